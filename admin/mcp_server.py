@@ -33,7 +33,7 @@ try:
     from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
     from pydantic import BaseModel, Field, ValidationError
 except ImportError:
-    sys.exit("mcp_server: the package mcp is not installed: pip install -r requirements/mcp.txt")
+    sys.exit("mcp_server: the package mcp is not installed: pip install -r requirements.txt")
 
 #: seconds that a request to the server may take
 _SECONDS = 60.0

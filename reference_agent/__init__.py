@@ -3,13 +3,10 @@
 python -m reference_agent [--host 127.0.0.1] [--port 8000]
 
 With a model (`LLM_MODEL`, or `agent.llm` of a start request) it thinks; without one it executes the `run: CMD` lines of
-messages. From the outside in: `__main__.py` the program, `api.py` HTTP and the conversations, `conversation.py` the
-life of one and what waits for a person, `log.py` what has happened, the file that keeps it and the client that posts
-it, `events.py` the events. `services.py`, `commands.py` and `tunnels.py` serve a sandbox's files, commands, terminals
-and ports.
+messages. From the outside in: `__main__.py` the program, `api.py` HTTP, `conversation.py` the life of a conversation
+and what waits for a person, `log.py` what has happened, `events.py` the events. `services.py`, `commands.py` and
+`tunnels.py` serve a sandbox's files, commands, terminals and ports.
 
-What the agent does next is decided by a `Mind` (`mind.py`): the rule there, or the one that asks a model.
-`tools.py` reads the calls. `toolbox.py` executes them, with `search.py`, `web.py` and `mcp.py`, and knows what
-`repository.py` reads of the folder and what the client said of its agent. An agent of yours is another `Mind`, which
-`api.py` gives to conversations.
+A `Mind` (`mind.py`) decides what the agent does next; put one of your own in its place. `tools.py` reads the calls,
+`toolbox.py` executes them, `delegation.py` gives parts of a job to a helper.
 """

@@ -24,14 +24,8 @@ C.getenv.restype = ctypes.c_void_p
 
 #: variables of the environment that are kept from the commands of the agent
 PRIVATE = (
-    "OH_SESSION_API_KEYS_0",
-    "OH_WEBHOOKS_0_HEADERS",
-    "OH_SECRET_KEY",
-    "LLM_MODEL",
-    "LLM_BASE_URL",
-    "LLM_API_KEY",
-    "SESSION_API_KEY",
-    "PYTHONPATH",
+    *("OH_SESSION_API_KEYS_0", "OH_WEBHOOKS_0_HEADERS", "OH_SECRET_KEY", "LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"),
+    *("SESSION_API_KEY", "PYTHONPATH"),
 )
 
 #: those that /proc shows to commands no more, though it goes on to show the environment that the process began with
@@ -42,8 +36,7 @@ variables of the environment, each of which may be unset:
   OH_SESSION_API_KEYS_0    the key that a request must bear
   OH_WEBHOOKS_0_BASE_URL   where events and changes are posted, in order, each until the webhook takes it
   OH_WEBHOOKS_0_HEADERS    the headers of those posts, as a JSON object
-  OH_CONVERSATIONS_PATH    the folder that keeps the conversations, from which a restarted agent server goes on;
-                           default: .agent-server/conversations below the working directory
+  OH_CONVERSATIONS_PATH    the folder of the conversations; default: .agent-server/conversations
   OH_SECRET_KEY            what seals the model keys of start requests, so that they survive a restart
   LLM_MODEL                the model that the agent thinks with; unset, it follows the rule `run: CMD`
   LLM_API_KEY              the model's key
@@ -80,10 +73,10 @@ def main() -> None:
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
     server = Server(key, folder, webhooks, llm, secret, acp)
     app = create_app(server)
-    app.register_blueprint(services, url_prefix="/api")
-    app.register_blueprint(services, url_prefix="/api/conversations/<identity>", name="services_of_conversation")
-    app.register_blueprint(terminals, url_prefix="/api")
-    app.register_blueprint(terminals, url_prefix="/api/conversations/<identity>", name="terminals_of_conversation")
+    for blueprint in (services, terminals):
+        app.register_blueprint(blueprint, url_prefix="/api")
+        name = f"{blueprint.name}_of_conversation"
+        app.register_blueprint(blueprint, url_prefix="/api/conversations/<identity>", name=name)
     app.register_blueprint(ports, url_prefix="/api")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
     http = make_server(arguments.host, arguments.port, app, threaded=True)

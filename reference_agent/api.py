@@ -1,7 +1,4 @@
-"""The reference agent's conversations, and their HTTP API: the part of the wire that `agents/client.py` uses.
-
-A conversation is loaded from its folder when it is first asked for.
-"""
+"""The reference agent's conversations, and their HTTP API: the part of the wire that `agents/client.py` uses."""
 
 import json
 import os
@@ -9,6 +6,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
@@ -27,8 +25,8 @@ from reference_agent.conversation import Conversation, Stale, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.ignored import brings_agent, ignored, servers_in
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mcp import Server as McpServer
 from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
+from reference_agent.search import written_at
 from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
@@ -38,48 +36,28 @@ if TYPE_CHECKING:
 
 #: the bundled agent's conversation, or that of a program that speaks ACP
 AnyConversation = Union[Conversation, "AcpConversation"]
-
-#: most events of a page, and bytes of JSON after which a page ends early: the server reads 8 MiB at most
+#: maximum number of events of a page, and of its bytes where it has several: the server reads 8 MiB at most
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
-
 #: names of settings of an agent or a workspace that are neither kept nor shown
 SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|auth|authorization|headers|env)$", re.IGNORECASE)
-
-#: the name of a conversation's folder
-_IN_HEX = re.compile(r"[0-9a-f]{32}")
-
-
-#: names the agent that serves what this one does not
-OPENHANDS = "The OpenHands agent may: make openhands."
-
+_IN_HEX = re.compile(r"[0-9a-f]{32}")  #: the name of a conversation's folder
+OPENHANDS = "The OpenHands agent may: make openhands."  #: names the agent that serves what this one does not
 #: the refusal of a run that may not approve what waits
 ACTION_WAITS = "An action waits for a decision. Decide it, or send a message, which rejects it."
 
 
 class Server:
-    """The state of one process. Every method raises DiskError."""
+    """The state of one process. Every method raises DiskError.
+
+    folder: of all conversations. llm: the default model. secret: seals keys. acp: the agent, in place of the model.
+    """
 
     def __init__(
-        self,
-        key: str,
-        folder: Path,
-        webhooks: Webhooks,
-        llm: Llm = NO_LLM,
-        secret: str = "",
-        acp: Agent | None = None,
+        self, key: str, folder: Path, webhooks: Webhooks, llm: Llm = NO_LLM, secret: str = "", acp: Agent | None = None
     ) -> None:
-        """folder: that of all conversations, each in a folder that is named by its id in 32 hex digits.
-
-        llm: what conversations think with whose start request names no other model. secret: what seals models' keys.
-        acp: the program that is the agent of all conversations, in place of the model.
-        """
-        self.key = key
+        self.key, self.folder, self.acp = key, folder, acp
         self.started = self.used = time.monotonic()
-        self.folder = folder
-        self._webhooks = webhooks
-        self._llm = llm
-        self.acp = acp
-        self._seal = Seal(secret)
+        self._webhooks, self._llm, self._seal = webhooks, llm, Seal(secret)
         self._hidden = Hidden()
         self.commands = Commands(self._hidden)
         self._loaded: dict[UUID, AnyConversation] = {}
@@ -90,14 +68,12 @@ class Server:
             return self.commands.work() or any(conversation.is_running for conversation in self._loaded.values())
 
     def end(self) -> None:
-        """End what its conversations have started."""
         with self._lock:
             loaded = [*self._loaded.values()]
         for conversation in loaded:
             conversation.end()
 
     def find(self, identity: UUID) -> AnyConversation | None:
-        """A conversation; None if there is none of that id."""
         with self._lock:
             return self._loaded.get(identity) or self._load(identity, secrets={})
 
@@ -110,10 +86,7 @@ class Server:
         mcp: dict[str, Any] | None = None,
         history: list[Event] | None = None,
     ) -> tuple[AnyConversation, bool]:
-        """The conversation of that id, and whether it is new. llm: what the start request says of the model.
-
-        mcp: its MCP servers by name. history: the events that a fork begins with; the server has them.
-        """
+        """Return the conversation of an id, and whether it is new. history: the events that a fork begins with."""
         llm = llm or {"api_key": ""}
         with self._lock:
             if known := self.find(identity):
@@ -121,7 +94,11 @@ class Server:
             journal = self._journal(identity)
             kept = {**llm, "api_key": self._seal.close(llm["api_key"])}
             sealed = {"mcp": self._seal.close(json.dumps(mcp)), "mcp_servers": [*mcp]} if mcp else {}
-            make_folder(working_folder(given["workspace"]))
+            folder = working_folder(given["workspace"])
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except (OSError, ValueError) as error:
+                raise DiskError("make the working folder", folder, error) from error
             place = {"id": str(identity), "created_at": now(), "here": str(Path.cwd())}
             journal.create({**place, **given, "llm": kept, **sealed}, history)
             try:
@@ -135,11 +112,8 @@ class Server:
             return new, True
 
     def page(self, limit: int, first: UUID | None) -> tuple[list[AnyConversation], UUID | None]:
-        """The newest conversations, from `first` on if there is such a one, and the first of the next page.
-
-        One whose folder cannot be read is left out.
-        """
-        starts = sorted(self.folder.glob("*/start.json"), key=_written_at, reverse=True)
+        """Return the newest conversations that can be read, from `first` on, and the first of the next page."""
+        starts = sorted(self.folder.glob("*/start.json"), key=written_at, reverse=True)
         ids = [UUID(start.parent.name) for start in starts if _IN_HEX.fullmatch(start.parent.name)]
         begin = ids.index(first) if first in ids else 0
         found = list[AnyConversation]()
@@ -157,14 +131,10 @@ class Server:
                 del self._loaded[identity]
             return conversation is not None
 
-    def _unsealed(self, start: dict[str, Any]) -> dict[str, Any]:
-        """The MCP servers of a kept start request; none that were sealed with another secret."""
-        return json.loads(self._seal.open(start.get("mcp", "")) or "{}")  # type: ignore[no-any-return]
-
     def _load(
         self, identity: UUID, secrets: dict[str, str], api_key: str = "", mcp: dict[str, Any] | None = None
     ) -> AnyConversation | None:
-        """api_key: of the model; by default the one that the journal has. mcp: MCP servers, likewise."""
+        """api_key, mcp: by default those of the journal, if they were sealed with this secret."""
         journal = self._journal(identity)
         kept = journal.load()
         if kept is None:
@@ -183,10 +153,10 @@ class Server:
             agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key) if llm.model else self.acp
             conversation = module.AcpConversation(log, agent, folder, os.environ, secrets)
         else:
-            known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **self._unsealed(kept.start)}
-            servers = [McpServer(name, one, folder) for name, one in known.items() if llm.model]
+            unsealed = json.loads(self._seal.open(kept.start.get("mcp", "")) or "{}")
+            known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **unsealed}
             files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
-            tools = Toolbox(log, files, around, said, servers)
+            tools = Toolbox(log, files, around, said, known if llm.model else {})
             mind: Mind = Model(llm, folder, tools) if llm.model else Rule()
             terminal = Terminal(folder, hands_back=bool(llm.model))
             conversation = Conversation(log, mind, terminal, tools, secrets)
@@ -201,14 +171,6 @@ class Server:
         return Journal(self.folder / identity.hex)
 
 
-def _written_at(file: Path) -> float:
-    """When a file was written; 0 for one that is gone meanwhile."""
-    try:
-        return file.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
 def working_folder(workspace: dict[str, Any] | None) -> Path:
     """The folder of a conversation, inside the working directory of the process whatever a start request names."""
     here = Path.cwd()
@@ -219,10 +181,7 @@ def working_folder(workspace: dict[str, Any] | None) -> Path:
 
 
 def moved_here(start: dict[str, Any]) -> dict[str, Any] | None:
-    """The workspace of a kept start request, below the working directory that the process has now.
-
-    A sandbox that was restored from a backup lies below another data folder.
-    """
+    """Return the workspace of a kept start, below the present working directory: a backup may lie elsewhere."""
     workspace: dict[str, Any] | None = start["workspace"]
     given, here = Path(str((workspace or {}).get("working_dir") or ".")), Path(start.get("here") or Path.cwd())
     if workspace is None or not given.is_relative_to(here):
@@ -237,17 +196,8 @@ def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:
     return {"kind": "Agent", "llm": llm, "tools": tools, **(agent or {})}
 
 
-def make_folder(folder: Path) -> None:
-    """Raises DiskError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise DiskError("make the working folder", folder, error) from error
-
-
 api = Blueprint("api", __name__, url_prefix="/api/conversations")
 health = Blueprint("health", __name__)
-
 server = cast(Server, LocalProxy(lambda: current_app.extensions["server"]))
 
 
@@ -259,27 +209,25 @@ def create_app(state: Server) -> Flask:
     app.register_blueprint(health)
     app.register_error_handler(HTTPException, refusal_of)
     app.register_error_handler(DiskError, lambda error: (jsonify(detail=str(error)), 507))
+    app.register_error_handler(ModelError, lambda error: (jsonify(detail=error.detail), 504))
+    for conflict in (NoModel, Stale):
+        app.register_error_handler(conflict, lambda error: (jsonify(detail=str(error)), 409))
     return app
 
 
 def refusal_of(error: HTTPException) -> tuple[Response, int]:
-    """The response to a request that is refused; a 422 has the shape that agent servers have for it."""
-    detail: Any = sentence_of(error)
+    """Make the response to a request that is refused. A 422 has the shape of the agent-server wire."""
+    detail: Any = error.description
+    if detail in (NotFound.description, MethodNotAllowed.description):
+        detail = f"The bundled agent does not serve {request.method} {request.path}. {OPENHANDS}"
     if error.code == 422:
         detail = [{"loc": ["query" if request.method == "GET" else "body"], "msg": detail, "type": "value_error"}]
     return jsonify(detail=detail), error.code or 500
 
 
-def sentence_of(error: HTTPException) -> str | None:
-    """What a refusal says; of a path that only other agent servers have, what this one is."""
-    if error.description in (NotFound.description, MethodNotAllowed.description):
-        return f"The bundled agent does not serve {request.method} {request.path}. {OPENHANDS}"
-    return error.description
-
-
 @api.before_request
 def check_key() -> None:
-    if request.endpoint != "api.search_conversations":  # this server's supervisor lists them, which is no use
+    if request.endpoint != "api.search_conversations":  # the supervisor lists them, which is no use
         server.used = time.monotonic()
     if server.key and request.headers.get("X-Session-API-Key") != server.key:
         abort(401, "Unauthorized")
@@ -306,7 +254,7 @@ def start() -> tuple[Response, int]:
         identity = UUID(given.get("conversation_id") or str(uuid4()))
     except (ValueError, TypeError, AttributeError):
         abort(422, "conversation_id should be a valid UUID")
-    message = an_object(given, "initial_message")
+    message, program = an_object(given, "initial_message"), server.acp.title if server.acp else ""
     kept = {
         "confirmation_policy": an_object(given, "confirmation_policy") or {"kind": "NeverConfirm"},
         "initial_message": message and {"content": content_of(message), "run": bool(message.get("run", True))},
@@ -321,7 +269,6 @@ def start() -> tuple[Response, int]:
     }
     if server.acp and (fault := refusal(server.acp, kept["confirmation_policy"])):
         abort(422, fault)
-    program = server.acp.title if server.acp else ""
     llm, history = llm_of(given, is_own=not program), history_of(given)
     conversation, is_new = server.start(identity, kept, secrets_of(given), llm, servers_of(given), history)
     told = ignored(given, program)
@@ -359,23 +306,35 @@ def send(identity: str) -> Response:
 
 @api.get("/<identity>/events/search")
 def search(identity: str) -> Response:
-    """A page of the log, from its begin or (TIMESTAMP_DESC) from its end; page_id names the first event to read.
-
-    A page of large events has fewer than limit. As on the agent-server wire, an unknown page_id begins the log again.
-    """
-    limit, order = asked_limit(), request.args.get("sort_order", "TIMESTAMP")
-    if order not in ("TIMESTAMP", "TIMESTAMP_DESC"):
+    """Return a page of the log. As on the agent-server wire, an unknown page_id begins the log again."""
+    if request.args.get("sort_order", "TIMESTAMP") not in ("TIMESTAMP", "TIMESTAMP_DESC"):
         abort(422, "sort_order should be TIMESTAMP or TIMESTAMP_DESC")
-    events = found(identity).log.events[:: 1 if order == "TIMESTAMP" else -1]
-    page_id = request.args.get("page_id")
+    return page_of(found(identity).log.events, PAGE_BYTES, passes)
+
+
+def page_of(events: list[Event], most: int, passes: Callable[[Event], bool]) -> Response:
+    """Return the page of events that the query asks for. It ends before its limit at so many bytes."""
+    limit, page_id, page, room = asked_limit(), request.args.get("page_id"), list[bytes](), most
+    events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    items, size = list[Event](), 0
+    following = None
     for event in filter(passes, islice(events, first, None)):
-        if len(items) == limit or size > PAGE_BYTES:
-            return jsonify(items=items, next_page_id=event["id"])
-        items.append(event)
-        size += len(json.dumps(event))
-    return jsonify(items=items, next_page_id=None)
+        raw = encoded(event)
+        room -= len(raw)
+        if len(page) == limit or (page and room < 0):
+            following = event["id"]
+            break
+        page.append(raw)
+    raw = b'{"items":[%b],"next_page_id":%b}' % (b",".join(page), encoded(following))
+    return Response(raw, mimetype="application/json")
+
+
+def encoded(value: Any) -> bytes:
+    """Return JSON in UTF-8: as escapes of ASCII a text of another script would take up to three times the bytes."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which came in a command
+        return json.dumps(value).encode()
 
 
 @api.get("/<identity>/events/count")
@@ -402,8 +361,6 @@ def respond_to_confirmation(identity: str) -> Response:
         found(identity).decide_each(read_decisions(given["decisions"], reason))
     except ValueError as error:
         abort(422, str(error))
-    except Stale as error:
-        abort(409, str(error))
     return done()
 
 
@@ -422,34 +379,21 @@ def ask_agent(identity: str) -> Response:
     question = body().get("question")
     if not isinstance(question, str) or not question.strip():
         abort(422, "question should be a text that is not empty")
-    try:
-        return jsonify(response=found(identity).ask(question))
-    except NoModel as error:
-        abort(409, str(error))
-    except ModelError as error:
-        abort(504, error.detail)
+    return jsonify(response=found(identity).ask(question))
 
 
 @api.post("/<identity>/condense")
 def condense(identity: str) -> Response:
     try:
         found(identity).condense()
-    except (NoModel, ValueError) as error:
+    except ValueError as error:
         abort(409, str(error))
-    except ModelError as error:
-        abort(504, error.detail)
     return done()
 
 
-@api.post("/<identity>/pause")
-def pause(identity: str) -> Response:
-    found(identity).stop(at_once=False)
-    return done()
-
-
-@api.post("/<identity>/interrupt")
-def interrupt(identity: str) -> Response:
-    found(identity).stop(at_once=True)
+@api.post("/<identity>/<any(pause, interrupt):verb>")
+def stop(identity: str, verb: str) -> Response:
+    found(identity).stop(at_once=verb == "interrupt")
     return done()
 
 
@@ -475,7 +419,6 @@ def set_security_analyzer(identity: str) -> Response:
 
 
 def asked_limit(default: int = MOST_ITEMS, most: int = MOST_ITEMS) -> int:
-    """The limit that the query asks for."""
     limit = request.args.get("limit", str(default))
     if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= most):
         abort(422, f"limit should be a number from 1 to {most}")
@@ -524,18 +467,14 @@ def content_of(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def secrets_of(given: dict[str, Any]) -> dict[str, str]:
-    """The values of secrets by name, of text or of objects with a `value`; this agent looks up no others."""
+    """Return the values of secrets by name. Those with a `url` are not looked up."""
     secrets = an_object(given, "secrets") or {}
     values = {name: secret.get("value") if isinstance(secret, dict) else secret for name, secret in secrets.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
-    """What a start request says of the model: model, base_url, api_key, max_input_tokens.
-
-    is_own: False for an agent that is another program. It has an endpoint and a key of its own, which those that a
-    client brings for its own agent do not replace.
-    """
+    """Return what a start request says of the model. A client's own agent sets none of a program's (not `is_own`)."""
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
     llm = an_object(agent, "llm") or {}
     if not is_own and brings_agent(agent):
@@ -558,14 +497,13 @@ def servers_of(given: dict[str, Any]) -> dict[str, Any]:
 
 def history_of(given: dict[str, Any]) -> list[Event] | None:
     """The events that a fork begins with; None where the request has none."""
-    history = given.get("history")
-    if history is not None and not (isinstance(history, list) and all(map(_is_event, history))):
+    history, names = given.get("history"), ("id", "kind", "source")
+    if history is not None and not (
+        isinstance(history, list)
+        and all(isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names) for one in history)
+    ):
         abort(422, "history should be a list of events")
     return history
-
-
-def _is_event(event: Any) -> bool:
-    return isinstance(event, dict) and all(isinstance(event.get(name), str) for name in ("id", "kind", "source"))
 
 
 def max_iterations_of(given: dict[str, Any]) -> int:

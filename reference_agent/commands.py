@@ -1,7 +1,4 @@
-"""Commands that clients of a sandbox start beside the agent, and what each has printed.
-
-A command is read to its end whether or not somebody reads what it prints; the oldest that have ended are forgotten.
-"""
+"""Commands that clients of a sandbox start beside the agent, and what each has printed. The oldest are forgotten."""
 
 import codecs
 import os
@@ -24,8 +21,6 @@ MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
 
 
 class TooManyRun(Exception):
-    """MOST_RUNNING commands run already."""
-
     def __str__(self) -> str:
         return f"{MOST_RUNNING} commands run already: stop one, or wait for its end"
 
@@ -96,13 +91,10 @@ class Commands:
     """The commands of one process, the last MOST_COMMANDS of them."""
 
     def __init__(self, hidden: Hidden) -> None:
-        """hidden: what no output shows."""
-        self._hidden = hidden
+        self._hidden, self._lock = hidden, threading.Lock()
         self._known: dict[str, Command] = {}
-        self._lock = threading.Lock()
 
     def work(self) -> bool:
-        """Whether one runs."""
         with self._lock:
             return any(not command.has_ended.is_set() for command in self._known.values())
 
@@ -119,11 +111,9 @@ class Commands:
             return begun
 
     def find(self, identity: str) -> Command | None:
-        with self._lock:
-            return self._known.get(identity)
+        return self._known.get(identity)
 
     def events(self) -> list[dict[str, Any]]:
-        """Those of all commands, in the order of their starts."""
         with self._lock:
             return [event for command in self._known.values() for event in list(command.events)]
 

@@ -1,8 +1,7 @@
 """Shortens what the model reads of a long conversation: a summary takes the place of older steps, before the limit.
 
 Kept word for word: the prompt, the first request and the last ones, and the newest steps. A response is kept or
-summarized with all of its results. The event is the Condensation of the agent-server wire. Source of what it means:
-openhands-sdk 1.58, context/view.
+summarized with all of its results. Source of the event Condensation: openhands-sdk 1.58, context/view.
 """
 
 import json
@@ -12,24 +11,15 @@ from core.cuts import head_and_tail
 from reference_agent import events
 from reference_agent.events import Event, Message, groups, is_user, messages_of, result_text, text_of, view
 
-#: tokens of a model that names no window
-WINDOW = 128_000
-
+WINDOW = 128_000  #: tokens of a model that names no window
 #: the part of a window beyond which older steps are summarized, and the part that a summary's request may take
 _FULL, _ASKED = 0.75, 0.5
-
 #: characters of a token, roughly: where an endpoint counts none, and before it has counted; those that count for an
 #: image, and for what is around a message
 CHARACTERS_PER_TOKEN, _IMAGE, _AROUND = 4, 4000, 40
-
-#: the last requests that are kept word for word
-_REQUESTS = 3
-
-#: the least part of the conversation that a summary replaces: less is not worth a response
-_LEAST = 0.1
-
-#: most characters of a summary, and of one event in the request for it
-MOST_SUMMARY, _MOST_OF_EVENT = 12_000, 4_000
+_REQUESTS = 3  #: the last requests that are kept word for word
+_LEAST = 0.1  #: the least part of the conversation that a summary replaces: less is not worth a response
+MOST_SUMMARY, _MOST_OF_EVENT = 12_000, 4_000  #: most characters of a summary, and of one event in the request for it
 
 SUMMARY = """\
 Below is the older part of the work of an agent for its user. Write the summary from which the agent goes on: it will \
@@ -62,10 +52,7 @@ def _of_message(message: Message) -> int:
 
 
 def tokens(so_far: list[Event], told: list[Message], tools: list[dict[str, Any]], stats: dict[str, Any]) -> int:
-    """The tokens of a request, from what the endpoint has counted for the last one.
-
-    At least half of what the characters say: an endpoint that cuts a request off counts only what is left.
-    """
+    """Estimate the tokens of a request from what the endpoint has counted for the last one, which it may truncate."""
     estimated = (size(told) + len(json.dumps(tools))) // CHARACTERS_PER_TOKEN
     counted = stats.get("accumulated_token_usage", {})
     since = list[Event]()
@@ -81,15 +68,11 @@ def tokens(so_far: list[Event], told: list[Message], tools: list[dict[str, Any]]
 
 
 def is_full(number: int, window: int) -> bool:
-    """Whether a request of so many tokens is near the limit."""
     return number > _FULL * (window or WINDOW)
 
 
 def older(so_far: list[Event], unanswered: list[str], window: int) -> list[Event]:
-    """The events that a summary should replace, of a conversation that should be far below a window of so many tokens.
-
-    Empty: there are too few.
-    """
+    """Return the events that a summary should replace; none if there are too few. window: in tokens."""
     late, room = {*unanswered}, int(window * CHARACTERS_PER_TOKEN * (1 - _FULL))
     whole = [group for group in groups(so_far) if group[0]["id"] not in late]
     requests = [group[0] for group in whole if is_user(group[0])]
@@ -104,20 +87,15 @@ def older(so_far: list[Event], unanswered: list[str], window: int) -> list[Event
     while newest > 0 and (newest == len(whole) or taken + sizes[newest - 1] <= room):
         newest -= 1
         taken += sizes[newest]
-    old = [
-        (group, number)
-        for group, number in zip(whole[:newest], sizes, strict=False)
-        if group[0]["kind"] != "SystemPromptEvent" and group[0]["id"] not in kept
-    ]
-    if sum(number for _, number in old) < _LEAST * sum(sizes):
+    old, gained = list[Event](), 0
+    for group, number in zip(whole[:newest], sizes, strict=False):
+        if group[0]["kind"] != "SystemPromptEvent" and group[0]["id"] not in kept:
+            old, gained = [*old, *group], gained + number
+    if gained < _LEAST * sum(sizes):
         return []
-    ids = {event["id"] for group, _ in old for event in group}
-    calls = {event["tool_call_id"] for group, _ in old for event in group if "tool_call_id" in event}
-    return [
-        event
-        for event in view(so_far)
-        if event["id"] in ids or (event["kind"] in events.RESULTS and event["tool_call_id"] in calls)
-    ]
+    ids = {event["id"] for event in old}
+    calls = {event["tool_call_id"] for event in old if "tool_call_id" in event}
+    return [one for one in view(so_far) if one["id"] in ids or one.get("tool_call_id") in calls]
 
 
 def request(old: list[Event], window: int) -> str:
@@ -139,14 +117,8 @@ def condensation(so_far: list[Event], old: list[Event], summary: str, response_i
 
 
 def _title(event: Event) -> str:
-    match event["kind"]:
-        case "MessageEvent":
-            return "User" if is_user(event) else "Agent"
-        case "ActionEvent":
-            return "Call"
-        case "CondensationSummaryEvent":
-            return "Summary of what was before"
-    return "Result"
+    names = {"ActionEvent": "Call", "CondensationSummaryEvent": "Summary of what was before", "MessageEvent": "Agent"}
+    return "User" if is_user(event) else names.get(event["kind"], "Result")
 
 
 def _text_of_event(event: Event) -> str:

@@ -1,11 +1,8 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-Its mind turns messages into actions. The agent executes them in the working folder if the confirmation policy holds
-nothing back, or once a person accepts them. Source of the policies: the agent-server wire.
-
+Its mind turns messages into actions, which are executed if the policy holds none back, or once a person accepts them.
 A request decides any of the pending actions, all or nothing. A rejected action is closed at once. An approved or edited
-one stays open until the last action is decided, then the run goes on. The state keeps each decision, so that a kill
-neither loses one nor takes it twice.
+one stays open until the last action is decided. The state keeps each decision: a kill neither loses nor repeats one.
 """
 
 import json
@@ -18,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from core.cuts import beginning
-from reference_agent import events
-from reference_agent.events import Event
+from reference_agent import delegation, events
+from reference_agent.events import Event, parts
 from reference_agent.log import DiskError, Log, State, moved, usage
 from reference_agent.loops import HINT, loop_in
 from reference_agent.mind import Mind, Response, Unwanted
@@ -27,38 +24,29 @@ from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
-#: the reason of a rejection by a new message
-SUPERSEDED = "Superseded by a new user message."
-
+SUPERSEDED = "Superseded by a new user message."  #: the reason of a rejection by a new message
 #: the error of an action that was being executed when the agent server was killed
 UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
-
 #: the error of an action in which the agent itself has failed
 FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
-
 #: what a person is told where the model does not leave a loop
 STUCK = "The agent was stopped, as it repeats itself: {words}. Send a message that says how to go on."
-
 Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; `reason` or `arguments`
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Whether the actions of one response wait, all together. A lone finish or thought never does."""
-    if not actions or [action["action"]["kind"] for action in actions] in (["FinishAction"], ["ThinkAction"]):
-        return False
-    match policy.get("kind"):
-        case "NeverConfirm":
+    """Return whether the actions of one response wait, all together. A lone finish or thought never does."""
+    match actions:
+        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction"}}]:
             return False
-        case "ConfirmRisky":
-            return any(_is_risky(policy, action["security_risk"]) for action in actions)
-    return True
-
-
-def _is_risky(policy: dict[str, Any], risk: str) -> bool:
-    if risk not in RISKS:
-        return policy.get("confirm_unknown") is not False
-    threshold = policy.get("threshold", "HIGH")
-    return threshold not in RISKS or RISKS.index(risk) >= RISKS.index(threshold)
+        case [{"tool_name": "finish"} as report] if delegation.task_of(report):
+            return False
+    if policy.get("kind") != "ConfirmRisky":
+        return policy.get("kind") != "NeverConfirm"
+    threshold, holds_unknown = policy.get("threshold", "HIGH"), policy.get("confirm_unknown") is not False
+    held = RISKS[RISKS.index(threshold) :] if threshold in RISKS else RISKS
+    risks = {action["security_risk"] for action in actions}
+    return bool(risks & {*held}) or (holds_unknown and bool(risks - {*RISKS}))
 
 
 class Stale(Exception):
@@ -69,7 +57,7 @@ class Stale(Exception):
 
 
 def read_decisions(given: Any, reason: str) -> list[Decision]:
-    """The decisions of a request. reason: of a rejection that has none. Raises ValueError."""
+    """Read the decisions of a request. reason: of a rejection that has none. Raises ValueError."""
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
         raise ValueError("decisions should be a list of objects, at least one")
     read = [_decision(one, reason) for one in given]
@@ -79,10 +67,7 @@ def read_decisions(given: Any, reason: str) -> list[Decision]:
 
 
 def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[State, list[Event]]:
-    """The state after decisions, and the events of that step. An exact repeat changes nothing. Raises Stale.
-
-    rest: the status once all actions were rejected.
-    """
+    """Return the state and the events after decisions. rest: the status if all were rejected. Raises Stale."""
     state = log.state
     new = [one for one in decisions if not _is_repeat(log, one)]
     waiting = undecided(state)
@@ -90,21 +75,18 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
         raise Stale(stale)
     reasons = {one["action_id"]: one["reason"] for one in new if one["decision"] == "reject"}
     kept = {one["action_id"]: one for one in new if one["decision"] != "reject"}
-    state = state._replace(
-        open=[action_id for action_id in state.open if action_id not in reasons], decided={**state.decided, **kept}
-    )
+    still_open = [action_id for action_id in state.open if action_id not in reasons]
+    state = state._replace(open=still_open, decided={**state.decided, **kept})
     # First the rejections: an agent that leaves its wait before it has said them went on by itself.
     step = [events.rejection(log.known(action_id), reason) for action_id, reason in reasons.items()]
     if new and not undecided(state):
-        state = moved(state, "running" if state.open else rest, step)
+        state = moved(state, "running" if state.ready else rest, step)
     return state, step
 
 
 def undecided(state: State) -> list[str]:
-    """Ids of the actions that wait for a decision."""
-    if state.status != "waiting_for_confirmation":
-        return []
-    return [action_id for action_id in state.open if action_id not in state.decided]
+    waits = state.status == "waiting_for_confirmation"
+    return [action_id for action_id in state.ready if waits and action_id not in state.decided]
 
 
 def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
@@ -123,29 +105,28 @@ def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
 
 
 def _decision(given: dict[str, Any], reason: str) -> Decision:
-    action_id, verb, arguments = given.get("action_id"), given.get("decision"), given.get("arguments")
-    if not isinstance(action_id, str) or verb not in ("approve", "reject", "edit"):
-        raise ValueError("A decision should have an action_id, and approve, reject or edit as its decision")
-    if verb == "edit":
-        if not isinstance(arguments, dict):
+    decision = {"action_id": given.get("action_id"), "decision": given.get("decision")}
+    match decision:
+        case {"action_id": str(), "decision": "approve"}:
+            return decision
+        case {"action_id": str(), "decision": "edit"} if isinstance(given.get("arguments"), dict):
+            return {**decision, "arguments": given["arguments"]}
+        case {"action_id": str(), "decision": "edit"}:
             raise ValueError("arguments of an edit should be an object")
-        return {"action_id": action_id, "decision": verb, "arguments": arguments}
-    if verb == "approve":
-        return {"action_id": action_id, "decision": verb}
-    reason = reason if given.get("reason") is None else given["reason"]
-    if not isinstance(reason, str):
-        raise ValueError("reason should be a string")
-    return {"action_id": action_id, "decision": verb, "reason": reason}
+        case {"action_id": str(), "decision": "reject"}:
+            reason = reason if given.get("reason") is None else given["reason"]
+            if isinstance(reason, str):
+                return {**decision, "reason": reason}
+            raise ValueError("reason should be a string")
+    raise ValueError("A decision should have an action_id, and approve, reject or edit as its decision")
 
 
 def _is_repeat(log: Log, decision: Decision) -> bool:
-    """Whether this very decision was taken: a kill may have come before the response to the first one."""
+    """Return whether this very decision was taken: a kill may have come before the response to the first one."""
+    action_id = decision["action_id"]
     if decision["decision"] != "reject":
-        return log.state.decided.get(decision["action_id"]) == decision
-    return any(
-        event["kind"] == "UserRejectObservation" and event["action_id"] == decision["action_id"]
-        for event in reversed(log.events)
-    )
+        return log.state.decided.get(action_id) == decision
+    return any(one["kind"] == "UserRejectObservation" and one["action_id"] == action_id for one in reversed(log.events))
 
 
 class Conversation:
@@ -155,16 +136,11 @@ class Conversation:
     """
 
     def __init__(self, log: Log, mind: Mind, terminal: Terminal, tools: Toolbox, secrets: dict[str, str]) -> None:
-        self.log = log
-        self._mind = mind
-        self._terminal = terminal
-        self._tools = tools
-        self._secrets = secrets
+        self.log, self._mind, self._terminal, self._tools, self._secrets = log, mind, terminal, tools, secrets
         log.hide(*secrets.values())
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
-        self._is_thinking = False
-        self._responses = 0  # of this run
+        self._is_thinking, self._responses = False, 0  # those of this run
 
     @property
     def is_running(self) -> bool:
@@ -210,10 +186,7 @@ class Conversation:
             self._work_if_running()
 
     def run(self, *, accepts: bool = True) -> bool:
-        """Start a run, which ends when nothing is left to do. A run approves what waits.
-
-        False if one is going on, or without `accepts` if an action waits.
-        """
+        """Start a run, which approves what waits. False if one goes on, or without `accepts` if an action waits."""
         with self._lock:
             if self.is_running or (undecided(self.log.state) and not accepts):
                 return False
@@ -233,7 +206,6 @@ class Conversation:
                 self.log.record(moved(self.log.state, "paused", step), step)
 
     def decide(self, accept: bool, reason: str) -> None:
-        """Execute or drop the pending actions."""
         with self._lock:
             if self.log.state.status != "waiting_for_confirmation":
                 return
@@ -253,14 +225,11 @@ class Conversation:
 
     def ask(self, question: str) -> str:
         """Ask the mind beside the conversation, also while it runs. Raises NoModel, ModelError."""
-        with self._lock:
-            so_far, state = [*self.log.events], self.log.state
-        return self._mind.answer(question, so_far, state)
+        return self._mind.answer(question, *self._own())
 
     def condense(self) -> None:
         """Summarize the older steps. Raises ValueError with a sentence where that cannot be, NoModel, ModelError."""
-        with self._lock:
-            so_far, state = [*self.log.events], self.log.state
+        so_far, state = self._own()
         if state.status == "running":
             raise ValueError("The agent is running: pause it first.")
         if (response := self._mind.condense(so_far, state)) is None:
@@ -277,7 +246,6 @@ class Conversation:
             self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])
 
     def keep(self, secrets: dict[str, str]) -> None:
-        """Put secrets into the environment of every later command. They are in memory alone."""
         with self._lock:
             self._secrets = self._secrets | secrets
             self.log.hide(*secrets.values())
@@ -292,6 +260,20 @@ class Conversation:
         """End its shell and its MCP servers, as the agent server ends."""
         self._tools.close()
         self._terminal.end()
+
+    def _own(self) -> tuple[list[Event], State]:
+        """The events and the state of the conversation itself, also while a sub-task is worked on."""
+        with self._lock:
+            return delegation.own(self.log.events), self.log.state._replace(task={})
+
+    def _seen(self) -> list[Event]:
+        """The events that the mind reads: those of the sub-task that is worked on, or of the conversation itself."""
+        if task := self.log.state.task:
+            return delegation.seen(self.log.events, self._decided(task["id"]))
+        return delegation.own(self.log.events)
+
+    def _decided(self, action_id: str) -> Event:
+        return as_decided(self.log.known(action_id), self.log.state, self._tools.known)
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
         """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
@@ -310,11 +292,10 @@ class Conversation:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the present thread is the one that works here, and was not abandoned."""
+        """Whether the present thread was not abandoned."""
         return self._worker is threading.current_thread()
 
     def _drop_response(self) -> None:
-        """Abandon a thread that waits for the mind, as a response may take minutes."""
         if self._is_thinking:
             self._worker, self._is_thinking = None, False
 
@@ -332,7 +313,6 @@ class Conversation:
             self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
 
     def _end_run(self, status: str, *step: Event) -> None:
-        """End the run of this thread, also where the disk refuses the step."""
         with self._lock:
             if self._is_wanted:
                 self._worker, self._is_thinking = None, False
@@ -349,15 +329,18 @@ class Conversation:
         """What to do next, with the lock free; None when the agent must not go on."""
         with self._lock:
             while self._is_wanted and self.is_running:
-                if self.log.state.open:
+                if self.log.state.ready:
                     return self._begin_action()
-                if not self._mind.has_to_respond(self.log.events, self.log.state):
+                state, seen = self.log.state, self._seen()
+                if why := self._end_of_task(seen):
+                    self.log.step(*self._without_task(state, why, is_error=True))
+                elif not state.task and not self._mind.has_to_respond(seen, state):
                     self._move("finished")
-                elif self._responses and self._is_in_loop():
+                elif self._responses and self._is_in_loop(seen):
                     pass
                 elif self._responses < self.log.most_responses:
                     self._responses, self._is_thinking = self._responses + 1, True
-                    return partial(self._respond, [*self.log.events], self.log.state)
+                    return partial(self._respond, seen, state)
                 else:
                     most = f"{self._responses} responses (max_iterations)"
                     words = f"The agent stopped after {most}. Send a message for {self._responses} more."
@@ -367,26 +350,43 @@ class Conversation:
                 self._worker = None
             return None
 
-    def _is_in_loop(self) -> bool:
-        """Tell the model that it repeats itself, once, or end the run. False if it does not."""
-        loop = loop_in(self.log.events) if self.log.start.get("stuck_detection", True) else None
+    def _is_in_loop(self, seen: list[Event]) -> bool:
+        """Tell the model that it repeats itself, once, or end the run or the sub-task. False if it does not."""
+        loop = loop_in(seen) if self.log.start.get("stuck_detection", True) else None
         if loop is None:
             return False
-        state, step = self.log.state, [events.message("environment", events.parts(HINT.format(words=loop.words)))]
-        if loop.is_told:
+        state, step = self.log.state, [events.message("environment", parts(HINT.format(words=loop.words)))]
+        if state.task:
+            step[0]["llm_response_id"] = f"{state.task['id']}/hint"
+        if loop.is_told and state.task:
+            state, step = self._without_task(state, delegation.STUCK.format(words=loop.words), is_error=True)
+        elif loop.is_told:
             step = [events.error("AgentStuck", STUCK.format(words=loop.words))]
             state = moved(state, "stuck", step)
         self.log.step(state, step)
         return True
 
+    def _end_of_task(self, seen: list[Event]) -> str:
+        """Why the sub-task that is worked on has to end now; "" if it goes on, or if there is none."""
+        state = self.log.state
+        if not state.task:
+            return ""
+        return delegation.OVERTAKEN if state.unanswered else delegation.end_of(state.task, seen, state.stats)
+
+    def _without_task(self, state: State, report: str, *, is_error: bool = False) -> tuple[State, list[Event]]:
+        """The state after the sub-task that is worked on, none of whose actions is open, and the result of it."""
+        told = {"content": parts(report), "is_error": is_error, "tool_name": "delegate"}
+        result = events.observation(self._decided(state.task["id"]), told)
+        return state._replace(open=state.open[1:], task={}), [result]
+
     def _respond(self, so_far: list[Event], state: State) -> None:
-        self._tools.connect()
+        self._tools.connect(again=bool(state.unanswered))
         response = self._mind.respond(so_far, state, self._tell)
         with self._lock:
             if not self._is_wanted:
                 raise Unwanted
             self._is_thinking = False
-            failed = [events.message("environment", events.parts(one)) for one in self._tools.failures()]
+            failed = [events.message("environment", parts(one)) for one in self._tools.failures()]
             self._take(response._replace(events=[*failed, *response.events]))
 
     def _take(self, response: Response) -> None:
@@ -394,7 +394,8 @@ class Conversation:
         state, step = self.log.state, [*response.events]
         actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
         unanswered = [message for message in state.unanswered if message not in response.answered]
-        state = state._replace(unanswered=unanswered, open=[action["id"] for action in actions], decided={})
+        kept = {action_id: one for action_id, one in state.decided.items() if action_id in state.open}
+        state = state._replace(unanswered=unanswered, open=[*(one["id"] for one in actions), *state.open], decided=kept)
         if response.stats:
             state = state._replace(stats=response.stats)
             step.append(events.change("stats", usage(response.stats)))
@@ -409,46 +410,44 @@ class Conversation:
         """Show a part of a response while it comes. Raises Unwanted."""
         if not self._is_wanted:
             raise Unwanted
-        parts = {"content": text or None, "reasoning_content": reasoning or None}
-        if told := {name: part for name, part in parts.items() if part}:
+        told = {name: part for name, part in (("content", text), ("reasoning_content", reasoning)) if part}
+        if told and not self.log.state.task:  # what a helper says is no word to the user
             self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
 
-    def _begin_action(self) -> Callable[[], None]:
-        """Begin to execute the first open action.
-
-        The step before keeps the action from a second execution after a kill.
-        """
-        action = self.log.first_open()
+    def _begin_action(self) -> Callable[[], None] | None:
+        """Begin to execute the first open action; a step before keeps it from a second execution after a kill."""
+        state = self.log.state
         try:
-            action = as_decided(action, self.log.state, self._tools.known)
+            action = as_decided(self.log.first_open(), state, self._tools.known_in(state.task))
         except BadCall as error:
-            self.log.step(self.log.state._replace(started=True), [])
-            return partial(self._close, events.failure(action, str(error)))
-        self.log.begin(action)
-        if action["action"]["kind"] == "TerminalAction":
-            if refused := self._terminal.start(action["action"], self._secrets):
-                return partial(self._close, events.observation(action, refused))
-            return partial(self._finish_command, action)
-        return partial(self._execute, action)
+            self.log.step(state._replace(started=True), [])
+            return partial(self._close, events.failure(self.log.first_open(), str(error)))
+        if action["tool_name"] == "delegate":
+            self.log.begin(action, state._replace(task=delegation.begun(action, state.stats)))
+            return self._next()
+        self.log.begin(action, state._replace(started=True))
+        if action["action"]["kind"] != "TerminalAction":
+            return lambda: self._close(events.observation(action, self._tools.observe(action)))
+        if refused := self._terminal.start(action["action"], self._secrets):
+            return partial(self._close, events.observation(action, refused))
+        return partial(self._finish_command, action)
 
     def _finish_command(self, action: Event) -> None:
-        seen = self._terminal.finish(action["action"], self.log.mask, partial(self._show_output, action["id"]))
-        self._close(events.observation(action, seen))
+        def show(tail: str, size: int) -> None:
+            members = {"action_id": action["id"], "text": self.log.mask.text(tail, is_output=True), "size": size}
+            self.log.show(events.event("CommandOutputEvent", "environment", **members))
 
-    def _show_output(self, action_id: str, tail: str, size: int) -> None:
-        """Show what a command has printed so far, to those who follow it."""
-        text = self.log.mask.text(tail, is_output=True)
-        self.log.show(events.event("CommandOutputEvent", "environment", action_id=action_id, text=text, size=size))
-
-    def _execute(self, action: Event) -> None:
-        self._close(events.observation(action, self._tools.observe(action)))
+        self._close(events.observation(action, self._terminal.finish(action["action"], self.log.mask, show)))
 
     def _close(self, result: Event) -> None:
-        """Close the first open action with its result."""
         with self._lock:
             state = self.log.state
             if result["tool_name"] == "terminal":
                 state = state._replace(mind={**state.mind, "folder": str(self._terminal.folder)})
             if state.status != "deleting":
                 self._tools.add_instructions(self.log.first_open(), result)
-                self.log.record(state._replace(open=state.open[1:], started=False), [result])
+                state, step = state._replace(open=state.open[1:], started=False), [result]
+                if state.task and (result["kind"], result["tool_name"]) == ("ObservationEvent", "finish"):
+                    state, more = self._without_task(state, events.text_of(result["observation"]["content"]))
+                    step += more
+                self.log.record(state, step)

@@ -1,11 +1,9 @@
-"""The events of the reference agent, and the messages for a model, which are made from the events alone.
-
-Source of the events: the agent-server wire. What a kill leaves in the journal is all that the messages need.
-"""
+"""The events of the agent-server wire, and the messages for a model, which are made from the events alone."""
 
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
@@ -13,27 +11,18 @@ from core.cuts import beginning
 from reference_agent.output import shortened
 
 Event = dict[str, Any]
-
-#: the kinds of events that close an action
-RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
-
-
+Message = dict[str, Any]  #: of a chat completion
+RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")  #: the kinds of events that close an action
 #: most characters of edited arguments that a result repeats: with the output they must fit into an event
 MOST_NOTICE = 20_000
-
-#: most characters of an action's result that a model reads: its begin and its end
-MOST_RESULT = 30_000
-
+MOST_RESULT = 30_000  #: most characters of an action's result that a model reads: its begin and its end
 #: what stands where steps were left out without a summary, and before a summary
 _FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
 _SUMMARIZED = "(Earlier steps were left out. This summary takes their place:)\n"
-
-#: the kinds of events that a model is told
-_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)
+_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)  #: the kinds of events that a model is told
 
 
 def now() -> str:
-    """The time in UTC without a zone, as events bear it."""
     return datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
 
 
@@ -47,7 +36,6 @@ def parts(text: str) -> list[Event]:
 
 
 def message(source: str, content: list[Event], **members: Any) -> Event:
-    """members: further ones of the event's `llm_message`, such as `reasoning_content`."""
     said = {"role": "assistant" if source == "agent" else "user", "content": content, "thinking_blocks": [], **members}
     return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
 
@@ -57,15 +45,11 @@ def text_of(content: list[Event]) -> str:
 
 
 def change(key: str, value: Any) -> Event:
-    """The event of a change: of `execution_status`, `confirmation_policy` or `stats`."""
     return event("ConversationStateUpdateEvent", "environment", key=key, value=value)
 
 
 def action(call: Event, action: Event | None, response_id: str, **members: Any) -> Event:
-    """A proposal of the agent; one response proposes its actions together.
-
-    call: `id`, `name` and `arguments`, a text. action: None for a call that cannot be executed.
-    """
+    """Return a proposal. call: `id`, `name` and `arguments`, a text. action: None if it cannot be executed."""
     details = {"thought": [], "action": action, "tool_name": call["name"], "tool_call_id": call["id"]}
     details |= {"tool_call": {**call, "origin": "completion"}, "llm_response_id": response_id}
     details |= {"security_risk": "UNKNOWN", "summary": None, **members}
@@ -73,10 +57,7 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
 
 
 def observation(of: Event, seen: Event) -> Event:
-    """The result of an executed action. seen: `content`, `is_error`, and what the tool adds.
-
-    An action with `edited` was executed with these arguments instead of its own, which the result says.
-    """
+    """Return the result of an executed action. seen: `content`, `is_error`, and what the tool adds."""
     if "edited" in of:
         edited = beginning(json.dumps(of["edited"]), MOST_NOTICE)
         notice = f"A person has edited the arguments before this was executed: {edited}"
@@ -95,7 +76,6 @@ def failure(of: Event, error: str) -> Event:
 
 
 def error(code: str, detail: str) -> Event:
-    """The end of a run that cannot go on. code: as the SDK's `classify_error` knows them."""
     return event("ConversationErrorEvent", "environment", code=code, detail=detail)
 
 
@@ -103,22 +83,15 @@ def _call(of: Event) -> Event:
     return {"tool_name": of["tool_name"], "tool_call_id": of["tool_call_id"]}
 
 
-Message = dict[str, Any]
-
-
 def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
-    """The whole conversation as a chat completion takes it.
+    """Return the conversation as a chat completion takes it.
 
-    The results of a response's calls follow that response, and unanswered messages come last: a message that arrived
-    while a tool or the model worked must not come between.
+    Unanswered messages come last: one that arrived while a tool worked must not come between a call and its result.
     """
     results = {event["tool_call_id"]: event for event in so_far if event["kind"] in RESULTS}
     late = {*unanswered}
-    made = list[Message]()
-    for group in groups(so_far):
-        if group[0]["id"] not in late:
-            made += messages_of(group, results)
-    return made + [_said(event) for event in so_far if event["id"] in late]
+    told = [messages_of(group, results) for group in groups(so_far) if group[0]["id"] not in late]
+    return [*chain.from_iterable(told), *(_said(event) for event in so_far if event["id"] in late)]
 
 
 def groups(so_far: list[Event]) -> list[list[Event]]:
@@ -154,10 +127,7 @@ def view(so_far: list[Event]) -> list[Event]:
 
 
 def last_step(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
-    """Ids of the answered events after the first message; of all but the prompt, if there are none after it.
-
-    Empty while the first message is unanswered.
-    """
+    """Return the ids of the answered events after the first message, or of that if there are none after it."""
     late = {*unanswered}
     rest = [group for group in groups(so_far) if group[0]["id"] not in late and group[0]["kind"] != "SystemPromptEvent"]
     return [event["id"] for group in rest[1:] or rest for event in group]
@@ -179,13 +149,10 @@ def messages_of(group: list[Event], results: dict[str, Event]) -> list[Message]:
     if group[0]["kind"] != "ActionEvent":
         return [_said(group[0])]
     calls = [{"id": each["tool_call_id"], "type": "function", "function": _called(each["tool_call"])} for each in group]
-    made: list[Message] = [
-        {"role": "assistant", "content": text_of(group[0]["thought"]) or None, "tool_calls": calls},
-    ]
-    for each in group:
-        result = results.get(each["tool_call_id"])
-        text = result_text(result) if result else "This call has no result."
-        made.append({"role": "tool", "tool_call_id": each["tool_call_id"], "content": text})
+    made: list[Message] = [{"role": "assistant", "content": text_of(group[0]["thought"]) or None, "tool_calls": calls}]
+    for call_id in (each["tool_call_id"] for each in group):
+        text = result_text(results[call_id]) if call_id in results else "This call has no result."
+        made.append({"role": "tool", "tool_call_id": call_id, "content": text})
     return made
 
 
@@ -214,5 +181,4 @@ def _said(event: Event) -> Message:
 
 
 def is_user(event: Event) -> bool:
-    """Whether it is a message of a user."""
     return bool(event["kind"] == "MessageEvent" and event["source"] == "user")

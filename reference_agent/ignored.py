@@ -4,35 +4,33 @@ from typing import Any
 
 from core.cuts import beginning
 from core.visible import visible
-from reference_agent.toolbox import own_name
+from reference_agent.toolbox import names_in, own_name
 from reference_agent.tools import TOOLS
 
-#: most names of one sentence, and most characters of a name
-_MOST_NAMES, _MOST_NAME = 10, 60
-
-#: where a person finds the agent that ignores none of it
-_INSTEAD = "The OpenHands agent has them: make openhands."
+_MOST_NAMES, _MOST_NAME = 10, 60  #: most names of one sentence, and most characters of a name
+_INSTEAD = "The OpenHands agent has them: make openhands."  #: where a person finds the agent that ignores none of it
 
 #: members of a start request that this agent does not read, with what happens instead
 _OF_REQUEST = {
     "hook_config": "its hooks do not run",
     "plugins": "they are not loaded",
     "client_tools": "the agent does not call them",
-    "agent_definitions": "there are no subagents",
+    "agent_definitions": "sub-tasks are done by the agent itself",
     "agent_launch_additions": "nothing is added to the agent",
     "worktree": "the agent works in the folder itself",
 }
-
-#: a member of its agent, likewise
-_OF_AGENT = {"critic": "nothing rates the agent's work"}
 
 
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:
     """The sentences about a start request. program: the title of the program that is the agent; "": the bundled one."""
     agent = _object(given, "agent") or _object(given, "agent_settings")
-    told = _of_program(agent, program) if program else _of_agent(agent)
+    told = [] if program else _of_agent(agent)
+    if program and brings_agent(agent):
+        told = [f"agent is ignored: {program} works in its place, with its own model, tools and prompt."]
     told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
-    if looked_up := [name for name, one in _object(given, "secrets").items() if _is_looked_up(one)]:
+    secrets = _object(given, "secrets")
+    asked = {name: _object(secrets, name) for name in secrets}
+    if looked_up := [name for name, one in asked.items() if "url" in one and one.get("value") is None]:
         told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
     return [*told, _INSTEAD] if told and not program else told
 
@@ -43,34 +41,24 @@ def brings_agent(agent: dict[str, Any]) -> bool:
     return bool(agent.keys() - {"llm"} or llm.get("base_url") or llm.get("api_key"))
 
 
-def _of_program(agent: dict[str, Any], program: str) -> list[str]:
-    instead = f"agent is ignored: {program} works in its place, with its own model, tools and prompt."
-    return [instead] if brings_agent(agent) else []
-
-
 def _of_agent(agent: dict[str, Any]) -> list[str]:
     condenser, kind = _object(agent, "condenser"), agent.get("kind") or agent.get("agent_kind")
     told = []
     if kind not in (None, "Agent", "openhands", "llm"):
         told.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
-    if tools := [one for one in _names(agent.get("tools"), "name") if own_name(one) not in TOOLS]:
+    if tools := [one for one in names_in(agent.get("tools")) if own_name(one) not in TOOLS]:
         told.append(f"tools are ignored: {_listed(tools)}. The agent has {', '.join(TOOLS)}.")
     if unused := [name for name, one in servers_in(agent.get("mcp_config")).items() if _is_unused(one)]:
-        why = "Logins by OAuth and the transport sse are not there."
-        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. {why}")
+        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. It has no login by OAuth.")
     if condenser and condenser.get("kind") != "NoOpCondenser":
         kind = _name(condenser.get("kind") or "the condenser")
         told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
-    return told + [f"agent.{name} is ignored: {instead}." for name, instead in _OF_AGENT.items() if agent.get(name)]
+    return [*told, "agent.critic is ignored: nothing rates the agent's work."] if agent.get("critic") else told
 
 
 def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
     value = given.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _is_looked_up(secret: Any) -> bool:
-    return isinstance(secret, dict) and "url" in secret and secret.get("value") is None
 
 
 def servers_in(config: Any) -> dict[str, Any]:
@@ -81,14 +69,7 @@ def servers_in(config: Any) -> dict[str, Any]:
 
 def _is_unused(server: Any) -> bool:
     given: dict[str, Any] = server if isinstance(server, dict) else {}
-    auth = given.get("auth")
-    return auth == "oauth" or _object(given, "auth").get("strategy") == "oauth2" or given.get("transport") == "sse"
-
-
-def _names(things: Any, member: str) -> list[str]:
-    """The names of a list of objects."""
-    listed = things if isinstance(things, list) else []
-    return [str(one.get(member, "?")) if isinstance(one, dict) else str(one) for one in listed]
+    return given.get("auth") == "oauth" or _object(given, "auth").get("strategy") == "oauth2"
 
 
 def _listed(names: list[str]) -> str:

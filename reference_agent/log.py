@@ -1,8 +1,7 @@
 """What has happened in a conversation of the reference agent, what is left to do, and the file it resumes from.
 
-A folder holds `start.json`, whose existence is the conversation's, and `events.jsonl`, the steps of the conversation.
-A step is what happens at once: a line for each event, then a line `{"state": …}`, which is the state after the step
-and ends it. So the last such line is the present state, and a step without one was torn by a kill or a full disk.
+A folder holds `start.json`, whose existence is the conversation's, and `events.jsonl`, its steps. A step is a line for
+each event, then a line `{"state": …}`, the state after it. A step without that line was torn by a kill or a full disk.
 
 Guarantee: a step whose `append` has returned survives a kill of the process and, by fsync, a power cut of the machine.
 Cost: an fsync per step, measured at 0.2 ms on a local SSD; a command takes two steps.
@@ -29,12 +28,8 @@ from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.shell import GOES_ON
 
-#: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
-MOST_RESPONSES = 500
-
-#: most characters of a line that the agent server's log has of an event
-MOST_TOLD = 300
-
+MOST_RESPONSES = 500  #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
+MOST_TOLD = 300  #: most characters of a line that the agent server's log has of an event
 #: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
 CAPABILITIES = ["decide_each", "edit", "history"]
 
@@ -63,7 +58,6 @@ class Webhooks:
             self._waiting.put((path, body, is_kept))
 
     def flush(self, seconds: float) -> None:
-        """Wait until the webhook has taken everything, at most so many seconds."""
         deadline = time.monotonic() + seconds
         while self._waiting.unfinished_tasks and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -92,41 +86,27 @@ class Webhooks:
 class Hidden:
     """What this agent server shows nobody: the secrets of all its conversations, and credentials among its variables.
 
-    The conversations share files and processes, so a command in one may print a secret of another. Any thread may use
-    it. The values are in memory alone, each as long as its conversation.
+    A command in one conversation may print a secret of another. In memory alone. Thread-safe.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._of: dict[str, set[str]] = {}
-        self._mask = Mask(credentials_in(os.environ))
-
-    @property
-    def mask(self) -> Mask:
-        """The mask of all present values."""
-        return self._mask
+        self.mask = Mask(credentials_in(os.environ))
 
     def texts(self) -> list[str]:
-        """The secrets of conversations."""
         with self._lock:
             return [text for texts in self._of.values() for text in texts]
 
     def add(self, conversation_id: str, secrets: Iterable[str]) -> None:
-        """Hide secrets of a conversation from now on."""
         with self._lock:
-            self._set(conversation_id, {*self._of.get(conversation_id, ()), *secrets})
+            self._of.setdefault(conversation_id, set()).update(secrets)
+            self.mask = Mask([*self.texts(), *credentials_in(os.environ)])
 
     def drop(self, conversation_id: str) -> None:
-        """Forget the secrets of a conversation that is deleted."""
         with self._lock:
-            self._set(conversation_id, set())
-
-    def _set(self, conversation_id: str, secrets: set[str]) -> None:
-        self._of.pop(conversation_id, None)
-        if secrets:
-            self._of[conversation_id] = secrets
-        texts = [text for texts in self._of.values() for text in texts]
-        self._mask = Mask([*texts, *credentials_in(os.environ)])
+            self._of.pop(conversation_id, None)
+            self.mask = Mask([*self.texts(), *credentials_in(os.environ)])
 
 
 class DiskError(Exception):
@@ -138,8 +118,6 @@ class DiskError(Exception):
 
 
 class Kept(NamedTuple):
-    """What a folder keeps of a conversation."""
-
     start: dict[str, Any]
     events: list[Event]
     state: dict[str, Any] | None  #: None before the first step
@@ -149,9 +127,7 @@ class Journal:
     """One conversation's folder. Every method raises DiskError; a step that was refused leaves nothing."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._start = folder / "start.json"
-        self._steps = folder / "events.jsonl"
+        self._folder, self._start, self._steps = folder, folder / "start.json", folder / "events.jsonl"
         self._size = 0  # bytes of the whole steps
 
     def create(self, start: dict[str, Any], history: list[Event] | None = None) -> None:
@@ -178,18 +154,14 @@ class Journal:
     def load(self) -> Kept | None:
         """What the folder keeps, without a torn step at the end; None if it holds no conversation."""
         try:
+            if not self._start.exists():
+                return None
             start = json.loads(self._start.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise DiskError("read", self._folder, error) from error
-        try:
             return Kept(start, *self._read(self._steps.read_bytes()))
         except (OSError, ValueError) as error:
             raise DiskError("read", self._folder, error) from error
 
     def append(self, events: list[Event], state: dict[str, Any]) -> None:
-        """Write a step."""
         step = _step(events, state)
         try:
             with self._steps.open("r+b") as file:  # opened each time: a folder that was deleted takes no step
@@ -204,7 +176,6 @@ class Journal:
         self._size += len(step)
 
     def remove(self) -> None:
-        """Delete the conversation with its folder."""
         try:
             self._start.unlink(missing_ok=True)
             _sync(self._folder)
@@ -216,8 +187,7 @@ class Journal:
 
     def _read(self, steps: bytes) -> tuple[list[Event], dict[str, Any] | None]:
         """Raises ValueError if a line before a whole step is damaged: then it is more than a torn end."""
-        events: list[Event] = []
-        step: list[Event] = []
+        events, step = list[Event](), list[Event]()
         state, position, damaged = None, 0, 0
         for number, raw in enumerate(steps.splitlines(keepends=True), 1):
             position += len(raw)
@@ -241,12 +211,10 @@ class Journal:
 
 
 def _step(events: list[Event], state: dict[str, Any]) -> bytes:
-    """The lines of a step."""
     return "".join(json.dumps(line) + "\n" for line in [*events, {"state": state}]).encode()
 
 
 def _parsed(raw: bytes) -> dict[str, Any] | None:
-    """The object of a line; None for a torn or damaged one."""
     try:
         line = json.loads(raw) if raw.endswith(b"\n") else None
     except ValueError:
@@ -263,10 +231,7 @@ def _sync(folder: Path) -> None:
 
 
 class State(NamedTuple):
-    """What is left to do after a step. The lists hold ids of events; a list is replaced, never changed.
-
-    The open actions are approved, unless the status is `waiting_for_confirmation`: then those in `decided` are.
-    """
+    """What is left to do after a step. The lists hold ids of events. Open actions are approved unless they wait."""
 
     policy: dict[str, Any]
     status: str = "idle"
@@ -276,6 +241,12 @@ class State(NamedTuple):
     decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `conversation.py`
     stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
     mind: dict[str, Any] = {}  # what the mind itself has to remember
+    task: dict[str, Any] = {}  # the sub-task that is worked on, see `delegation.py`; {}: none
+
+    @property
+    def ready(self) -> list[str]:
+        """The open actions that come next: those of the sub-task, where one is worked on."""
+        return self.open[: self.open.index(self.task["id"])] if self.task else self.open
 
 
 def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
@@ -291,39 +262,29 @@ def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
 
 
 class Log:
-    """The events and the state of a conversation, which change by steps; each is written before it is shown or posted.
-
-    Not thread-safe: the conversation's lock guards every write.
-    """
+    """The events and the state of a conversation. A step is written before it is shown. Not thread-safe."""
 
     def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
-        """hidden: what no result and no line of the log shows; that of all conversations of a process."""
-        self.start = kept.start
-        self.events = kept.events
+        self.start, self.events = kept.start, kept.events
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
-        self._journal = journal
-        self._webhooks = webhooks
-        self._hidden = hidden or Hidden()
+        self._journal, self._webhooks, self._hidden = journal, webhooks, hidden or Hidden()
         self.capabilities = CAPABILITIES  #: what the conversation's agent can do
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:
-        """Show none of these values in results of actions, nor in the agent server's log, from now on."""
+        """Show none of these values in results and in the agent server's log from now on."""
         self._hidden.add(self.start["id"], secrets)
 
     @property
     def mask(self) -> Mask:
-        """The mask of all hidden values."""
         return self._hidden.mask
 
     @property
     def most_responses(self) -> int:
-        """Responses of the agent in one run after which the run ends."""
         return int(self.start.get("max_iterations", MOST_RESPONSES))
 
     def info(self) -> dict[str, Any]:
-        """The ConversationInfo of the agent-server wire."""
         updated_at = self.events[-1]["timestamp"] if self.events else self.start["created_at"]
         return {
             **{name: self.start[name] for name in ("id", "agent", "workspace", "title", "tags")},
@@ -343,7 +304,6 @@ class Log:
         return next((event for event in reversed(self.events) if event["id"] == event_id), None)
 
     def known(self, event_id: str) -> Event:
-        """An event that the state names."""
         event = self.find(event_id)
         assert event is not None, f"no event {event_id} in {self.start['id']}"
         return event
@@ -372,9 +332,9 @@ class Log:
         if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
 
-    def begin(self, action: Event) -> None:
+    def begin(self, action: Event, state: State) -> None:
         """Write that the first open action begins, as it is executed, and print it. Raises DiskError."""
-        self.step(self.state._replace(started=True), [])
+        self.step(state, [])
         self._print(told(action, self._hidden.texts()))
 
     def _print(self, line: str) -> None:
@@ -414,10 +374,7 @@ def _last_user_message(so_far: list[Event]) -> str | None:
 
 
 def posts(step: list[Event]) -> list[list[Event]]:
-    """The events of a step as they are posted: one by one, but an action with its result if that follows at once.
-
-    Posted alone, such an action would wait for a decision where the conversation waits for another one.
-    """
+    """Group the events of a step for posting: an action with its result, which else would wait for a decision."""
     posted = list[list[Event]]()
     for event in step:
         before = posted[-1][0] if posted and len(posted[-1]) == 1 else {}
@@ -429,11 +386,7 @@ def posts(step: list[Event]) -> list[list[Event]]:
 
 
 def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) -> str:
-    """An event as a line of the agent server's log; "" for one that tells nothing of the agent's work.
-
-    is_begun: whether an action is executed now; otherwise it waits for a decision, and may never be. The line shows
-    none of the secrets, nor the value of a variable of this process that is named like one.
-    """
+    """Return an event as a line of the agent server's log, without secrets. is_begun: False of an action that waits."""
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
             text = f"{role}: {' '.join(part.get('text', '') for part in content)}"
@@ -456,7 +409,6 @@ def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) 
 
 
 def usage(stats: dict[str, Any]) -> dict[str, Any]:
-    """The `stats` of the wire: one model's metrics, once it has been used."""
     return {"usage_to_metrics": {"agent": stats} if stats else {}}
 
 

@@ -1,8 +1,7 @@
 """Finds an agent that repeats itself: the same step, two steps by turns, or the same error.
 
-A step is the calls of one response with their results. The numbers are those of the published agent. Of its five
-patterns two cannot happen here: a message of the agent ends its run, and so does a context that cannot be shortened.
-Source: openhands-sdk 1.58, conversation/stuck_detector.py.
+A step is the calls of one response with their results. The numbers are those of the published agent, of whose five
+patterns two cannot happen here. Source: openhands-sdk 1.58, conversation/stuck_detector.py.
 """
 
 import json
@@ -13,22 +12,14 @@ from reference_agent.events import RESULTS, Event, is_user, result_text, text_of
 
 #: what the model is told of a loop, once
 HINT = "You repeat yourself: {words}. Once more changes nothing: try another way, or finish and say what you need."
-
-#: steps that are the same, that fail in the same way, and that are two by turns
-REPEATS, FAILURES, TURNS = 4, 3, 6
-
-#: events that are searched
-_MOST_EVENTS = 500
-
-#: the name of the file of a whole output, which is new each time
-_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")
+REPEATS, FAILURES, TURNS = 4, 3, 6  #: steps that are the same, that fail in the same way, and that are two by turns
+_MOST_EVENTS = 500  #: events that are searched
+_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")  #: the name of the file of a whole output, which is new each time
 
 
 class Loop(NamedTuple):
-    """What is repeated, in a clause, and whether the model was told of it before."""
-
-    words: str
-    is_told: bool
+    words: str  #: what is repeated, in a clause
+    is_told: bool  #: the model was told of it before
 
 
 class _Step(NamedTuple):
@@ -37,37 +28,32 @@ class _Step(NamedTuple):
     results: list[str]
     failures: list[bool]
 
-    def is_like(self, other: "_Step") -> bool:
-        return (self.calls, self.results) == (other.calls, other.results)
-
 
 def loop_in(so_far: list[Event]) -> Loop | None:
-    """The loop that the conversation is in since the last message of a user; None if it is in none.
-
-    A loop of which the model was just told is none until the model has made another step.
-    """
+    """Return the loop since the last message of a user. One of which the model was just told counts after a step."""
     recent = so_far[-_MOST_EVENTS:]
     begin = next((index for index in reversed(range(len(recent))) if is_user(recent[index])), -1) + 1
     recent = recent[begin:]
     steps = _steps(recent)
-    told = [index for index, event in enumerate(recent) if _is_hint(event)]
+    hint = HINT.partition("{")[0]
+    said = {n: text_of(one["llm_message"]["content"]) for n, one in enumerate(recent) if one["kind"] == "MessageEvent"}
+    told = [index for index, text in said.items() if text.startswith(hint)]
     if not steps or (told and told[-1] > steps[-1].position):
         return None
     patterns = (
         (f"the same call had the same result {REPEATS} times in a row", REPEATS, _are_the_same),
         (f"{FAILURES} calls in a row failed in the same way", FAILURES, _fail_alike),
-        (f"the same two calls took turns with the same results {TURNS // 2} times", TURNS, _take_turns),
+        (
+            f"the same two calls took turns with the same results {TURNS // 2} times",
+            TURNS,
+            lambda steps: _are_the_same(steps[::2]) and _are_the_same(steps[1::2]),
+        ),
     )
     for words, length, holds in patterns:
         last = steps[-length:]
         if len(last) == length and holds(last):
             return Loop(words, any(index > last[0].position for index in told))
     return None
-
-
-def _is_hint(event: Event) -> bool:
-    begins = HINT.partition("{")[0]
-    return event["kind"] == "MessageEvent" and text_of(event["llm_message"]["content"]).startswith(begins)
 
 
 def _steps(recent: list[Event]) -> list[_Step]:
@@ -84,7 +70,7 @@ def _steps(recent: list[Event]) -> list[_Step]:
 
 
 def _are_the_same(steps: list[_Step]) -> bool:
-    return all(step.is_like(steps[0]) for step in steps)
+    return all((step.calls, step.results) == (steps[0].calls, steps[0].results) for step in steps)
 
 
 def _fail_alike(steps: list[_Step]) -> bool:
@@ -92,7 +78,3 @@ def _fail_alike(steps: list[_Step]) -> bool:
         return False
     first = steps[0]
     return all(step.calls == first.calls for step in steps) or all(step.results == first.results for step in steps)
-
-
-def _take_turns(steps: list[_Step]) -> bool:
-    return _are_the_same(steps[::2]) and _are_the_same(steps[1::2])

@@ -1,45 +1,42 @@
-"""A client of MCP servers: programs that speak over their standard input and output, and servers over HTTP.
+"""A client of MCP servers, by the published library: programs in the sandbox, and servers over HTTP by its way out.
 
-Only tools are used: a list at the first use of a server, and calls. HTTP goes by the way out of the sandbox.
-Source: https://modelcontextprotocol.io/specification/2025-06-18. Why no library: docs/decisions.md.
-Limitation: no OAuth, no resources, prompts or sampling, and a list of tools that changes is not read again.
+Only tools are used: a list at the first use of a server, and calls. The library is imported with the first server: one
+second and 29 MB. It is asynchronous: the servers of a process share a thread with an event loop.
+Limitation: no OAuth, and a list of tools that changes is not read again.
 """
 
-import json
+import asyncio
 import os
-import queue
-import signal
-import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
+from anyio import fail_after
+from mcp.client.session import ClientSession
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation, PaginatedRequestParams
 
 from core.cuts import beginning, head_and_tail
-from core.masking import credentials_in
 from reference_agent.events import Event, parts
-from reference_agent.tools import MCP, Tool
+from reference_agent.toolbox import headers_of, texts_of
+from reference_agent.tools import MCP, Refused, Tool
 
-VERSION = "2025-06-18"
-
-#: seconds for the start of a server and the list of its tools, and the least for a call
-START_SECONDS, CALL_SECONDS = 30.0, 120.0
-
-#: maximum number of tools of a server, length of a description in characters, and size of one message in bytes
-MOST_TOOLS, MOST_DESCRIPTION, MOST_MESSAGE = 128, 2_000, 8 << 20
-
+#: seconds for the start of a server and the list of its tools, the least for a call, and for the end of a program
+START_SECONDS, CALL_SECONDS, END_SECONDS = 30.0, 120.0, 5.0
+#: maximum number of tools of a server, and length of a description in characters
+MOST_TOOLS, MOST_DESCRIPTION = 128, 2_000
 #: maximum length of the text of a result and of an image, number of images, and length of an error, in characters
 MOST_RESULT, MOST_IMAGES, _MOST_ERROR = 100_000, 4, 500
-
-Message = dict[str, Any]
-
-
-class McpError(Exception):
-    """The server does not do what it was asked; the message is a sentence."""
+_loop = asyncio.new_event_loop()
+threading.Thread(target=_loop.run_forever, daemon=True).start()
 
 
 class Server:
@@ -47,200 +44,111 @@ class Server:
 
     def __init__(self, name: str, given: dict[str, Any], folder: Path) -> None:
         """given: as a start request's `mcp_config` has it."""
-        self.name = name
-        self._given, self._folder = given, folder
+        self.name, self._given, self._folder = name, given, folder
         seconds = given.get("timeout")
         self._seconds = max(CALL_SECONDS, seconds) if isinstance(seconds, int | float) else CALL_SECONDS
-        self._link: _Program | _Http | None = None
-        self._number = 0
-
-    def secrets(self) -> list[str]:
-        """What nobody shall read: its headers, and credentials among its variables and arguments."""
-        headers = [value.removeprefix("Bearer ") for value in _headers(self._given).values()]
-        return [*headers, *credentials_in(self._given)]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - what a program prints to its standard error
+        self._over = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._session: ClientSession | None = None
 
     def tools(self) -> dict[str, Tool]:
-        """Its tools by name. Raises McpError."""
-        found = dict[str, Tool]()
-        cursor: Message | None = {}
-        while cursor is not None and len(found) < MOST_TOOLS:
-            page = self._ask("tools/list", cursor, START_SECONDS)
-            for one in page.get("tools") or []:
-                found[str(one["name"])] = _tool(one)
-            cursor = {"cursor": page["nextCursor"]} if page.get("nextCursor") else None
+        """Return its tools by name. Raises Refused."""
+        found, params = dict[str, Tool](), PaginatedRequestParams()
+        while len(found) < MOST_TOOLS:
+            page = self._ask(partial(ClientSession.list_tools, params=params), START_SECONDS)
+            found |= {one.name: _tool(one.model_dump(by_alias=True)) for one in page.tools}
+            if not page.next_cursor:
+                break
+            params = PaginatedRequestParams(cursor=page.next_cursor)
         return found
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[list[Event], bool]:
-        """What a tool answers, as content, and whether it is an error. A server that ended is started again.
-
-        Raises McpError.
-        """
-        answer = self._ask("tools/call", {"name": tool, "arguments": arguments}, self._seconds)
-        blocks = answer.get("content")
-        content = [_part(block) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
+        """Return the content of a tool's answer, and whether it is an error. Raises Refused."""
+        answer = self._ask(lambda session: session.call_tool(tool, arguments), self._seconds)
+        content = [_part(block.model_dump(by_alias=True, mode="json")) for block in answer.content]
         text = head_and_tail("\n".join(part["text"] for part in content if "text" in part), MOST_RESULT)
         images = [part for part in content if "image_urls" in part][:MOST_IMAGES]
-        return [*parts(text), *images], answer.get("isError") is True
+        return [*parts(text), *images], answer.is_error is True
 
     def close(self) -> None:
-        link, self._link = self._link, None
-        if link:
-            link.close()
+        """End its program, or the session over HTTP. The next use starts it again."""
+        over, task, self._session = self._over, self._task, None
+        if task:
+            _loop.call_soon_threadsafe(over.set)
+            asyncio.run_coroutine_threadsafe(asyncio.wait([task], timeout=END_SECONDS), _loop).result()
 
-    def _connect(self) -> None:
-        if self._given.get("url"):
-            self._link = _Http(self._given)
-        elif self._given.get("command"):
-            self._link = _Program(self._given, self._folder)
-        else:
-            raise McpError("its settings name no command and no URL, or were not kept when the agent server restarted")
-        client = {"name": "agent-server", "version": "1"}
+    def _ask(self, request: Callable[[ClientSession], Awaitable[Any]], seconds: float) -> Any:
         try:
-            hello = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
-            self._ask("initialize", hello, START_SECONDS)
-            self._link.tell({"jsonrpc": "2.0", "method": "notifications/initialized"})
-        except McpError:
-            self.close()
-            raise
+            return asyncio.run_coroutine_threadsafe(self._asked(request, seconds), _loop).result()
+        except Exception as error:
+            text = self._words(error, seconds)
+            if not _is_answer(error):
+                self.close()
+            raise Refused(text) from None
 
-    def _ask(self, method: str, params: Message, seconds: float) -> Message:
-        if self._link is None:
-            self._connect()
-        assert self._link is not None
-        self._number += 1
+    async def _asked(self, request: Callable[[ClientSession], Awaitable[Any]], seconds: float) -> Any:
+        if self._session is None:
+            ready: asyncio.Future[Any] = _loop.create_future()
+            self._over = asyncio.Event()
+            self._task = asyncio.create_task(self._live(ready, self._over))
+            self._session = await ready
+        return await asyncio.wait_for(request(self._session), seconds)
+
+    async def _live(self, ready: asyncio.Future[Any], over: asyncio.Event) -> None:
+        """Keep a session with the server until `over` is set."""
         try:
-            request = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
-            response = self._link.ask(request, seconds)
-        except McpError:
-            self.close()
-            raise
-        if not isinstance(result := response.get("result"), dict):
-            error = response.get("error")
-            raise McpError(beginning(str(error.get("message") if isinstance(error, dict) else error), _MOST_ERROR))
-        return result
+            async with AsyncExitStack() as stack:
+                reads, writes = await self._streams(stack)
+                client = Implementation(name="agent-server", version="1")
+                session = await stack.enter_async_context(ClientSession(reads, writes, client_info=client))
+                with fail_after(START_SECONDS):
+                    await session.initialize()
+                ready.set_result(session)
+                await over.wait()
+        except BaseException as error:  # also a group of them, or a cancellation by the library
+            if not ready.done():
+                ready.set_exception(_first(error))
 
-
-class _Program:
-    """A server that is a program in the sandbox."""
-
-    def __init__(self, given: dict[str, Any], folder: Path) -> None:
+    async def _streams(self, stack: AsyncExitStack) -> Any:
+        given, headers = self._given, headers_of(self._given)
+        if given.get("url") and given.get("transport") == "sse":
+            return await stack.enter_async_context(sse_client(str(given["url"]), headers=headers))
+        if given.get("url"):
+            client = await stack.enter_async_context(create_mcp_http_client(headers=headers))
+            return await stack.enter_async_context(streamable_http_client(str(given["url"]), http_client=client))
+        if not given.get("command"):
+            raise Refused("its settings name no command and no URL, or were not kept when the agent server restarted")
         arguments = given.get("args")
-        words = [str(given["command"]), *map(str, arguments if isinstance(arguments, list) else [])]
-        self._responses: dict[Any, queue.SimpleQueue[Message | None]] = {}
-        self._lock = threading.Lock()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the program
-        try:
-            self._process = subprocess.Popen(
-                words,
-                cwd=given.get("cwd") or folder,
-                env={**os.environ, **_texts(given.get("env"))},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise McpError(f"{words[0]} cannot be started: {error}") from None
-        threading.Thread(target=self._read, daemon=True).start()
+        program = StdioServerParameters(
+            command=str(given["command"]),
+            args=[*map(str, arguments if isinstance(arguments, list) else [])],
+            env={**os.environ, **texts_of(given.get("env"))},
+            cwd=given.get("cwd") or self._folder,
+        )
+        return await stack.enter_async_context(stdio_client(program, errlog=self._errors))
 
-    def ask(self, message: Message, seconds: float) -> Message:
-        waiting = self._responses[message["id"]] = queue.SimpleQueue()
-        try:
-            self.tell(message)
-            response = waiting.get(timeout=seconds)
-        except queue.Empty:
-            raise McpError(f"it does not answer within {seconds:g} s") from None
-        finally:
-            self._responses.pop(message["id"], None)
-        if response is None:
-            raise McpError(self._last_words())
-        return response
-
-    def tell(self, message: Message) -> None:
-        assert self._process.stdin is not None
-        try:
-            with self._lock:
-                self._process.stdin.write(json.dumps(message).encode() + b"\n")
-                self._process.stdin.flush()
-        except (OSError, ValueError):
-            raise McpError(self._last_words()) from None
-
-    def close(self) -> None:
-        with suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-    def _last_words(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        self._errors.seek(max(self._errors.seek(0, os.SEEK_END) - _MOST_ERROR, 0))
-        said = " ".join(self._errors.read().decode(errors="replace").split())
-        return f"its program ended with exit code {self._process.poll()}" + (f": {said}" if said else "")
-
-    def _read(self) -> None:
-        """Hand each response to whoever waits for it, until the program ends. A server's own request is refused."""
-        assert self._process.stdout is not None
-        while raw := self._process.stdout.readline(MOST_MESSAGE):
-            with suppress(ValueError, RecursionError, McpError):
-                message = json.loads(raw)
-                if isinstance(message, dict) and "method" in message and "id" in message:
-                    is_ping = message["method"] == "ping"
-                    answer = {"result": {}} if is_ping else {"error": {"code": -32601, "message": "Method not found"}}
-                    self.tell({"jsonrpc": "2.0", "id": message["id"], **answer})
-                elif isinstance(message, dict) and (waiting := self._responses.get(message.get("id"))):
-                    waiting.put(message)
-        for waiting in [*self._responses.values()]:
-            waiting.put(None)
+    def _words(self, error: Exception, seconds: float) -> str:
+        """Say why a request failed, with the last words of a program that has ended."""
+        if isinstance(error, TimeoutError):
+            return f"it does not answer within {seconds:g} s"
+        text = beginning(str(error) or type(error).__name__, _MOST_ERROR)
+        if not self._given.get("command") or _is_answer(error) or isinstance(error, Refused | OSError):
+            return text
+        size = os.fstat(self._errors.fileno()).st_size
+        said = os.pread(self._errors.fileno(), _MOST_ERROR, max(size - _MOST_ERROR, 0)).decode(errors="replace")
+        return ": ".join(filter(None, ("its program has ended", " ".join(said.split()))))
 
 
-class _Http:
-    """A server over HTTP, by the "streamable HTTP" of the specification."""
-
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._url = str(given["url"])
-        accepted = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": VERSION}
-        self._client = httpx.Client(headers={**_headers(given), **accepted}, follow_redirects=True)
-
-    def ask(self, message: Message, seconds: float) -> Message:
-        for answer in self._post(message, seconds):
-            if isinstance(answer, dict) and answer.get("id") == message["id"] and "method" not in answer:
-                return answer
-        raise McpError("its response has no answer")
-
-    def tell(self, message: Message) -> None:
-        for _ in self._post(message, START_SECONDS):
-            pass
-
-    def close(self) -> None:
-        self._client.close()
-
-    def _post(self, message: Message, seconds: float) -> Iterator[Any]:
-        """The messages of the response to a POST: JSON, or the data of server-sent events."""
-        try:
-            with self._client.stream("POST", self._url, json=message, timeout=seconds) as response:
-                if session := response.headers.get("mcp-session-id"):
-                    self._client.headers["mcp-session-id"] = session
-                if not response.is_success:
-                    response.read()
-                    raise McpError(f"status {response.status_code}: {beginning(response.text, _MOST_ERROR)}")
-                is_stream, size, rest = "event-stream" in response.headers.get("content-type", ""), 0, ""
-                for part in response.iter_text():
-                    size += len(part)
-                    if size > MOST_MESSAGE:
-                        raise McpError(f"its response has more than {MOST_MESSAGE:,} characters")
-                    *whole, rest = (rest + part).replace("\r\n", "\n").split("\n\n") if is_stream else (rest + part,)
-                    yield from filter(None, map(_data, whole))
-                if last := _data(rest) if is_stream else rest and json.loads(rest):
-                    yield last
-        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, RuntimeError, ValueError) as error:
-            raise McpError(f"{self._url}: {beginning(str(error) or type(error).__name__, _MOST_ERROR)}") from None
+def _is_answer(error: Exception) -> bool:
+    """Return whether the server itself refuses a request, so that it goes on."""
+    return isinstance(error, MCPError) and error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
 
-def _data(event: str) -> Any:
-    """The data of a server-sent event; None of one that has none."""
-    lines = [line[5:] for line in event.split("\n") if line.startswith("data:")]
-    data = "\n".join(lines).strip()
-    return json.loads(data) if data else None
+def _first(error: BaseException) -> Exception:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, Exception) else ConnectionError("the connection ended")
 
 
 def _tool(one: dict[str, Any]) -> Tool:
@@ -257,20 +165,3 @@ def _part(block: dict[str, Any]) -> Event:
         case {"text": str(text)} | {"resource": {"text": str(text)}} | {"type": "resource_link", "uri": str(text)}:
             return {"type": "text", "text": text}
     return {"type": "text", "text": f"({block.get('type')}, which is not shown)"}
-
-
-def _headers(given: dict[str, Any]) -> dict[str, str]:
-    """The headers of a server, and the one that its `auth` stands for."""
-    headers = _texts(given.get("headers"))
-    match given.get("auth"):
-        case {"strategy": "header", "headers": dict(more)}:
-            return {**headers, **_texts(more)}
-        case {"strategy": "api_key", "value": str(value), "header_name": str(name)} if name:
-            return {**headers, name: value}
-        case {"strategy": "bearer" | "api_key", "value": str(value)} | str(value) if value not in ("", "oauth"):
-            return {**headers, "Authorization": f"Bearer {value}"}
-    return headers
-
-
-def _texts(given: Any) -> dict[str, str]:
-    return {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}

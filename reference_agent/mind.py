@@ -1,10 +1,8 @@
 """What decides the agent's next actions: put a mind of your own in their place.
 
-`Rule` needs no model. `Model` thinks with one: which it is, how its endpoint is asked, what becomes of its responses.
-
-A response is one streamed chat completion of an OpenAI-compatible endpoint. The stream is read as bytes, because
-endpoints send what no type of a client library says. The model's key is sealed on the disk, and shown nowhere.
-Source: https://platform.openai.com/docs/api-reference/chat, and what other endpoints make of it.
+`Rule` needs no model. `Model` thinks with one. A response is one streamed chat completion of an OpenAI-compatible
+endpoint, read as bytes, because endpoints send what no type of a client library says. The model's key is sealed on the
+disk. Source: https://platform.openai.com/docs/api-reference/chat, and what other endpoints make of it.
 """
 
 import base64
@@ -17,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import httpx
@@ -31,16 +29,11 @@ from reference_agent.log import State
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
 
-#: shows a part of a response while it comes: text and reasoning. Raises Unwanted
-Tell = Callable[[str, str], None]
-
-
+Tell = Callable[[str, str], None]  #: shows a part of a response while it comes: text and reasoning. Raises Unwanted
 #: most commands of a message, which are as many actions; and most characters of one, as JSON: an event has it twice,
 #: and a shell takes 128 KiB
 MOST_COMMANDS, MOST_COMMAND = 200, 300_000
-
-#: what is around a command and none of it
-_SPACE = " \t\r"
+_SPACE = " \t\r"  #: what is around a command and none of it
 
 #: the reply to a message that has no command; `agentctl` knows it by its first words
 NO_MODEL = (
@@ -48,34 +41,22 @@ NO_MODEL = (
     "Until then I only run lines that begin with `run: `, such as `run: ls`."
 )
 
-#: what models cost where MODEL_PRICES says nothing
-_PRICES = Prices()
-
+NO_ANSWER = "No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start"
+_PRICES = Prices()  #: what models cost where MODEL_PRICES says nothing
 #: tries of a request, and most seconds between two of them: an endpoint that asks for more is not tried again
 TRIES, MOST_PAUSE = 6, 60.0
-
-#: tries of a request to an endpoint that sends nothing, each of which takes SILENCE_SECONDS
-SILENT_TRIES = 2
-
+SILENT_TRIES = 2  #: tries of a request to an endpoint that sends nothing, each of which takes SILENCE_SECONDS
 #: seconds until a connection stands, between two parts of a response, and for a whole response
 CONNECT_SECONDS, SILENCE_SECONDS, RESPONSE_SECONDS = 10.0, 120.0, 600.0
-
 #: most characters of a response's text and calls, and most bytes of its stream. An event of both is below 1 MiB
 MOST_CHARACTERS, MOST_BYTES = 100_000, 32 << 20
-
 #: the endpoint of a model that names none, and most bytes of an error that are read
 OPENAI, _MOST_ERROR = "https://api.openai.com/v1", 64 << 10
-
-#: seconds between two parts of a response that clients are shown
-_SHOWN_EVERY = 0.1
-
+_SHOWN_EVERY = 0.1  #: seconds between two parts of a response that clients are shown
 #: how endpoints say that a conversation is too long; they have no common code for it
 _TOO_LONG = re.compile(r"context.{0,20}(length|window|size)|maximum context|prompt is too long|too many .*tokens", re.I)
-
 _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
-
-#: code of a conversation that is too long for its model
-TOO_LONG = "LLMContextWindowExceedError"
+TOO_LONG = "LLMContextWindowExceedError"  #: code of a conversation that is too long for its model
 
 #: how to go on after an error of the model, by its code; after any other, a message tries again
 _NEXT = {
@@ -83,14 +64,9 @@ _NEXT = {
     "LLMBadRequestError": "Correct LLM_MODEL, or `agent.llm` of the start. Then send a message to go on.",
 }
 
-#: most calls of one response that are taken up
-MOST_CALLS = 32
-
-#: what a response says of which the end is missing
-_CUT_OFF = "The response was too long and was cut off."
-
-#: most characters of an id that the model's endpoint chooses
-_MOST_ID = 64
+MOST_CALLS = 32  #: most calls of one response that are taken up
+_CUT_OFF = "The response was too long and was cut off."  #: what a response says of which the end is missing
+_MOST_ID = 64  #: most characters of an id that the model's endpoint chooses
 
 PROMPT = """\
 You are an agent that works for a user in the folder {folder}, which is yours to change.
@@ -123,60 +99,49 @@ class Response(NamedTuple):
 class NoModel(Exception):
     """A question needs a model, and there is none; the message is a sentence."""
 
-    def __init__(
-        self, words: str = "No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start"
-    ) -> None:
-        super().__init__(words)
 
-
-class Mind(Protocol):
-    """Any thread may use it, one at a time for each conversation."""
+class Mind:
+    """Decides what the agent does next. Any thread may use it, one at a time for each conversation."""
 
     def beginning(self) -> list[Event]:
-        """The first events of a conversation."""
-
-    def has_to_respond(self, so_far: list[Event], state: State) -> bool:
-        """Whether the conversation goes on; asked when no action is open."""
-
-    def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
-        """The next step of the conversation. Cost: what the mind needs; the conversation's lock is free meanwhile."""
-
-    def answer(self, question: str, so_far: list[Event], state: State) -> str:
-        """The answer to a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
-
-    def condense(self, so_far: list[Event], state: State) -> Response | None:
-        """A summary in the place of older steps; None if there are too few. Raises NoModel, ModelError."""
-
-
-class Rule:
-    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
-
-    def beginning(self) -> list[Event]:
+        """Return the first events of a conversation."""
         return []
 
     def has_to_respond(self, _so_far: list[Event], state: State) -> bool:
+        """Return whether the conversation goes on; asked when no action is open."""
         return bool(state.unanswered)
+
+    def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
+        """Return the next step. Cost: what the mind needs; the conversation's lock is free meanwhile."""
+        raise NotImplementedError
+
+    def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
+        """Answer a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
+        raise NoModel(NO_ANSWER)
+
+    def condense(self, _so_far: list[Event], _state: State) -> Response | None:
+        """Return a summary in the place of older steps; None if there are too few. Raises NoModel, ModelError."""
+        raise NoModel(NO_ANSWER)
+
+
+class Rule(Mind):
+    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
 
     def respond(self, so_far: list[Event], state: State, _tell: Tell) -> Response:
         message_id = state.unanswered[0]
         said = next(event for event in so_far if event["id"] == message_id)
         text = events.text_of(said["llm_message"]["content"])
         lines = [line.strip(_SPACE) for line in text.split("\n")]  # a shell's lines end there alone
-        if commands := [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]:
-            if fault := _fault(commands):
-                return Response([events.message("agent", events.parts(fault))], [message_id])
-            return Response([_action(command, message_id) for command in commands], [message_id])
-        return Response([events.message("agent", events.parts(NO_MODEL))], [message_id])
-
-    def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
-        raise NoModel
-
-    def condense(self, _so_far: list[Event], _state: State) -> Response | None:
-        raise NoModel
+        commands = [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]
+        if words := _fault(commands):
+            return Response([events.message("agent", events.parts(words))], [message_id])
+        return Response([_action(command, message_id) for command in commands], [message_id])
 
 
 def _fault(commands: list[str]) -> str:
-    """Why the commands of a message do not run; empty: they do."""
+    """Return why the commands of a message do not run; empty: they do."""
+    if not commands:
+        return NO_MODEL
     if len(commands) > MOST_COMMANDS:
         return f"The message has {len(commands):,} commands; {MOST_COMMANDS} run at most. None of them was run."
     longest = max(map(len, commands))
@@ -188,9 +153,8 @@ def _fault(commands: list[str]) -> str:
 def _action(command: str, response_id: str) -> Event:
     arguments = {"command": command, "is_input": False, "reset": False}
     call = {"id": f"call_{uuid4().hex}", "name": "terminal", "arguments": json.dumps(arguments)}
-    return events.action(
-        call, {**arguments, "kind": "TerminalAction"}, response_id, summary=beginning(command, MOST_SUMMARY)
-    )
+    details, summary = {**arguments, "kind": "TerminalAction"}, beginning(command, MOST_SUMMARY)
+    return events.action(call, details, response_id, summary=summary)
 
 
 @dataclass(frozen=True)
@@ -233,7 +197,6 @@ class Seal:
         return str(self._fernet().encrypt(text.encode()).decode()) if self._secret and text else ""
 
     def open(self, sealed: str) -> str:
-        """The text; "" for one that was sealed with another secret."""
         if not (self._secret and sealed):
             return ""
         try:
@@ -242,9 +205,8 @@ class Seal:
             return ""
 
     def _fernet(self) -> Any:
-        """Loaded when it is needed: it would take a fifth of the agent server's start."""
         key = base64.urlsafe_b64encode(hashlib.sha256(self._secret.encode()).digest())
-        return import_module("cryptography.fernet").Fernet(key)
+        return import_module("cryptography.fernet").Fernet(key)  # would take a fifth of the agent server's start
 
 
 class ModelError(Exception):
@@ -254,13 +216,11 @@ class ModelError(Exception):
         super().__init__(f"{code}: {detail}")
         self.code, self.detail = code, detail
 
-    def with_next_step(self, words: str) -> tuple[str, str]:
-        """The code, and the detail with a sentence that says how to go on."""
-        return self.code, f"{self.detail.rstrip('.')}. {words}"
+    def with_next_step(self, words: str = "") -> tuple[str, str]:
+        return self.code, f"{self.detail.rstrip('.')}. {words or _NEXT.get(self.code, 'Send a message to try again.')}"
 
 
-class Garbage(Exception):
-    """The endpoint's response is not a chat completion, or reports an error in the middle."""
+class Garbage(Exception): ...
 
 
 class Refusal(Exception):
@@ -269,13 +229,11 @@ class Refusal(Exception):
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
         self.retry_after = response.headers.get("retry-after", "")
-        self.code, said = _told(_beginning(response))
+        self.code, said = _told(response)
         super().__init__(f"{self.status} {said}")
 
 
 class Reply:
-    """A response, as much of it as has come."""
-
     def __init__(self) -> None:
         self.id = self.text = self.reasoning = ""
         self.is_cut = False  #: it was too long, for us or for the endpoint
@@ -330,10 +288,7 @@ class Endpoint:
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
     def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell) -> Reply:
-        """The response to messages. Raises ModelError, and what `tell` raises.
-
-        A try that failed in the middle of a response begins it again. Cost: at most RESPONSE_SECONDS for each try.
-        """
+        """Ask for a response, at most RESPONSE_SECONDS for each try. Raises ModelError, and what `tell` raises."""
         asked: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         asked |= {"reasoning_effort": self._effort} if self._effort else {}
@@ -344,7 +299,8 @@ class Endpoint:
                 try:
                     return self._try(client, asked, tell)
                 except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
-                    if tries_left and "reasoning_effort" in asked and _refuses_effort(error):
+                    is_refused = isinstance(error, Refusal) and error.status in (400, 422)
+                    if tries_left and is_refused and "reasoning_effort" in asked and "reasoning" in str(error).lower():
                         del asked["reasoning_effort"]  # clients send it for every model
                         self._effort = ""
                         continue
@@ -398,10 +354,6 @@ class Endpoint:
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 
 
-def _refuses_effort(error: Exception) -> bool:
-    return isinstance(error, Refusal) and error.status in (400, 422) and "reasoning" in str(error).lower()
-
-
 def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
     """The JSON of each server-sent event, or of the whole body. Raises Garbage and ModelError."""
     deadline, size, rest = time.monotonic() + RESPONSE_SECONDS, 0, b""
@@ -418,22 +370,18 @@ def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
         yield _json(rest)
 
 
-def _beginning(response: httpx.Response) -> str:
-    """The beginning of the body of a refusal, whose end nobody waits for."""
-    body = b""
+def _told(response: httpx.Response) -> tuple[str, str]:
+    """Return the code and the message of an error, as most endpoints shape it; of any other body its text."""
+    raw = b""
     for part in response.iter_bytes():
-        body += part
-        if len(body) > _MOST_ERROR:
+        raw += part
+        if len(raw) > _MOST_ERROR:
             break
-    return body.decode(errors="replace")
-
-
-def _told(body: str) -> tuple[str, str]:
-    """The code and the message of an error, as most endpoints shape it; of any other body its text."""
+    body = raw.decode(errors="replace")
     try:
-        error = json.loads(body)
-    except (ValueError, RecursionError):
-        return "", _line(body)
+        error = _json(body.encode())
+    except Garbage:
+        error = None
     error = error.get("error", error) if isinstance(error, dict) else error
     if not isinstance(error, dict):
         return "", _line(body)
@@ -465,7 +413,6 @@ def _pause(error: Exception, tries: int) -> float | None:
 
 
 def _text(value: Any) -> str:
-    """Text that can be written as UTF-8; "" if it is not text."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
@@ -475,13 +422,11 @@ def _line(error: Any, hidden: str = "") -> str:
     return (beginning(text, 500) or type(error).__name__).encode(errors="replace").decode()
 
 
-class Model:
+class Model(Mind):
     """A mind for one conversation. It keeps nothing: everything is in the events and the state."""
 
     def __init__(self, llm: Llm, folder: Path, tools: Toolbox) -> None:
-        self._llm = llm
-        self._folder = folder
-        self._tools = tools
+        self._llm, self._folder, self._tools = llm, folder, tools
 
     @cached_property
     def _endpoint(self) -> Endpoint:
@@ -507,14 +452,14 @@ class Model:
     def answer(self, question: str, so_far: list[Event], state: State) -> str:
         asked = {"role": "user", "content": QUESTION.format(question=question)}
         told = [*messages(so_far, state.unanswered), asked]
-        reply = self._endpoint.ask(told, tools.for_model(self._tools.known), lambda *_: None)
+        reply = self._endpoint.ask(told, self._offered(state), lambda *_: None)
         if not reply.text.strip():
             raise ModelError("LLMNoResponseError", "The model called a tool in place of an answer: ask again")
         return reply.text
 
     def condense(self, so_far: list[Event], state: State) -> Response | None:
         told = messages(so_far, state.unanswered)
-        window = condensing.tokens(so_far, told, tools.for_model(self._tools.known), state.stats)
+        window = condensing.tokens(so_far, told, self._offered(state), state.stats)
         return self._condensed(so_far, state, window, lambda *_: None)
 
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
@@ -522,24 +467,30 @@ class Model:
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
             text = self._tools.prompt(PROMPT.format(folder=self._folder)) + self._tools.context()
             told.insert(0, {"role": "system", "content": text})
-        estimated = condensing.tokens(so_far, told, tools.for_model(self._tools.known), state.stats)
+        estimated = condensing.tokens(so_far, told, self._offered(state), state.stats)
         try:
             if condensing.is_full(estimated, self._llm.context_window) and (
                 shorter := self._condensed(so_far, state, self._llm.context_window, tell)
             ):
                 return shorter
-            reply = self._endpoint.ask(told, tools.for_model(self._tools.known), tell)
+            reply = self._endpoint.ask(told, self._offered(state), tell)
         except ModelError as error:
             if error.code == TOO_LONG:
                 return self._shorter(error, so_far, state, estimated, tell)
-            return Response([], error=_with_next_step(error))
+            return Response([], error=error.with_next_step())
         stats, response_id = self._counted(reply, estimated, so_far, state)
-        return Response(_steps(reply, so_far, response_id, self._tools.known), state.unanswered, stats)
+        steps = _steps(reply, so_far, response_id, self._tools.known_in(state.task), state.task)
+        return Response(steps, [] if state.task else state.unanswered, stats)
+
+    def _offered(self, state: State) -> list[dict[str, Any]]:
+        return tools.for_model(self._tools.known_in(state.task))
 
     def _counted(self, reply: Reply, asked: int, so_far: list[Event], state: State) -> tuple[dict[str, Any], str]:
         """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
         response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
+        if state.task:
+            response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
 
     def _condensed(self, so_far: list[Event], state: State, window: int, tell: Tell) -> Response | None:
@@ -567,49 +518,50 @@ class Model:
                 return shorter
         except ModelError as other:
             if other.code != TOO_LONG:
-                return Response([], error=_with_next_step(other))
-        return _without_last(error, so_far, state.unanswered)
+                return Response([], error=other.with_next_step())
+        return _without_last(error, so_far, state)
 
 
-def _with_next_step(error: ModelError) -> tuple[str, str]:
-    return error.with_next_step(_NEXT.get(error.code, "Send a message to try again."))
-
-
-def _without_last(error: ModelError, so_far: list[Event], unanswered: list[str]) -> Response:
-    """End the run, and forget what may be too long by itself."""
-    steps = last_step(so_far, unanswered)
+def _without_last(error: ModelError, so_far: list[Event], state: State) -> Response:
+    unanswered = [] if state.task else state.unanswered
+    steps, words = last_step(so_far, unanswered), "The last step is left out from now on. Send a message to go on."
     gone = [*steps, *unanswered]
-    words = (
-        "The last step is left out from now on. Send a message to go on."
-        if steps
-        else "The last message is left out from now on. Send a shorter one."
-    )
-    return Response([_forgetting(gone)], answered=unanswered, error=error.with_next_step(words))
+    words = words if steps else "The last message is left out from now on. Send a shorter one."
+    of_task = f"{state.task['id']}/" if state.task else ""
+    details = {"forgotten_event_ids": gone, "llm_response_id": f"{of_task}none-{uuid4().hex}"}
+    forgetting = events.event("Condensation", "environment", **details)
+    return Response([forgetting], answered=unanswered, error=error.with_next_step(words))
 
 
-def _forgetting(ids: list[str]) -> Event:
-    details = {"forgotten_event_ids": ids, "llm_response_id": f"none-{uuid4().hex}"}
-    return events.event("Condensation", "environment", **details)
-
-
-def _steps(reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools) -> list[Event]:
-    """The events of a response: a message, or proposals and the failures of the calls that cannot be executed."""
+def _steps(
+    reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
+) -> list[Event]:
+    """Return the events of a response. In a sub-task words without a call are the report."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
+    text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
+    if not reply.calls and task:
+        reply.calls["0"], reply.text = ["", "finish", json.dumps({"message": text})], ""
     if not reply.calls:
-        text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
         return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": response_id}]
     known = {event.get("tool_call_id") for event in so_far}
     proposed, failures = list[Event](), list[Event]()
     more = {"thought": events.parts(reply.text), **reasoning}
     for number, (call_id, name, arguments) in enumerate(reply.calls.values()):
+        call_id = "" if task else call_id  # the endpoint may use that of another context again
         call = {"id": _fresh(call_id, known, "call"), "name": beginning(name, 100) or "?", "arguments": arguments}
         known.add(call["id"])
         if number == MOST_CALLS:
+            taken = f"{len(reply.calls)} calls, and the first {MOST_CALLS} were taken up"
             proposed.append(events.action(call, None, response_id))
-            failures.append(events.failure(proposed[-1], _too_many(len(reply.calls))))
+            failures.append(
+                events.failure(proposed[-1], f"The response has {taken}: not this one, nor those after it.")
+            )
             break
         try:
             action, rating = tools.read_call(name, arguments, known_tools)
+            if task:
+                words = f"Sub-task “{task['title']}”: {rating.get('summary', name)}"
+                rating["summary"] = beginning(words, MOST_SUMMARY)
             proposed.append(events.action(call, action, response_id, **more, **rating))
         except tools.BadCall as error:
             proposed.append(events.action(call, None, response_id, **more))
@@ -621,15 +573,10 @@ def _steps(reply: Reply, so_far: list[Event], response_id: str, known_tools: too
     return proposed + failures
 
 
-def _too_many(number: int) -> str:
-    return (
-        f"The response has {number} calls, and the first {MOST_CALLS} were taken up: not this one, nor those after it."
-    )
-
-
 def _fresh(given: str, known: set[Any], prefix: str) -> str:
     """An id that no earlier event has: that of the endpoint, if it is one."""
-    return given if 0 < len(given) <= _MOST_ID and given not in known else f"{prefix}_{uuid4().hex}"
+    is_usable = 0 < len(given) <= _MOST_ID and "/" not in given and given not in known
+    return given if is_usable else f"{prefix}_{uuid4().hex}"
 
 
 def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: str) -> dict[str, Any]:
@@ -648,20 +595,14 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     }
     usage = {name: before.get(name, 0) + number for name, number in new.items()}
     usage |= {"model": llm.model, "context_window": llm.context_window, "per_turn_token": prompt + completion}
+    price, cached = llm.prices.of(llm.model), min(read, prompt)  # no price counts as 0: the wire has no "unknown"
+    dollars = price.nanos(Used(prompt - cached, completion, cached)) / 1e9 if price else 0.0
     return {
         "model_name": llm.model,
-        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + _dollars(llm, new),
+        "accumulated_cost": (stats["accumulated_cost"] if stats else 0.0) + dollars,
         "max_budget_per_task": None,
         "accumulated_token_usage": {**usage, "response_id": response_id},
     }
-
-
-def _dollars(llm: Llm, new: dict[str, int]) -> float:
-    """The cost of a response by the model's prices; 0 for a model that has none: the wire has no "unknown"."""
-    if (price := llm.prices.of(llm.model)) is None:
-        return 0.0
-    cached = min(new["cache_read_tokens"], new["prompt_tokens"])
-    return price.nanos(Used(new["prompt_tokens"] - cached, new["completion_tokens"], cached)) / 1e9
 
 
 def _number(used: Any, name: str) -> int:

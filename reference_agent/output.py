@@ -1,14 +1,12 @@
 """What a command prints. A long output is told by its head and its tail, and the whole of it goes into a file.
 
-The files are in OUTPUTS of the working folder, where clients read and download them as any file. They end: the oldest
-is removed for each beyond MOST_FILES, and all are with the sandbox.
+The files are in OUTPUTS of the working folder, where clients download them. Beyond MOST_FILES the oldest is removed.
 """
 
 import codecs
 import re
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 from uuid import uuid4
 
@@ -18,29 +16,19 @@ from core.masking import NOTHING, Mask, Masked
 #: most bytes of an output that an observation tells, and of a whole output that a file keeps, its last line included.
 #: A client reads a file of that size in one response
 MOST_OUTPUT, MOST_WHOLE = 100_000, 8 << 20
-
-#: the folder of the files, and how many it keeps
-OUTPUTS, MOST_FILES = ".outputs", 16
-
+OUTPUTS, MOST_FILES = ".outputs", 16  #: the folder of the files, and how many it keeps
 #: bytes of a head and of a tail; those in which a line may end to be told whole; those of the end of a file
 _END, _LINE, _LAST = 49_000, 4096, 200
-
-#: most bytes of the end of an output that are shown while the command runs
-MOST_TAIL = 4000
-
+MOST_TAIL = 4000  #: most bytes of the end of an output that are shown while the command runs
 _MARK = re.compile(r"^… ([\d,]+) (of [\d,]+ bytes are not shown here\. .*) …$", re.MULTILINE)
-
-#: bytes of UTF-8 that begin no character
-_CONTINUED = bytes(range(0x80, 0xC0))
+_CONTINUED = bytes(range(0x80, 0xC0))  #: bytes of UTF-8 that begin no character
 
 
 class Output:
     """The output of one command. A context, which closes the file."""
 
     def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:
-        """folder: the working folder. mask: of what neither the text nor the file shows."""
-        self._folder = folder / OUTPUTS
-        self._begin, self._end = bytearray(), bytearray()
+        self._folder, self._begin, self._end = folder / OUTPUTS, bytearray(), bytearray()
         self.size = 0  #: bytes so far
         self._file: IO[bytes] | None = None
         self._written, self._fault = 0, ""
@@ -50,11 +38,9 @@ class Output:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._file:
-            with suppress(OSError):
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            if self._file:
                 self._file.close()
 
     def add(self, part: bytes) -> None:
@@ -101,7 +87,6 @@ class Output:
         return "\n".join((shown.removesuffix("\n"), words, tail.decode(errors="replace")))
 
     def _where(self) -> str:
-        """Where the rest is. Called once: it ends the file, too."""
         if self._file is None:
             return f"The whole output is not kept: {self._fault}"
         if self._written == self.size:
@@ -137,10 +122,7 @@ def _encoded(text: str) -> bytes:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of so many characters, or of its head and its tail with a line between them that says what is missing.
-
-    The line of an output that was cut before also says where the whole of it is.
-    """
+    """Return a text, or its head and tail with a line that says what is missing, and where the whole of it is."""
     if len(text) <= most:
         return text
     found = _MARK.search(text, max(len(text) // 2 - 2 * _LINE, 0))

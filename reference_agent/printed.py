@@ -1,8 +1,7 @@
 """What a shell prints until it ends, and what becomes of the processes that it leaves behind.
 
-A command is over when its shell is: what runs in the background runs on. Such a process still holds the pipe that the
-shell printed to, and would be ended by SIGPIPE at its next line if nobody had the other end. So the pipe is read on,
-slowly, and what comes is dropped.
+A command is over when its shell is. A background process still holds the pipe that the shell printed to, and would be
+ended by SIGPIPE at its next line. So the pipe is read on, slowly, and what comes is dropped.
 """
 
 import array
@@ -19,43 +18,36 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-#: bytes of one read
-_PIECE = 1 << 16
-
+_PIECE = 1 << 16  #: bytes of one read
 #: seconds without output after which the end of a shell counts, and most seconds between the two: what it has left
 #: behind may print without a pause
 _SILENCE, _LINGER = 0.2, 0.5
-
 #: pipes of background processes that are read on; seconds between two reads of them, which slow down one that floods
 MOST_LEFT, _REST = 256, 0.05
-
 Pipe = IO[bytes]
 
 
 def pieces(has_ended: Callable[[], bool], pipes: list[Pipe], deadline: float) -> Iterator[tuple[Pipe, bytes] | None]:
-    """What a shell prints, b"" at the end of a pipe and None where nothing came; until it or its time is over.
-
-    All that it has printed itself comes. The pipes are used up: those that background processes hold are read on.
-    """
-    is_open, after = list(pipes), None
+    """Yield all that a shell prints, b"" at the end of a pipe and None where nothing came. Uses the pipes up."""
+    is_open, since = list(pipes), 0.0
+    left = dict[Pipe, int]()  # bytes of each pipe that the shell has printed, once it has ended
     try:
         while is_open:
             # The end is looked for before the pipes are: what the shell has printed between the two is not missed.
-            if after is None and has_ended():
-                after = _After(is_open)
-            if after is None and time.monotonic() > deadline:
+            if not left and has_ended():
+                left, since = {pipe: unread(pipe.fileno()) for pipe in is_open}, time.monotonic()
+            if not left and time.monotonic() > deadline:
                 break
             ready, _, _ = select.select(is_open, [], [], _SILENCE)
             for pipe in ready:
                 part = os.read(pipe.fileno(), _PIECE)
-                if after:
-                    after.take(pipe, part)
+                left = {one: size - len(part) * (one is pipe) for one, size in left.items()}
                 if not part:
                     is_open.remove(pipe)
                 yield pipe, part
             if not ready:
                 yield None
-            if after and (not ready or after.is_over()):
+            if left and (not ready or (max(left.values()) <= 0 and time.monotonic() - since > _LINGER)):
                 break
     finally:
         for pipe in pipes:
@@ -64,21 +56,7 @@ def pieces(has_ended: Callable[[], bool], pipes: list[Pipe], deadline: float) ->
             pipe.close()
 
 
-class _After:
-    """The time after the end of a shell, whose last words may be in the pipes still."""
-
-    def __init__(self, pipes: list[Pipe]) -> None:
-        self._left, self._since = {pipe: unread(pipe.fileno()) for pipe in pipes}, time.monotonic()
-
-    def take(self, pipe: Pipe, part: bytes) -> None:
-        self._left[pipe] -= len(part)
-
-    def is_over(self) -> bool:
-        return max(self._left.values()) <= 0 and time.monotonic() - self._since > _LINGER
-
-
 def unread(file: int) -> int:
-    """Bytes that a pipe or a terminal holds for its reader."""
     number = array.array("i", [0])
     fcntl.ioctl(file, termios.FIONREAD, number)
     return number[0]
@@ -100,10 +78,7 @@ def end_marked(variable: str) -> None:
 
 
 def code_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
-    """The exit code of a shell that prints no more, and whether it was killed because its time was over.
-
-    It may have closed its output and work on.
-    """
+    """Return the exit code of a shell that prints no more, and whether it was killed because its time was over."""
     try:
         return process.wait(max(deadline - time.monotonic(), _SILENCE)), False
     except subprocess.TimeoutExpired:

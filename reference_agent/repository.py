@@ -1,7 +1,6 @@
 """What a repository says to an agent that works in it: instructions, skills, and the state of Git.
 
-Its files are the word of whoever wrote the repository, not of the user. Each text names its file and is bounded.
-Source of the names: AGENTS.md (https://agents.md), and the skills of the published agent.
+Each text names its file. Source of the names: AGENTS.md (https://agents.md), and the skills of the published agent.
 """
 
 import os
@@ -9,6 +8,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +17,12 @@ from reference_agent.tools import Files, Refused
 
 #: files of a folder's instructions; the first that is there counts
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", ".openhands/microagents/repo.md")
-
 #: maximum size of one file of instructions or of a skill, and of all instructions of a prompt, in bytes
 MOST_FILE, MOST_INSTRUCTIONS = 24_000, 48_000
-
 #: folders of a repository's skills; of two with the same name the first counts
 SKILLS = (".agents/skills", ".openhands/skills", ".openhands/microagents")
-
 #: maximum number of skills, of characters of a description, and of paths of one call that are looked at
 MOST_SKILLS, MOST_DESCRIPTION, MOST_PATHS = 100, 300, 50
-
 #: seconds that Git may take, number of commits that the prompt names, and maximum length of one, in characters
 _GIT_SECONDS, _COMMITS, _MOST_COMMIT = 5, 5, 120
 
@@ -73,7 +69,6 @@ class Repository:
         return [*found.values()][:MOST_SKILLS]
 
     def state(self) -> str:
-        """The state of Git, in lines."""
         status = git(self._folder, "status", "--porcelain", "--branch", seconds=_GIT_SECONDS)
         if status is None:
             return f"{self._folder} is in no Git repository."
@@ -101,7 +96,6 @@ class Repository:
         return sorted({one for folder in folders for one in self._around(folder) if one.is_relative_to(root)})
 
     def _of_folder(self, folder: Path) -> Iterator[str]:
-        """The instructions of a folder, which are told once."""
         for name in INSTRUCTIONS:
             if text := self._read(folder / name):
                 self._told.add(folder)
@@ -157,15 +151,10 @@ def _skill(path: Path, text: str) -> Skill:
     head, body = front_matter(text)
     name = head.get("name") or (path.parent.name if path.name == "SKILL.md" else path.stem)
     described = head.get("description") or body.strip().partition("\n")[0].strip("# ")
-    triggers = head.get("triggers", [])
-    words = triggers if isinstance(triggers, list) else triggers.split(",")
-    return Skill(
-        str(name),
-        beginning(str(described), MOST_DESCRIPTION),
-        tuple(one.strip() for one in words if one.strip()),
-        body.strip(),
-        str(path),
-    )
+    words = head.get("triggers", [])
+    words = words if isinstance(words, list) else words.split(",")
+    triggers = tuple(one.strip() for one in words if one.strip())
+    return Skill(str(name), beginning(str(described), MOST_DESCRIPTION), triggers, body.strip(), str(path))
 
 
 def front_matter(text: str) -> tuple[dict[str, str | list[str]], str]:
@@ -202,11 +191,9 @@ def _folders(here: Path, action: dict[str, Any]) -> list[Path]:
         words = _words(action["command"])
     folders = list[Path]()
     for word in words[:MOST_PATHS]:
-        try:
+        with suppress(OSError, ValueError):
             path = Path(os.path.realpath(here / word))
             folders.append(path if path.is_dir() else path.parent)
-        except (OSError, ValueError):
-            continue
     return folders
 
 

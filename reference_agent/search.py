@@ -1,13 +1,12 @@
 """Search in the working folder: `grep` and `glob`. What Git ignores is left out, and both are bounded.
 
-ripgrep searches where it is installed, else `scan.py`. `stop` may be called by any thread.
+ripgrep searches where it is installed, else Git. `stop` may be called by any thread.
 """
 
 import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from fnmatch import translate
@@ -22,23 +21,16 @@ from reference_agent.tools import Files, Refused
 
 #: maximum number of lines and of files that a search shows, and of characters of one line
 MOST_LINES, MOST_FOUND, MOST_LINE = 200, 100, 300
+_SECONDS, MOST_FILES = 30.0, 200_000  #: seconds that a search may take, and maximum number of files that it looks at
+_SKIPPED = (".git", ".agent-server", ".outputs")  #: folders that are never searched: Git's own, and the agent server's
 
-#: seconds that a search may take, and maximum number of files that it looks at
-_SECONDS, MOST_FILES = 30.0, 200_000
-
-#: folders that are never searched: Git's own, and the agent server's
-_SKIPPED = (".git", ".agent-server", ".outputs")
-
-#: what ripgrep is told beside the pattern
-_OPTIONS = (
-    "--no-config --no-messages --null --line-number --with-filename --no-heading --color=never --hidden "
+#: what the programs are told beside the pattern
+_RIPGREP = (
+    "rg --no-config --no-messages --null --line-number --with-filename --no-heading --color=never --hidden "
     "--no-require-git --sort=path --max-columns-preview"
 )
-
-#: maximum number of patterns that the braces of one stand for
-MOST_PATTERNS = 100
-
-_SCAN = str(Path(__file__).with_name("scan.py"))
+_GIT = "git -c core.fsmonitor=false grep --no-index --null --line-number --no-color -I --perl-regexp"
+MOST_PATTERNS = 100  #: maximum number of patterns that the braces of one stand for
 
 
 class Search:
@@ -75,36 +67,51 @@ class Search:
             raise Refused("is not a folder")
         if Path(pattern).is_absolute():
             matches = matcher(os.path.relpath(pattern, place))
-        found = sorted(((_written(place / name), name) for name in self._names(place) if matches(name)), reverse=True)
+        found = sorted(((written_at(place / name), name) for name in self._names(place) if matches(name)), reverse=True)
         more = [f"… and {len(found) - MOST_FOUND:,} more"] if len(found) > MOST_FOUND else []
         return "\n".join([f"{len(found):,} files below {place}:", *(name for _, name in found[:MOST_FOUND]), *more])
 
     def stop(self) -> None:
-        """End the search that runs."""
         if process := self._process:
             kill(process)
 
     def _lines(self, pattern: str, place: Path) -> Iterator[tuple[str, str]]:
-        """Each line that matches: its file, and number and text."""
-        folder = place if place.is_dir() else place.parent
-        skipped = [word for name in self._skipped(folder) for word in ("--glob", f"!**/{name}")]
+        folder, skipped = (place, self._skipped(place)) if place.is_dir() else (place.parent, set[str]())
         if shutil.which("rg"):
-            options = [*_OPTIONS.split(), f"--max-columns={MOST_LINE}"]
-            command = ["rg", *options, *skipped, "--regexp", pattern, "--"]
-            command.append("." if place == folder else place.name)
-            names = ""
+            command = [*_RIPGREP.split(), f"--max-columns={MOST_LINE}", f"--regexp={pattern}"]
+            command += [f"--glob=!**/{one}" for one in skipped] + ["--"]
         else:
-            command = [sys.executable, "-I", _SCAN, pattern]
-            names = "\0".join(self._names(place) if place == folder else [place.name])
+            command = [*_GIT.split(), "-e", pattern, *["--exclude-standard"] * place.is_dir(), "--"]
+            command += [f":(exclude,glob)**/{one}/**" for one in skipped]
+        command.append("." if place == folder else f"./{place.name}")
+        yield from self._read(command, folder, {**os.environ, "GIT_LITERAL_PATHSPECS": "0" if skipped else "1"})
+
+    def _read(self, command: list[str], folder: Path, env: dict[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the lines that a search prints. Raises Refused with what it says, and when its time is over."""
+        null, pipe = subprocess.DEVNULL, subprocess.PIPE
         self._process = process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
+            command, cwd=folder, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
         )
-        yield from _read(process, names.encode(errors="surrogateescape"))
+        assert process.stdout is not None
+        assert process.stderr is not None
+        timer = threading.Timer(_SECONDS, kill, [process])
+        timer.start()
+        try:
+            with process:
+                before = b""
+                for raw in process.stdout:
+                    before += raw
+                    if b"\0" in before:  # else the name of the file has a line feed
+                        name, _, line = before.decode(errors="replace").rstrip("\r\n").partition("\0")
+                        yield name.removeprefix("./"), line.replace("\0", ":", 1)
+                        before = b""
+                if process.wait() > 1:
+                    said = process.stderr.read().decode(errors="replace")
+                    raise Refused(f"the pattern is not taken: {beginning(said, 300)}")
+                if process.returncode < 0:
+                    raise Refused(f"the search was stopped: it takes longer than {_SECONDS:g} s, or was interrupted")
+        finally:
+            timer.cancel()
 
     def _names(self, folder: Path) -> list[str]:
         """The files below a folder, as paths from there. In a Git repository those that it ignores are left out."""
@@ -122,38 +129,8 @@ class Search:
         return {*_SKIPPED, *own}
 
 
-def _read(process: subprocess.Popen[bytes], names: bytes) -> Iterator[tuple[str, str]]:
-    """The lines that a search prints. Raises Refused for a pattern that it does not take, and when its time is over."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    timer = threading.Timer(_SECONDS, kill, [process])
-    timer.start()
-    try:
-        with process:
-            process.stdin.write(names)
-            process.stdin.close()
-            before = b""
-            for raw in process.stdout:
-                before += raw
-                if b"\0" in before:  # else the name of the file has a line feed
-                    name, _, line = before.decode(errors="replace").rstrip("\r\n").partition("\0")
-                    yield name.removeprefix("./"), line
-                    before = b""
-            if process.wait() == 2:
-                said = process.stderr.read().decode(errors="replace")
-                raise Refused(f"the pattern is not taken: {beginning(said, 300)}")
-            if process.returncode < 0:
-                raise Refused(f"the search was stopped: it takes longer than {_SECONDS:g} s, or was interrupted")
-    finally:
-        timer.cancel()
-
-
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a path matches a pattern of a shell; a pattern without a slash matches names at any depth.
-
-    Raises Refused. Cost: grows with both lengths, whatever the pattern is.
-    """
+    """Return a matcher of paths by a pattern of a shell. Raises Refused. Cost: grows with both lengths."""
     whole = list(islice(_expanded(pattern.removeprefix("./").strip("/")), MOST_PATTERNS + 1))
     if len(whole) > MOST_PATTERNS:
         raise Refused(f"the braces of the pattern stand for more than {MOST_PATTERNS} patterns")
@@ -163,7 +140,6 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _expanded(pattern: str) -> Iterator[str]:
-    """The patterns that one with braces stands for."""
     found = re.search(r"\{([^{}]*,[^{}]*)\}", pattern)
     if found is None:
         yield pattern
@@ -189,7 +165,7 @@ def _walked(folder: Path, skipped: set[str]) -> Iterator[str]:
         yield from (os.path.relpath(f"{root}/{name}", folder) for name in sorted(names))
 
 
-def _written(path: Path) -> float:
+def written_at(path: Path) -> float:
     try:
         return path.lstat().st_mtime
     except OSError:

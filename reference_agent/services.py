@@ -1,12 +1,9 @@
 """What the bundled agent serves beside its conversations: commands, files and Git, in its working directory alone.
 
-The same paths lie below /api and below each conversation, where the conversation's folder stands for the working
-directory: relative paths begin there. Source: the agent-server wire.
-
-Limitation: Git reads the configuration of the repository, which may name programs (filters) that it runs.
+The same paths lie below /api and below each conversation, where relative paths begin in its folder. Source: the
+agent-server wire. Limitation: Git reads the configuration of the repository, which may name programs that it runs.
 """
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +11,6 @@ import subprocess
 import zlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qsl
 from uuid import uuid4
 
@@ -23,49 +19,36 @@ from flask import Blueprint, Response, abort, jsonify, request, send_file
 from core.cuts import beginning
 from core.filenames import as_text
 from core.wire import as_unicode, micros
-from reference_agent.api import asked_limit, body, check_key, done, parsed, server, working_folder
+from reference_agent.api import asked_limit, body, check_key, done, encoded, page_of, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
+from reference_agent.events import Event
 from reference_agent.repository import run_git
 from reference_agent.shell import COMMAND_SECONDS
 from reference_agent.tools import MOST_FILE, Files, Refused
 
-#: seconds that Git may take
-_GIT_SECONDS = 30
-
-#: most characters that are shown of the name of a member of a query
-_LONGEST_NAME = 64
-
+_GIT_SECONDS = 30  #: seconds that Git may take
+_LONGEST_NAME = 64  #: most characters that are shown of the name of a member of a query
 #: bytes of a page of commands and outputs beyond which it ends; a response of one command has at most 6 MiB
 MOST_PAGE = 4 << 20
-
-#: most changed files of a repository that are listed
-MOST_CHANGES = 10_000
-
+MOST_CHANGES = 10_000  #: most changed files of a repository that are listed
 #: commits that are listed at once, and at most, and what is told of each: by `git log`'s names
 _COMMITS, MOST_COMMITS = 50, 200
 _OF_COMMIT = {"sha": "%H", "short_sha": "%h", "subject": "%s", "author": "%an", "timestamp": "%aI"}
-
 _SHA = re.compile(r"[0-9a-fA-F]{4,64}")
-
-#: characters of a file's name that no header can hold
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  #: characters of a file's name that no header can hold
 #: what is not told of the files that a repository does not know: those that it ignores, and the agent server's own
 _UNTOLD = ("--exclude-standard", "--exclude=/.agent-server/")
-
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
 
 #: what the query of an operation may have; one that is not here has none
 _QUERIES = {
-    "search_events": frozenset(
-        {"kind__eq", "command_id__eq", "timestamp__gte", "timestamp__lt", "order__gt", "sort_order", "page_id", "limit"}
-    ),
-    "upload": frozenset({"path"}),
-    "download": frozenset({"path"}),
-    "changes": frozenset({"path", "ref"}),
-    "commits": frozenset({"path", "limit"}),
-    "changes_of_commit": frozenset({"path"}),
-    "difference": frozenset({"path", "ref", "commit"}),
+    "search_events": "command_id__eq kind__eq limit order__gt page_id sort_order timestamp__gte timestamp__lt",
+    "upload": "path",
+    "download": "path",
+    "changes": "path ref",
+    "commits": "limit path",
+    "changes_of_commit": "path",
+    "difference": "commit path ref",
 }
 
 services = Blueprint("services", __name__)
@@ -75,11 +58,11 @@ services.before_request(check_key)
 @services.before_request
 def refuse_unknown() -> tuple[Response, int] | None:
     """Refuse a member of the query that the operation does not have: misspelt, it would change nothing, unseen."""
-    known = _QUERIES.get((request.endpoint or "").rpartition(".")[2], frozenset())
+    known = _QUERIES.get((request.endpoint or "").rpartition(".")[2], "").split()
     unknown = next((name for name in request.args if name not in known), None)
     if unknown is None:
         return None
-    allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
+    allowed = f"the query may have {', '.join(known)}" if known else "this operation has no query"
     words = f"Unknown member of the query: {allowed}"
     named = beginning(as_unicode(unknown), _LONGEST_NAME)
     return jsonify(detail=[{"loc": ["query", named], "msg": words, "type": "extra_forbidden"}]), 422
@@ -94,7 +77,6 @@ def folder_of(identity: str | None) -> Path:
 
 
 def placed(identity: str | None, path: str) -> Path:
-    """A path of a client, in the working directory."""
     try:
         return Files(Path.cwd(), server.folder).inside(str(folder_of(identity) / path))
     except (Refused, OSError, ValueError) as refused:
@@ -102,13 +84,11 @@ def placed(identity: str | None, path: str) -> Path:
 
 
 def asked_path() -> str:
-    """The path of the query, whatever its bytes are."""
     asked = parse_qsl(request.query_string.decode(errors="surrogateescape"), errors="surrogateescape")
     return next((value for name, value in asked if name == "path"), None) or abort(422, "path is needed in the query")
 
 
 def begun(identity: str | None) -> Command:
-    """The command that the present request asks for, started."""
     given = body()
     command, seconds, cwd = given.get("command"), given.get("timeout", 300), given.get("cwd") or "."
     if not isinstance(command, str):
@@ -126,23 +106,10 @@ def begun(identity: str | None) -> Command:
 
 
 def moment(name: str) -> int | None:
-    """A time of the query, in µs; None where it is not asked for."""
     try:
         return micros(request.args[name]) if name in request.args else None
     except ValueError:
         abort(422, f"{name} should be a date and time")
-
-
-def encoded(value: Any) -> bytes:
-    """JSON in UTF-8: as escapes of ASCII a text of another script would take up to three times the bytes."""
-    try:
-        return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which came in a command
-        return json.dumps(value).encode()
-
-
-def json_response(raw: bytes) -> Response:
-    return Response(raw, mimetype="application/json")
 
 
 @services.post("/bash/start_bash_command")
@@ -152,12 +119,11 @@ def start_command(identity: str | None = None) -> Response:
 
 @services.post("/bash/execute_bash_command")
 def execute_command(identity: str | None = None) -> Response:
-    """Start a command and wait for its end; all that it has printed as one output."""
     command = begun(identity)
     command.has_ended.wait()
     outputs = command.outputs
     printed = {name: "".join(one[name] or "" for one in outputs) for name in ("stdout", "stderr")}
-    return json_response(encoded({**outputs[-1], **printed, "order": 0}))
+    return Response(encoded({**outputs[-1], **printed, "order": 0}), mimetype="application/json")
 
 
 @services.post("/bash/bash_commands/<command_id>/stop")
@@ -169,36 +135,21 @@ def stop_command(command_id: str, identity: str | None = None) -> Response:  # n
 
 @services.get("/bash/bash_events/search")
 def search_events(identity: str | None = None) -> Response:  # noqa: ARG001
-    """A page of what was started and printed; page_id names the first event to read.
-
-    A page of more than MOST_PAGE bytes ends before its limit: a reader bounds what it takes.
-    """
-    limit, order = asked_limit(), request.args.get("order__gt", "-1")
+    order = request.args.get("order__gt", "-1")
     if not (order.isascii() and order.removeprefix("-").isdigit() and len(order) < 10):
         abort(422, "order__gt should be a whole number")
     since, until = moment("timestamp__gte"), moment("timestamp__lt")
-    events = [
-        event
-        for event in server.commands.events()
-        if (since is None or micros(event["timestamp"]) >= since)
-        and (until is None or micros(event["timestamp"]) < until)
-        and request.args.get("kind__eq") in (None, event["kind"])
-        and request.args.get("command_id__eq") in (None, event.get("command_id", event["id"]))
-        and event.get("order", int(order) + 1) > int(order)
-    ]
-    events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
-    page_id = request.args.get("page_id")
-    first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
-    page, room = list[bytes](), MOST_PAGE
-    for event in events[first : first + limit]:
-        raw = encoded(event)
-        room -= len(raw)
-        if page and room < 0:
-            break
-        page.append(raw)
-    rest = events[first + len(page) :]
-    following = encoded(rest[0]["id"] if rest else None)
-    return json_response(b'{"items":[%b],"next_page_id":%b}' % (b",".join(page), following))
+
+    def passes(event: Event) -> bool:
+        return (
+            (since is None or micros(event["timestamp"]) >= since)
+            and (until is None or micros(event["timestamp"]) < until)
+            and request.args.get("kind__eq") in (None, event["kind"])
+            and request.args.get("command_id__eq") in (None, event.get("command_id", event["id"]))
+            and event.get("order", int(order) + 1) > int(order)
+        )
+
+    return page_of(server.commands.events(), MOST_PAGE, passes)
 
 
 @services.get("/bash/bash_events/<event_id>")
@@ -267,7 +218,6 @@ def commits(identity: str | None = None) -> Response:
 
 @services.get("/git/commits/<sha>/changes")
 def changes_of_commit(sha: str, identity: str | None = None) -> Response:
-    """The files that a commit has changed, compared with its first parent."""
     folder = placed(identity, asked_path())
     commit = commit_of(folder, sha)
     found = _differing(folder, parent_of(folder, commit), commit)
@@ -283,8 +233,7 @@ def _differing(folder: Path, *commits: str) -> dict[str, str]:
 
 @services.get("/git/diff")
 def difference(identity: str | None = None) -> Response:
-    """A file of a repository as it is, and as a ref has it; of a `commit`, as that and its parent have it. Null where
-    there is none."""
+    """Return a file of a repository as it is and as a ref has it, or as a `commit` and its parent have it."""
     place = placed(identity, asked_path())
     folder = next(above for above in place.parents if above.is_dir())  # that of a deleted file may be gone too
     name = f"./{place.relative_to(folder)}"
@@ -295,14 +244,12 @@ def difference(identity: str | None = None) -> Response:
 
 
 def known(folder: Path, commit: str, name: str) -> str | None:
-    """A file as a commit has it; None where it has none."""
     if int(git(folder, "cat-file", "-s", f"{commit}:{name}") or 0) > MOST_FILE:
         abort(400, f"The file has more than {MOST_FILE} bytes in that commit")
     return git(folder, "cat-file", "blob", f"{commit}:{name}")
 
 
 def commit_of(folder: Path, sha: str) -> str:
-    """The commit that a client names by its hash."""
     if not _SHA.fullmatch(sha):
         abort(422, "The commit should be 4 to 64 hexadecimal digits")
     needed(folder, "rev-parse", "--git-dir")
@@ -310,7 +257,6 @@ def commit_of(folder: Path, sha: str) -> str:
 
 
 def parent_of(folder: Path, commit: str) -> str:
-    """The first parent of a commit, or what has no files."""
     return (git(folder, "rev-parse", "--verify", "--quiet", f"{commit}^1") or empty_tree(folder)).strip()
 
 
@@ -330,7 +276,6 @@ def empty_tree(folder: Path) -> str:
 
 
 def _resolved(folder: Path, name: str) -> str | None:
-    """The whole hash of the commit that a name is of; None of none."""
     found = git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
     return found.strip() if found else None
 
@@ -342,7 +287,6 @@ def needed(folder: Path, *words: str) -> str:
 
 
 def git(folder: Path, *words: str, errors: str = "replace") -> str | None:
-    """Return what Git prints in a folder, or None if it fails."""
     try:
         run = run_git(folder, *words, seconds=_GIT_SECONDS)
     except subprocess.TimeoutExpired:

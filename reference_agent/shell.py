@@ -1,15 +1,12 @@
 """The agent's shell: one for each conversation, which keeps its folder, variables, functions and jobs.
 
-An interactive bash whose programs read from a pseudo-terminal. What a command prints goes into a pipe of its own
-instead: an output has no colours, no pages, and no words of an earlier command. The shell reads commands and reports
-their ends by pipes that are neither, so no input becomes a command, and no output is taken for the end of one.
+An interactive bash whose programs read from a pseudo-terminal. What a command prints goes into a pipe of its own, so an
+output has no colours and no words of an earlier command. The shell reads commands and reports their ends by other
+pipes: no input becomes a command, and no output is taken for the end of one.
 
 A command that is silent, or takes long, is handed back: it runs on, and the next action waits for it, types into it or
-interrupts it. What is left in the background runs on until the conversation ends.
-
-Limitation: a program that was handed back stops at 1 MiB of output until an action reads it.
-
-The names of keys and the exit code -1 are those of the published terminal tool. Source: openhands-tools 1.58, terminal.
+interrupts it. Limitation: it stops at 1 MiB of output until an action reads it. Background jobs end with the
+conversation. The names of keys and the exit code -1 are those of openhands-tools 1.58, terminal.
 """
 
 import fcntl
@@ -38,24 +35,16 @@ from reference_agent.printed import Pipe, end_marked, pieces
 
 #: seconds until a command is handed back: of all, without output, and without output after something was typed
 COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3
-
-#: most characters of a command that its result repeats
-MOST_TOLD = 20_000
-
+MOST_TOLD = 20_000  #: most characters of a command that its result repeats
 #: the exit codes of a command that cannot be executed, that was handed back, and that was killed
 NOT_EXECUTED, GOES_ON, KILLED = 126, -1, -9
-
-#: most bytes that are typed at once: a terminal keeps no more for a program that does not read
-MOST_TYPED = 4000
-
+MOST_TYPED = 4000  #: most bytes that are typed at once: a terminal keeps no more for a program that does not read
 #: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
 #: again though nothing came: somebody may have begun to look
 _SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
-
 #: seconds between two checks of a command; until one that is interrupted is killed, with its shell; and that a shell
 #: may take to read one
 _CHECK, _GRACE, _START = 0.2, 1.0, 10.0
-
 #: bytes of one read, and that a command prints before somebody goes on with it; most characters that a shell leaves to
 #: the next one
 _PIECE, _PIPE, _MOST_LEFT = 1 << 16, 1 << 20, 1 << 18
@@ -72,9 +61,7 @@ _KEYS = {
     **{"PGUP": "\x1b[5~", "PGDN": "\x1b[6~", "TAB": "\t", "ESC": "\x1b", "BS": "\x7f", "ENTER": "\n"},
 }
 _CONTROL = re.compile(r"C-([a-zA-Z])")
-
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
 #: makes the terminal that of the shell's session, and drops what the shell itself prints, such as its prompts
 _BEGIN = 'exec 3<>"$0"; exec "$@" 3>&- >/dev/null 2>&1'
 
@@ -94,13 +81,9 @@ trap '{{ command printf "exit\\0%s\\0%s\\0" "$?" "$PWD"; declare -p; declare -f;
 
 #: the settings of Git that hold where no other ones do
 _GIT = "[include]\n\tpath = /etc/gitconfig\n[user]\n\tname = Agent\n\temail = agent@localhost\n"
-
 #: variables of the shell where the environment has no others: no program waits in an editor or a pager
 _DEFAULTS = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
-
-#: the variable that marks the processes of a conversation's shells
-_MARK = "AGENT_SHELL"
-
+_MARK = "AGENT_SHELL"  #: the variable that marks the processes of a conversation's shells
 #: shows the end of what a command has printed so far, and how many bytes that is in all
 Show = Callable[[str, int], None]
 
@@ -145,8 +128,7 @@ class _Shell:
             self._forget()
             raise
         self._state = state
-        first = _FIRST + _OF_BASH * self.is_bash
-        self._tell(first.format(status=self._quoted("status")))
+        self._tell((_FIRST + _OF_BASH * self.is_bash).format(status=self._quoted("status")))
 
     def _fifo(self, name: str, flags: int) -> int:
         os.mkfifo(self._files / name, 0o600)
@@ -173,10 +155,7 @@ class _Shell:
                 sent += os.write(pipe, text[sent : sent + _PIECE])
 
     def start(self, command: str, secrets: Mapping[str, str]) -> tuple[Pipe, int]:
-        """Start a command. Returns the pipe that it prints to, and a file that keeps that open until it is closed.
-
-        Raises OSError where the shell reads none.
-        """
+        """Start a command. Returns the pipe that it prints to, and a file that keeps it open. Raises OSError."""
         for pipe in (self._commands, self._variables):
             with suppress(BlockingIOError):
                 while os.read(pipe, _PIECE):  # of a command that never began
@@ -208,12 +187,12 @@ class _Shell:
         return output, holder
 
     def _given(self, variables: Mapping[str, str]) -> bytes:
-        """What the shell is told before a command: what an earlier one has left, and new variables."""
-        own = {"GIT_CONFIG_SYSTEM": self._git, **variables} if self._state else variables
-        exports = [f"export {key}={shlex.quote(of)}\n" for key, of in own.items()]
+        """Return what the shell reads before a command: what an earlier one has left, and new variables."""
+        own, status = variables, ""
         if self._state:
-            exports.append(f"__status={self._quoted('status')}\n")
-        return (self._state + "".join(exports)).encode(errors="replace")
+            own, status = {"GIT_CONFIG_SYSTEM": self._git, **variables}, f"__status={self._quoted('status')}\n"
+        exports = "".join(f"export {key}={shlex.quote(of)}\n" for key, of in own.items())
+        return (self._state + exports + status).encode(errors="replace")
 
     def type(self, text: str) -> None:
         """Type into the program in the foreground. Raises BlockingIOError where it reads nothing."""
@@ -280,14 +259,11 @@ class _Shell:
 
 
 class _Shown:
-    """When the output of one command is shown while it runs."""
-
     def __init__(self, output: Output, show: Show) -> None:
         self._output, self._show = output, show
         self._at, self._size = time.monotonic() - _SHOWN_EACH + _SHOWN_FIRST, 0
 
     def pass_time(self) -> None:
-        """Show it if it is time to."""
         size, waited = self._output.size, time.monotonic() - self._at
         if size and waited >= (_SHOWN_EACH if size > self._size else _SHOWN_AGAIN):
             self._at, self._size = time.monotonic(), size
@@ -295,8 +271,6 @@ class _Shown:
 
 
 class _Running(NamedTuple):
-    """A command of which the end is not told yet."""
-
     shell: _Shell
     output: Pipe
     holder: int  #: keeps `output` open
@@ -309,9 +283,7 @@ class Terminal:
     def __init__(self, folder: Path, *, hands_back: bool = True) -> None:
         """hands_back: whether somebody goes on with a command that is still running; else it is killed."""
         self.folder = folder  #: in which the next command begins
-        self._home = folder
-        self._hands_back = hands_back
-        self._mark = uuid4().hex
+        self._home, self._hands_back, self._mark = folder, hands_back, uuid4().hex
         self._shell: _Shell | None = None
         self._running: _Running | None = None
         self._left, self._notices = "", list[str]()
@@ -325,11 +297,7 @@ class Terminal:
         self._notices.append(f"The agent server was started again, so this is a new shell, in {folder}. {lost}.")
 
     def start(self, action: Event, secrets: Mapping[str, str]) -> Event | None:
-        """Start a command, or type into the one that is running. Returns an observation if there is nothing to wait
-        for.
-
-        A secret that no environment can have is left out: with it no command could start.
-        """
+        """Start a command, or type into the one that is running. Return a result if there is nothing to wait for."""
         command, is_input = action["command"], bool(action.get("is_input"))
         self._is_killed = False
         with self._busy:
@@ -347,7 +315,10 @@ class Terminal:
                 self._drop_ended()
                 if is_input or not command.strip():
                     return seen(command, "No command is running.", NOT_EXECUTED)
-                self._begin(command, dict(filter(_is_variable, secrets.items())))
+                usable = {
+                    name: of for name, of in secrets.items() if name and "=" not in name and "\0" not in name + of
+                }
+                self._begin(command, usable)
             except (OSError, ValueError) as error:
                 return seen(command, f"The command cannot be executed: {error}", NOT_EXECUTED)
             return None
@@ -357,7 +328,6 @@ class Terminal:
         return running is not None and running.shell.report() is None and not running.shell.has_ended()
 
     def _go_on(self, command: str, is_input: bool) -> Event | None:
-        """Type into the command that is running."""
         if command.strip() and not is_input:
             words = f"This was not executed, as the command before is still running. {_NEXT}"
             return {**seen(command, words, GOES_ON), "is_error": True}
@@ -393,7 +363,6 @@ class Terminal:
     def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
         """Wait until the command ends, is silent for SILENT_SECONDS, or has taken the seconds that the action allows.
 
-        mask: of what neither the result nor the file of its whole output shows. show: called while the command runs.
         Limitation: the output of a process that the command leaves behind is lost unless it goes to a file.
         """
         with self._busy, Output(self._home, mask) as output:
@@ -442,13 +411,11 @@ class Terminal:
         return KILLED if is_late or self._is_killed else code, " ".join(words)
 
     def _read(self, running: _Running, output: Output) -> None:
-        """Take what comes within a moment."""
-        shell = running.shell
-        output_file = running.output.fileno()
-        ready, _, _ = select.select([output_file, shell.terminal, shell.status], [], [], _CHECK)
-        if output_file in ready:
+        shell, pipe = running.shell, running.output.fileno()
+        ready, _, _ = select.select([pipe, shell.terminal, shell.status], [], [], _CHECK)
+        if pipe in ready:
             with suppress(BlockingIOError):
-                output.add(os.read(output_file, _PIECE))
+                output.add(os.read(pipe, _PIECE))
         if shell.terminal in ready:
             output.add(shell.printed())
 
@@ -488,13 +455,11 @@ class Terminal:
         self._notices[:] = [f"The shell was reset: the next command begins a new one in {self._home}."]
 
     def _told(self, text: str) -> str:
-        """A result below what happened before it."""
         notices = [f"({notice})" for notice in self._notices]
         self._notices.clear()
         return "\n".join([*notices, text] if text or not notices else notices)
 
     def kill(self) -> None:
-        """End the present command."""
         self._is_killed = True
         if running := self._running:
             running.shell.interrupt()
@@ -510,19 +475,12 @@ class Terminal:
 
 
 def seen(command: str, output: str, code: int) -> Event:
-    content = [{"type": "text", "text": output}]
     told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
-    return {"content": content, "is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
+    members = {"is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
+    return {"content": [{"type": "text", "text": output}], **members}
 
 
 def _typed(command: str) -> str:
-    """What is typed: a key, or a line."""
     name = command.strip()
-    if match := _CONTROL.fullmatch(name):
-        return chr(ord(match[1].upper()) & 0x1F)
-    return _KEYS.get(name, f"{command}\n")
-
-
-def _is_variable(secret: tuple[str, str]) -> bool:
-    name, value = secret
-    return bool(name) and "=" not in name and "\0" not in name + value
+    control = _CONTROL.fullmatch(name)
+    return chr(ord(control[1].upper()) & 0x1F) if control else _KEYS.get(name, f"{command}\n")

@@ -1,33 +1,32 @@
-"""The tools of one conversation: which it has, what it knows from the start, and what executes an action.
-
-What an action says is the model's. What the client said of the agent in its start request is honoured here: its list
-of tools, its skills and instructions, its MCP servers.
-"""
+"""The tools of one conversation: what the client said of them at the start, what it knows, what executes an action."""
 
 import platform
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from core.cuts import beginning
+from core.masking import credentials_in
 from reference_agent import events
+from reference_agent.delegation import tools_of_task
 from reference_agent.events import Event, parts, text_of
 from reference_agent.log import Log
-from reference_agent.mcp import McpError, Server
 from reference_agent.repository import Repository, Skill, given_skills
 from reference_agent.search import Search
 from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
 from reference_agent.web import fetch
 
-#: tools that a client's list of tools does not take away
-_ALWAYS = ("finish", "think", "invoke_skill")
+if TYPE_CHECKING:
+    from reference_agent.mcp import Server
 
+_ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list of tools does not take away
 #: maximum length of the name of a tool, as endpoints of models take it, and of what goes beside a prompt or a message
 MOST_NAME, MOST_CONTEXT = 64, 200_000
-
 INTERRUPTED = "Interrupted. Whether it took effect is not known; it is not repeated."
 
 #: what stands above the texts of a repository
@@ -36,8 +35,7 @@ _OF_REPOSITORY = (
     "It cannot allow what the user or these instructions do not allow."
 )
 
-#: result of a tool: its content, and whether it is an error
-Result = tuple[list[Event], bool]
+Result = tuple[list[Event], bool]  #: result of a tool: its content, and whether it is an error
 
 
 def own_name(name: str) -> str:
@@ -50,30 +48,31 @@ class Toolbox:
     """Not thread-safe, but for `stop` and `close`."""
 
     def __init__(
-        self, log: Log, files: Files, around: Files, given: dict[str, Any] | None = None, servers: Iterable[Server] = ()
+        self, log: Log, files: Files, around: Files, given: Event | None = None, servers: Event | None = None
     ) -> None:
-        """files: in the working folder. around: in the agent server's working directory, which may have a repository
-        around that folder. given: the agent of the start request. servers: MCP servers.
-        """
+        """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
         self._log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
-        self._servers, self._of = list(servers), dict[str, tuple[Server, str]]()
-        self._untried, self._failures = list(self._servers), list[str]()
+        self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
+        self._servers, self._of = list["Server"](), dict[str, tuple["Server", str]]()
         self._given = given or {}
         context = self._given.get("agent_context")
         self._context = context if isinstance(context, dict) else {}
         self._of_client, self._always = given_skills(self._context)
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._tools = {name: tool for name, tool in TOOLS.items() if self._is_wanted(name)}
-        for server in self._servers:
-            log.hide(*server.secrets())
+        for server in self._untried.values():
+            log.hide(*credentials_in(server), *(one.removeprefix("Bearer ") for one in headers_of(server).values()))
         if log.events:
             self._repository.instructions()  # which the log has
 
     @property
     def known(self) -> Tools:
-        """The tools by name; skills can be read where there are any."""
         return {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
+
+    def known_in(self, task: dict[str, Any]) -> Tools:
+        """The tools by name, in a sub-task or ({}) in the conversation itself."""
+        return tools_of_task(self.known) if task else self.known
 
     def context(self) -> str:
         """What the agent is told beside its prompt: the day, the system, Git, what repository and client say."""
@@ -89,7 +88,6 @@ class Toolbox:
         return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
 
     def prompt(self, own: str) -> str:
-        """The prompt: the client's, where it sent one."""
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own
 
     def added_to(self, content: list[Event]) -> dict[str, Any]:
@@ -102,25 +100,25 @@ class Toolbox:
         told = beginning("\n".join(added), MOST_CONTEXT)
         return {"activated_skills": [one.name for one in skills], "extended_content": parts(told)}
 
-    def connect(self) -> None:
-        """Start the MCP servers that were not tried yet, all at once. Cost: at most the time of the slowest."""
-        untried, self._untried = self._untried, []
-        found: dict[str, dict[str, Tool] | str] = {}
-        threads = [threading.Thread(target=_find_tools, args=(one, found), daemon=True) for one in untried]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for server in untried:
-            tools = found[server.name]
-            if isinstance(tools, str):
-                self._failures.append(f"The MCP server {server.name} is not used: {tools}")
-                continue
-            for name, tool in tools.items():
-                self._add(server, name, tool)
+    def connect(self, *, again: bool) -> None:
+        """Start the MCP servers that were not tried yet, or (again) have failed: their host may be allowed by now."""
+        untried, self._untried = self._untried | (self._failed if again else {}), {}
+        if not untried:
+            return
+        made = import_module("reference_agent.mcp").Server  # brings the library
+        servers = [made(name, given, self._files.folder) for name, given in untried.items()]
+        self._servers = [*(one for one in self._servers if one.name not in untried), *servers]
+        with ThreadPoolExecutor(len(untried)) as pool:
+            for server, tools in zip(servers, pool.map(_tools_of, servers), strict=True):
+                if isinstance(tools, str):
+                    self._failures.append(f"The MCP server {server.name} is not used: {tools}")
+                    self._failed[server.name] = untried[server.name]
+                    continue
+                self._failed.pop(server.name, None)
+                for name, tool in tools.items():
+                    self._add(server, name, tool)
 
     def failures(self) -> list[str]:
-        """A sentence for each MCP server that failed since the last time."""
         failures, self._failures = self._failures, []
         return failures
 
@@ -130,6 +128,8 @@ class Toolbox:
         match details["kind"]:
             case "FinishAction":
                 return {"content": parts(details["message"]), "is_error": False}
+            case _ if name == "finish":
+                return {"content": parts(details["data"]["message"]), "is_error": False, "tool_name": name}
             case "ThinkAction":
                 return {"content": parts("The thought is noted."), "is_error": False}
             case "FileEditorAction":
@@ -150,21 +150,17 @@ class Toolbox:
             content.extend(parts(f"\n{_OF_REPOSITORY}\n{told}"))
 
     def stop(self) -> None:
-        """End the call that runs."""
         self._search.stop()
         self._done.put(([*parts(INTERRUPTED)], True))
 
     def close(self) -> None:
-        """End the MCP servers, with what runs."""
         self.stop()
         for server in self._servers:
             server.close()
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether the client's own list of tools, if it sent one that has any of ours, and its filter leave a tool."""
-        listed = self._given.get("tools")
-        names = [one.get("name") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-        wanted = {own_name(one) for one in names if isinstance(one, str)} & {*TOOLS}
+        """Return whether the client's list of tools, if it has any of ours, and its filter leave a tool."""
+        wanted = {own_name(one) for one in names_in(self._given.get("tools"))} & {*TOOLS}
         return name in _ALWAYS or ((not wanted or name in wanted) and self._passes(name))
 
     def _passes(self, name: str) -> bool:
@@ -173,7 +169,7 @@ class Toolbox:
         except (re.error, TypeError):
             return True
 
-    def _add(self, server: Server, name: str, tool: Tool) -> None:
+    def _add(self, server: "Server", name: str, tool: Tool) -> None:
         own = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:MOST_NAME]
         if own in {**TOOLS, **self._tools}:
             own = re.sub(r"[^\w-]", "_", f"{server.name}_{name}", flags=re.ASCII)[:MOST_NAME]
@@ -192,8 +188,8 @@ class Toolbox:
         if details["command"] == "plan":
             tasks = [{"title": "", "notes": "", "status": "todo", **one} for one in details.get("task_list") or []]
         else:
-            last = next((one for one in reversed(self._log.events) if _is_plan(one)), None)
-            tasks = last["observation"]["task_list"] if last else []
+            results = (one["observation"] for one in reversed(self._log.events) if one["kind"] == "ObservationEvent")
+            tasks = next((one["task_list"] for one in results if one["kind"] == "TaskTrackerObservation"), [])
         lines = [f"[{one['status']}] {one['title']}{one['notes'] and ': '}{one['notes']}" for one in tasks]
         done = sum(one["status"] == "done" for one in tasks)
         text = "\n".join([f"{done} of {len(tasks)} tasks are done.", *lines])
@@ -208,7 +204,7 @@ class Toolbox:
             if name not in run:
                 return parts(f"The MCP server of {name} is not there any more: call another tool."), True
             return parts(run[name](**data)), False
-        except (Refused, McpError, OSError, ValueError, re.error) as error:
+        except (Refused, OSError, ValueError, re.error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return parts(f"{name}: {reason}"), True
 
@@ -229,12 +225,18 @@ class Toolbox:
         return result  # type: ignore[no-any-return]
 
 
-def _find_tools(server: Server, found: dict[str, dict[str, Tool] | str]) -> None:
-    """Put the tools of a server into found, or why it has none."""
+def names_in(things: Any) -> list[str]:
+    """Return the names of a list of objects, or of names."""
+    listed = things if isinstance(things, list) else []
+    return [str(one.get("name", "?")) if isinstance(one, dict) else str(one) for one in listed]
+
+
+def _tools_of(server: "Server") -> dict[str, Tool] | str:
+    """Return the tools of a server, or why it has none."""
     try:
-        found[server.name] = server.tools()
+        return server.tools()
     except Exception as error:  # of one server: the others go on
-        found[server.name] = beginning(str(error) or type(error).__name__, 1000)
+        return beginning(str(error) or type(error).__name__, 1000)
 
 
 def _system() -> str:
@@ -247,5 +249,18 @@ def _told(skill: Skill) -> str:
     return f'<skill name="{skill.name}" of="{skill.source}">\n{skill.content}\n</skill>'
 
 
-def _is_plan(event: Event) -> bool:
-    return bool(event["kind"] == "ObservationEvent" and event["observation"]["kind"] == "TaskTrackerObservation")
+def headers_of(given: dict[str, Any]) -> dict[str, str]:
+    """The headers of a server, and the one that its `auth` stands for."""
+    headers = texts_of(given.get("headers"))
+    match given.get("auth"):
+        case {"strategy": "header", "headers": dict(more)}:
+            return {**headers, **texts_of(more)}
+        case {"strategy": "api_key", "value": str(value), "header_name": str(name)} if name:
+            return {**headers, name: value}
+        case {"strategy": "bearer" | "api_key", "value": str(value)} | str(value) if value not in ("", "oauth"):
+            return {**headers, "Authorization": f"Bearer {value}"}
+    return headers
+
+
+def texts_of(given: Any) -> dict[str, str]:
+    return {str(name): str(value) for name, value in given.items()} if isinstance(given, dict) else {}

@@ -1,8 +1,4 @@
-"""The tools of the reference agent: their schemas, the check of a call's arguments, and what executes them.
-
-`terminal`: commands, one at a time, in the shell of `shell.py`. `file_editor`: text files in the working folder, and
-nowhere else. What the other tools do is in `toolbox.py`.
-"""
+"""The tools of the reference agent: their schemas, the check of a call's arguments, and the editor of files."""
 
 import json
 import os
@@ -15,15 +11,12 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from core.cuts import beginning
-from reference_agent.events import Event
+from reference_agent.events import Event, parts
 from reference_agent.shell import COMMAND_SECONDS, SILENT_SECONDS
 
 #: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
 RISKS = ("LOW", "MEDIUM", "HIGH")
-
-#: most characters of a summary
-MOST_SUMMARY = 500
-
+MOST_SUMMARY = 500  #: most characters of a summary
 _TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
 _PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
 _TASK: dict[str, Any] = {
@@ -34,7 +27,6 @@ _TASK: dict[str, Any] = {
 
 #: the Python type for each JSON type of a parameter
 _TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict, "boolean": bool}
-
 
 _RATING = {
     "security_risk": {
@@ -48,18 +40,10 @@ _RATING = {
 
 #: most bytes of a file, and most characters and entries of a view
 MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
-
-#: most characters of a file that an observation tells before and after a change
-_MOST_CHANGE = 20_000
-
-#: lines that an edit shows around its change
-_AROUND = 4
-
-#: most characters that are kept of earlier contents of files, for `undo_edit`
-MOST_UNDONE = 4 << 20
-
-#: the stem of a tool whose own kinds clients do not know
-MCP = "MCPTool"
+_MOST_CHANGE = 20_000  #: most characters of a file that an observation tells before and after a change
+_AROUND = 4  #: lines that an edit shows around its change
+MOST_UNDONE = 4 << 20  #: most characters that are kept of earlier contents of files, for `undo_edit`
+MCP = "MCPTool"  #: the stem of a tool whose own kinds clients do not know
 
 
 class BadCall(Exception):
@@ -74,6 +58,8 @@ class Tool(NamedTuple):
     rated: bool = True  #: whether the model gives its calls a risk and a summary; else their risk is LOW
     schema: dict[str, Any] | None = None  #: of an MCP server's tool: its server checks the arguments
 
+
+Tools = Mapping[str, Tool]
 
 TOOLS = {
     "terminal": Tool(
@@ -141,10 +127,7 @@ TOOLS = {
     "fetch": Tool(
         MCP,
         "Read a web page or a text by its URL; HTML becomes text. A person may have to allow the host first.",
-        {
-            "url": _TEXT,
-            "start": {**_NUMBER, "description": "The first character, after a call that was cut off."},
-        },
+        {"url": _TEXT, "start": {**_NUMBER, "description": "The first character, after a call that was cut off."}},
         ("url",),
     ),
     "task_tracker": Tool(
@@ -156,6 +139,17 @@ TOOLS = {
             "task_list": {"type": "array", "description": "All tasks, for `plan`.", "items": _TASK},
         },
         ("command",),
+        rated=False,
+    ),
+    "delegate": Tool(
+        MCP,
+        "Give a part of the job to a helper, which works in the same folder and shell and returns a report. It knows "
+        "nothing of this conversation. Use it for what takes many steps and has a short answer.",
+        {
+            "task": {**_TEXT, "description": "What to do, and what to report."},
+            "context": {**_TEXT, "description": "What the helper has to know: paths, names, decisions."},
+        },
+        ("task",),
         rated=False,
     ),
     "invoke_skill": Tool(
@@ -172,11 +166,7 @@ TOOLS = {
 }
 
 
-Tools = Mapping[str, Tool]
-
-
 def for_model(tools: Tools = TOOLS) -> list[dict[str, Any]]:
-    """The tools as a chat completion takes them."""
     return [{"type": "function", "function": _function(name, tool)} for name, tool in tools.items()]
 
 
@@ -193,22 +183,14 @@ def _rating(tool: Tool) -> dict[str, Any]:
 
 
 def for_clients(tools: Tools = TOOLS) -> list[Event]:
-    """The tools as a SystemPromptEvent has them."""
-    return [_for_client(name, tool) for name, tool in tools.items()]
-
-
-def _for_client(name: str, tool: Tool) -> Event:
-    told = {
-        "title": name,
-        "description": tool.description,
-        "action_type": f"{tool.stem}Action",
-        "observation_type": f"{tool.stem}Observation",
-        "kind": f"{tool.stem}Tool",
-    }
-    if tool.stem != MCP:
-        return told
-    called = {"name": name, "description": tool.description, "inputSchema": _function(name, tool)["parameters"]}
-    return {**told, "kind": "MCPToolDefinition", "mcp_tool": called}
+    told = list[Event]()
+    for name, tool in tools.items():
+        kinds = {"action_type": f"{tool.stem}Action", "observation_type": f"{tool.stem}Observation"}
+        told.append({"title": name, "description": tool.description, **kinds, "kind": f"{tool.stem}Tool"})
+        if tool.stem == MCP:
+            called = {"name": name, "description": tool.description, "inputSchema": _function(name, tool)["parameters"]}
+            told[-1] |= {"kind": "MCPToolDefinition", "mcp_tool": called}
+    return told
 
 
 def read_call(name: str, arguments: str, tools: Tools = TOOLS) -> tuple[Event, dict[str, str]]:
@@ -278,20 +260,10 @@ class Files:
     """
 
     def __init__(self, folder: Path, private: Path) -> None:
-        """private: a folder of the agent server's own."""
-        self._folder, self._private = (Path(os.path.realpath(path)) for path in (folder, private))
+        self.folder, self.private = (Path(os.path.realpath(path)) for path in (folder, private))
         self._edits: list[tuple[Path, str | None, int]] = []  # path, content before, hash after; the last is the newest
 
-    @property
-    def folder(self) -> Path:
-        return self._folder
-
-    @property
-    def private(self) -> Path:
-        return self._private
-
     def text(self, given: str) -> str:
-        """The content of a text file. Raises Refused, OSError, ValueError."""
         return _read(self.inside(given))
 
     def observe(self, action: Event) -> Event:
@@ -302,7 +274,7 @@ class Files:
         except (Refused, OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             text, more = f"{action['command']} {action['path']}: {reason}", {"is_error": True}
-        return {"content": [{"type": "text", "text": text}], "is_error": False, **said, **more}
+        return {"content": parts(text), "is_error": False, **said, **more}
 
     def _execute(self, action: Event) -> tuple[str, dict[str, Any]]:
         path = self.inside(action["path"])
@@ -334,7 +306,10 @@ class Files:
         self._edits.append((path, old, hash(new)))
         while sum(len(before or "") for _, before, _ in self._edits) > MOST_UNDONE:
             del self._edits[0]
-        return f"{path} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}", _change(old, new)
+        is_told = max(len(old or ""), len(new)) <= _MOST_CHANGE
+        contents = {"old_content": old, "new_content": new} if is_told else {}
+        text = f"{path} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}"
+        return text, {"prev_exist": old is not None, **contents}
 
     def _undo(self, path: Path) -> tuple[str, dict[str, Any]]:
         """Take back the last edit of a file. The edits are known until the agent server ends."""
@@ -354,21 +329,18 @@ class Files:
         return text, {"prev_exist": True}
 
     def inside(self, given: str) -> Path:
-        path = Path(os.path.realpath(self._folder / given))
-        if not path.is_relative_to(self._folder):
-            raise Refused(f"lies outside the working folder, {self._folder}")
-        if path.is_relative_to(self._private):
+        path = Path(os.path.realpath(self.folder / given))
+        if not path.is_relative_to(self.folder):
+            raise Refused(f"lies outside the working folder, {self.folder}")
+        if path.is_relative_to(self.private):
             raise Refused("belongs to the agent server")
         return path
 
     def _listing(self, folder: Path) -> str:
         names = list(islice(_below(folder, 2), MOST_ENTRIES + 1))
-        more = (
-            [f"… more than {MOST_ENTRIES} entries: those after {names[MOST_ENTRIES - 1]} are not shown"]
-            if len(names) > MOST_ENTRIES
-            else []
-        )
-        return "\n".join([f"{folder}, without hidden files:", *names[:MOST_ENTRIES], *more])
+        if len(names) > MOST_ENTRIES:
+            names[-1] = f"… more than {MOST_ENTRIES} entries: those after {names[-2]} are not shown"
+        return "\n".join([f"{folder}, without hidden files:", *names])
 
 
 def _below(folder: Path, depth: int, prefix: str = "") -> Iterator[str]:
@@ -396,8 +368,7 @@ def _read(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Write a file whole or not at all: a kill or a full disk leaves what was there."""
-    content = text.encode()
-    if len(content) > MOST_FILE:
+    if len(content := text.encode()) > MOST_FILE:
         raise Refused(f"would be larger than {MOST_FILE} bytes")
     draft = path.with_name(f".{uuid4().hex}.new")
     try:
@@ -418,16 +389,13 @@ def _needed(action: Event, name: str) -> str:
 
 
 def _range(action: Event) -> tuple[int, int]:
-    match action.get("view_range"):
-        case None:
-            return 1, MOST_FILE
+    match action.get("view_range", [1, -1]):
         case [first, last]:
             return first, MOST_FILE if last == -1 else last
     raise Refused("view_range should have two numbers")
 
 
 def _numbered(text: str, first: int, last: int) -> str:
-    """Lines of a text with their numbers, cut off after MOST_VIEW characters."""
     lines = text.removesuffix("\n").split("\n")
     first = max(first, 1)
     shown = "\n".join(f"{number:6}\t{line}" for number, line in enumerate(lines[first - 1 : last], first))
@@ -435,8 +403,3 @@ def _numbered(text: str, first: int, last: int) -> str:
         return shown
     head = shown[:MOST_VIEW].rpartition("\n")[0] or shown[:MOST_VIEW]
     return f"{head}\n… cut off: {len(shown) - len(head):,} characters are not shown; view_range shows other lines"
-
-
-def _change(old: str | None, new: str) -> dict[str, Any]:
-    told = {"old_content": old, "new_content": new} if max(len(old or ""), len(new)) <= _MOST_CHANGE else {}
-    return {"prev_exist": old is not None, **told}

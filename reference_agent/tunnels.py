@@ -1,17 +1,15 @@
 """Connections of the bundled agent that are no longer HTTP's: to a terminal, and to a port of the sandbox.
 
 `GET /api/terminal` with `Upgrade: terminal`: a shell in a pseudo-terminal. The server sends lines of JSON,
-`{"input": TEXT}` or `{"cols", "rows"}`, and gets what the terminal prints, byte for byte, until the shell ends. The end
-of the connection ends the shell and all of its session. What is typed waits until a program reads it, however long that
-takes; what is not typed, because too much waits, or a person interrupts the program, is told in a line between what the
-terminal prints.
+`{"input": TEXT}` or `{"cols", "rows"}`, and gets what the terminal prints, until the shell ends. The end of the
+connection ends the shell and all of its session. What is typed waits until a program reads it. A line among the output
+names what was dropped, because too much waits or a person interrupts the program.
 
 `GET /api/ports/PORT` with `Upgrade: tcp`: the bytes of a connection to the program that listens there, until either
 side ends. `GET /api/ports`: the ports that may be connected to.
 
-A sandbox without a network of its own has the loopback of its host, where others listen too. So a port counts only
-where a process of this sandbox holds the socket: one that bears the sandbox's mark, and is not its launcher. A
-container has a network of its own, and no mark.
+A sandbox without a network of its own has the loopback of its host, where others listen too. There a port counts only
+if a process holds the socket that bears the sandbox's mark and is not its launcher. A container has no mark.
 """
 
 import contextlib
@@ -29,6 +27,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,62 +38,34 @@ from reference_agent.api import check_key
 from reference_agent.printed import unread
 from reference_agent.services import folder_of
 
-#: terminals that are open at once
-MOST_TERMINALS = 4
-
+MOST_TERMINALS = 4  #: terminals that are open at once
 #: most columns and rows of a terminal, and bytes of one line of the server's
 MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
-
 #: bytes of one read; seconds between a hangup and a kill, and between two polls of the shell
 _PIECE, _GRACE = 16 * 1024, 1.0
-
-#: seconds between two polls whether a shell that begins has opened its terminal
-_OPENING = 0.02
-
+_OPENING = 0.02  #: seconds between two polls whether a shell that begins has opened its terminal
 #: most bytes that wait to be typed, and those that a terminal takes where it takes any
 MOST_TYPED, _ROOM = 1 << 20, 256
-
-#: seconds between two tries to type what waits
-_NEXT_TRY = 0.1
-
+_NEXT_TRY = 0.1  #: seconds between two tries to type what waits
 #: the signals of the keys that a terminal takes for one, by the place of each among its keys
 _KEYS = {termios.VINTR: signal.SIGINT, termios.VQUIT: signal.SIGQUIT, termios.VSUSP: signal.SIGTSTP}
-
-#: sends a signal to what runs in the foreground of a terminal. Source: asm-generic/ioctls.h
-_TIOCSIG = 0x40045436
-
+_TIOCSIG = 0x40045436  #: sends a signal to what runs in the foreground of a terminal. Source: asm-generic/ioctls.h
 #: what opens the terminal by its name, so that it becomes that of the shell's session
 _SCRIPT = 'exec "$1" -i <>"$0" >&0 2>&0'
-
 terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
 _terminals = threading.Semaphore(MOST_TERMINALS)
-
-
-#: connections that are open at once
-MOST_CONNECTIONS = 64
-
-#: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
-LEAST_PORT = 1024
-
-#: most ports that are listed
-_MOST_LISTED = 100
-
-#: seconds that a program may take to accept
-_CONNECT = 2.0
-
-#: what /proc/net says of a socket that listens
-_LISTENS = "0A"
-
+MOST_CONNECTIONS = 64  #: connections that are open at once
+LEAST_PORT = 1024  #: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
+_MOST_LISTED = 100  #: most ports that are listed
+_CONNECT = 2.0  #: seconds that a program may take to accept
 #: the variable with the sandbox's folder in the environment of all processes of a process sandbox
 _MARK = "AGENT_SANDBOX"
 
 
 class UpgradeRequired(HTTPException):
-    """A plain request for what needs the whole connection. Werkzeug has no exception of this status."""
-
-    code = 426
+    code = 426  #: for a plain request of what needs the whole connection; Werkzeug has no exception of this status
 
 
 class TakenOver(Response):
@@ -105,23 +76,18 @@ class TakenOver(Response):
 
 
 class Terminal:
-    """A shell in a pseudo-terminal."""
-
     def __init__(self, folder: Path, cols: int, rows: int) -> None:
-        """Raises OSError where none can be made."""
         self._master, slave = os.openpty()
-        self._name = os.ttyname(slave)
-        self._waiting, self._refused, self._has_dropped = bytearray(), 0, False
+        self._name, self._waiting, self._refused, self._has_dropped = os.ttyname(slave), bytearray(), 0, False
         self._changed, self._is_over = threading.Condition(), False
         try:
             os.set_blocking(self._master, False)
             self.resize(cols, rows)
             words = ["/bin/sh", "-c", _SCRIPT, self._name, shutil.which("bash") or "/bin/sh"]
-            env = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-            env.setdefault("HOME", str(Path.cwd()))
+            env = {"HOME": str(Path.cwd()), "PS1": "\\w $ " if words[-1].endswith("bash") else "$ ", **os.environ}
+            env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
             # The home is the folder of the work: what is typed would be one of its changes.
             env |= {"HISTFILE": "", "LESSHISTFILE": "-"}
-            env.setdefault("PS1", "\\w $ " if words[-1].endswith("bash") else "$ ")
             self._shell = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
             os.close(self._master)
@@ -138,7 +104,7 @@ class Terminal:
         """Type a text once a program reads it, after what waits already. Of one that is too much nothing is typed."""
         typed = text.encode("utf-8", "replace")
         with self._changed:
-            if (number := self._signal_of(typed)) and self._is_behind():
+            if (number := self._signal_of(typed)) and (self._waiting or self._unread()):
                 self._interrupt(number)
             elif len(self._waiting) + len(typed) > MOST_TYPED:
                 self._refused += len(typed)
@@ -152,12 +118,10 @@ class Terminal:
         keys = {modes[6][place]: number for place, number in _KEYS.items()}
         return keys.get(typed) if modes[3] & termios.ISIG and typed != b"\0" else None  # NUL: no key is the one
 
-    def _is_behind(self) -> bool:
-        """Whether a key would wait: Linux looks for one only in what the program has room for."""
-        if self._waiting:
-            return True
+    def _unread(self) -> int:
+        """Bytes before a key: Linux looks for one only in what the program has room for."""
         with self._program_end() as slave:
-            return unread(slave) > 0
+            return unread(slave)
 
     def _interrupt(self, number: signal.Signals) -> None:
         """Signal the program, and drop what it has not read, as Linux does at such a key."""
@@ -225,12 +189,14 @@ class Terminal:
 
     def end(self) -> None:
         """Hang up, then kill what is left of the session."""
-        session = self._shell.pid
-        for number in (signal.SIGHUP, signal.SIGCONT):
-            _signal(session, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._shell.wait(_GRACE)
-        _signal(session, signal.SIGKILL)
+        for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGKILL):
+            if number == signal.SIGKILL:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._shell.wait(_GRACE)
+            for process in Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(process.name)) == self._shell.pid:
+                        os.kill(int(process.name), number)
         self._shell.wait()
         with self._changed:
             self._is_over = True
@@ -238,48 +204,35 @@ class Terminal:
         self._typist.join()
 
     def close(self) -> None:
-        """Give the terminal back, after the last read of it."""
         os.close(self._master)
 
 
-def _signal(session: int, number: signal.Signals) -> None:
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if os.getsid(int(process.name)) == session:
-                os.kill(int(process.name), number)
-
-
 def taken_over(protocol: str) -> socket.socket:
-    """The connection of the present request, which has asked for this protocol. Raises UpgradeRequired."""
+    """Return the connection of the present request, which has asked for this protocol. Raises UpgradeRequired."""
     connection = request.environ.get("werkzeug.socket")
-    if connection is None or request.headers.get("Upgrade", "").lower() != protocol:
+    if not isinstance(connection, socket.socket) or request.headers.get("Upgrade", "").lower() != protocol:
         raise UpgradeRequired(f"This path needs Connection: Upgrade and Upgrade: {protocol}")
-    assert isinstance(connection, socket.socket)
     return connection
 
 
 def switch(connection: socket.socket, protocol: str) -> None:
-    """Answer the request: from here on the connection is the protocol's. Raises OSError."""
     head = f"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
     connection.sendall(head.encode())
 
 
 def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    """The objects that the server sends, until it ends the connection or breaks a bound."""
     raw = b""
     while piece := connection.recv(_PIECE):
         *whole, raw = (raw + piece).split(b"\n")
         for line in whole:
             with contextlib.suppress(ValueError, RecursionError):
-                told = json.loads(line)
-                if isinstance(told, dict):
+                if isinstance(told := json.loads(line), dict):
                     yield told
         if len(raw) > _MOST_LINE:
             return
 
 
 def bounded(value: Any, most: int) -> int:
-    """A number of columns or rows within its bounds."""
     return max(1, min(int(value), most))
 
 
@@ -292,9 +245,7 @@ def open_terminal(identity: str | None = None) -> Response:
             abort(422, f"{name} should be a whole number")
         size.append(int(text))
     folder = folder_of(identity)
-    if not _terminals.acquire(blocking=False):
-        abort(429, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one")
-    try:
+    with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one"):
         try:
             terminal = Terminal(folder, bounded(size[0], MOST_COLS), bounded(size[1], MOST_ROWS))
         except OSError as error:
@@ -312,13 +263,20 @@ def open_terminal(identity: str | None = None) -> Response:
             if printer.ident is not None:
                 printer.join()
             terminal.close()
-    finally:
-        _terminals.release()
     return TakenOver()
 
 
+@contextlib.contextmanager
+def place_among(places: threading.Semaphore, refusal: str) -> Iterator[None]:
+    if not places.acquire(blocking=False):
+        abort(429, refusal)
+    try:
+        yield
+    finally:
+        places.release()
+
+
 def show(terminal: Terminal, connection: socket.socket) -> None:
-    """Send what a terminal prints until it ends, then end the connection."""
     with contextlib.suppress(OSError):
         while piece := terminal.printed():
             connection.sendall(piece)
@@ -342,16 +300,16 @@ _connections = threading.Semaphore(MOST_CONNECTIONS)
 
 
 class Listener(NamedTuple):
-    """A socket that listens; name: as /proc has it. address: of loopback, to connect to."""
+    """A socket that listens, and whether a process of this sandbox holds it."""
 
-    name: str
-    address: str
+    address: str  #: of loopback, to connect to
     port: int
+    is_own: bool
 
 
 @ports.get("/ports")
 def list_ports() -> Response:
-    found = {one.port for one in own_listeners() if one.port >= LEAST_PORT and not _is_served(one.port)}
+    found = {one.port for one in listeners() if one.is_own and one.port >= LEAST_PORT and not _is_served(one.port)}
     return jsonify({"ports": sorted(found)[:_MOST_LISTED]})
 
 
@@ -363,9 +321,7 @@ def open_port(port: int) -> Response:
     if _is_served(port):
         abort(403, "This is the port of the agent server")
     address = address_of(port)
-    if not _connections.acquire(blocking=False):
-        abort(429, f"{MOST_CONNECTIONS} connections to ports of this sandbox are open already")
-    try:
+    with place_among(_connections, f"{MOST_CONNECTIONS} connections to ports of this sandbox are open already"):
         try:
             program = socket.create_connection((address, port), _CONNECT)
         except OSError as error:
@@ -378,13 +334,10 @@ def open_port(port: int) -> Response:
                 answers.start()
                 carry(connection, program)
                 answers.join()
-    finally:
-        _connections.release()
     return TakenOver()
 
 
 def _is_served(port: int) -> bool:
-    """Whether the agent server itself listens there."""
     return str(port) == request.environ.get("SERVER_PORT")
 
 
@@ -399,58 +352,25 @@ def carry(source: socket.socket, target: socket.socket) -> None:
 
 
 def address_of(port: int) -> str:
-    """The loopback address at which a process of this sandbox listens at a port; refuses a port of anybody else's."""
-    found = [one for one in own_listeners() if one.port == port]
+    """Return the loopback address at which a process of this sandbox listens; refuse a port of anybody else's."""
+    found = [one for one in listeners() if one.port == port]
+    if own := [one for one in found if one.is_own]:
+        return own[0].address
     if found:
-        return found[0].address
-    if any(one.port == port for one in listeners()):
         abort(403, f"What listens at port {port} is no process of this sandbox")
     abort(409, f"Nothing listens at port {port} of this sandbox")
 
 
-def own_listeners() -> list[Listener]:
-    """The sockets at which processes of this sandbox listen."""
-    found = listeners()
-    if _MARK not in os.environ:
-        return found
-    own = own_sockets()
-    return [one for one in found if one.name in own]
-
-
 def listeners() -> list[Listener]:
-    """The sockets that listen in this network, those of IPv4 first; none where there is no /proc."""
-    found = []
-    for name, loopback in (("tcp", "127.0.0.1"), ("tcp6", "::1")):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == _LISTENS:
-                    port = int(words[1].rpartition(":")[2], 16)
-                    found.append(Listener(f"socket:[{words[9]}]", loopback, port))
-    return found
-
-
-def own_sockets() -> set[str]:
-    """The sockets of all processes of this sandbox, without its launcher, from which this process descends."""
-    mark, launchers = f"{_MARK}={os.environ[_MARK]}".encode(), ancestors()
-    found = set[str]()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if int(process.name) in launchers or mark not in (process / "environ").read_bytes().split(b"\0"):
-                continue
-            for file in (process / "fd").iterdir():
-                with contextlib.suppress(OSError):
-                    found.add(str(file.readlink()))
-    return found
-
-
-def ancestors() -> set[int]:
-    """The ids of the processes from which this one descends."""
-    found, process = set[int](), os.getppid()
-    while process > 1:
-        found.add(process)
-        try:
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            break
-    return found
+    """Return the sockets that listen in this network, those of IPv4 first."""
+    psutil = import_module("psutil")  # not at the start, which it would make longer
+    mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), set[int | None]()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process not in launchers and process.environ().get(_MARK) == mark:
+                own.add(process.pid)
+    return [
+        Listener("127.0.0.1" if one.family == socket.AF_INET else "::1", one.laddr.port, not mark or one.pid in own)
+        for one in sorted(psutil.net_connections("tcp"), key=lambda one: one.family)
+        if one.laddr and one.status == psutil.CONN_LISTEN
+    ]

@@ -10,16 +10,11 @@ from reference_agent.tools import Refused
 
 #: seconds until a connection stands and between two parts; maximum number of redirects, and of bytes of a page
 _SECONDS, _REDIRECTS, MOST_PAGE = 20.0, 5, 4 << 20
-
-#: maximum length of the text of one answer, in characters
-MOST_TEXT = 28_000
-
+MOST_TEXT = 28_000  #: maximum length of the text of one answer, in characters
 #: elements whose text nobody reads, and elements within a line
 _UNREAD = ("script", "style", "noscript", "template", "svg", "head")
 _INLINE = ("abbr", "b", "cite", "code", "em", "i", "img", "kbd", "mark", "q", "s", "small", "span", "strong", "sub")
-
-#: stands for a blank of preformatted text, which is kept
-_BLANK = "\ue000"
+_BLANK = "\ue000"  #: stands for a blank of preformatted text, which is kept
 
 
 def fetch(url: str, start: int = 0) -> str:

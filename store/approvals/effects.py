@@ -10,7 +10,7 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 |              | (its id as canonical JSON), `tool` (as JSON text), `shown` (of `audit.py`),       |
 |              | `digest` (of `core.approvals`), `size` (bytes of the event), and where it is      |
 |              | traced `trace` (W3C traceparent)                                                  |
-| `close`      | id of the action that was observed                                                |
+| `close`      | id of the action that was observed, or that an action of its sub-task shows begun |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
 | `snapshot`   | true: `set` is of a full state, which has no effect when it comes a second time     |
@@ -112,7 +112,7 @@ def effect(event: Event) -> dict[str, object]:
     """The effect of one event; empty when it has none."""
     match event.kind:
         case "ActionEvent":
-            return _opened(event) | final_effect(event)
+            return _opened(event) | _begun(event) | final_effect(event)
         case "MessageEvent":
             return final_effect(event)
         case "ObservationEvent" | "UserRejectObservation":
@@ -209,6 +209,12 @@ def _opened(event: Event) -> dict[str, object]:
             **traces.kept(),
         }
     }
+
+
+def _begun(event: Event) -> dict[str, object]:
+    """The end of the wait of an action in whose sub-task another action is proposed. Source: docs/wire.md, 4."""
+    task, slash, _ = _text(event.fields.get("llm_response_id")).partition("/")
+    return {"close": task} if slash and task and encodable(task) else {}
 
 
 def _text(value: object) -> str:

@@ -143,7 +143,7 @@ def test_a_missing_package_ends_the_program_with_a_sentence(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, input="", cwd=tmp_path)
 
     assert done.returncode == 1
-    assert done.stderr == "mcp_server: the package mcp is not installed: pip install -r requirements/mcp.txt\n"
+    assert done.stderr == "mcp_server: the package mcp is not installed: pip install -r requirements.txt\n"
 
 
 def test_a_refusal_of_the_server_is_a_tool_error_with_its_sentence(server, waiting):

@@ -1,4 +1,4 @@
-"""An MCP server by the published library, for a test: `python mcp_server.py stdio`, or a port for HTTP."""
+"""An MCP server by the published library: `python mcp_server.py stdio`, or a transport of HTTP and a port."""
 
 import os
 import sys
@@ -52,4 +52,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:
-        server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+        server.run(sys.argv[1], host="127.0.0.1", port=int(sys.argv[2]))

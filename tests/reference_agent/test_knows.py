@@ -1,6 +1,7 @@
 """What the bundled agent knows and may call: a repository's words, skills, tasks, web pages, tools of MCP servers."""
 
 import http.server
+import pathlib
 import socket
 import subprocess
 import sys
@@ -209,7 +210,7 @@ def test_an_mcp_server_goes_on_after_a_restart_of_the_agent_server_and_after_its
     agent.until(conversation, "finished")
 
     _, (_, ended, words), other, (_, failed, reason) = results(agent, conversation)
-    assert (ended, words) == (True, "end: its program ended with exit code 3")
+    assert (ended, words) == (True, "end: its program has ended")
     assert other == ("notes_terminal", False, "not x")
     assert (failed, "a reason" in reason) == (True, True)
 
@@ -231,17 +232,29 @@ def test_an_mcp_server_that_fails_is_said_in_words_and_stops_nothing(agent, mode
         f"The MCP server {n}" for n in ("missing", "broken", "away")
     ]
     assert "No such file" in said[0]
-    assert said[1].endswith("its program ended with exit code 4: no licence")
+    assert said[1].endswith("its program has ended: no licence")
     assert results(agent, conversation)[0][1] is False
 
 
-def test_an_mcp_server_over_http_is_asked_with_its_headers_and_a_call_is_interrupted(agent, model, folder):
+def test_an_mcp_server_that_failed_is_tried_again_at_the_next_message(agent, model, folder):
+    notes = {"command": sys.executable, "args": [str(folder / "server.py"), "stdio"]}
+    conversation = played(agent, folder, agent={"mcp_config": {"notes": notes}})
+    (folder / "server.py").write_text(pathlib.Path(SERVER).read_text())
+    model.script += [calls(rated("add", first=1, second=2))]
+    agent.send(conversation, "and now?")
+    wait_until(lambda: len(results(agent, conversation)) == 1, "the result")
+
+    assert results(agent, conversation)[0][2].endswith("3")
+
+
+@pytest.mark.parametrize(("transport", "path"), [("streamable-http", "mcp"), ("sse", "sse")])
+def test_an_mcp_server_over_http_is_asked_with_its_headers_and_a_call_is_interrupted(agent, model, transport, path):
     port = free_port()
-    with subprocess.Popen([sys.executable, SERVER, str(port)], stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen([sys.executable, SERVER, transport, str(port)], stderr=subprocess.DEVNULL) as server:
         wait_until(lambda: answers(port), "the MCP server")
         model.script += [calls(rated("add", first=20, second=22)), calls(rated("wait")), text("then not")]
         auth = {"strategy": "bearer", "value": "of-a-person-5d1b"}
-        url = {"url": f"http://127.0.0.1:{port}/mcp", "transport": "streamable-http", "auth": auth}
+        url = {"url": f"http://127.0.0.1:{port}/{path}", "transport": transport, "auth": auth}
         conversation = agent.begin(agent={"mcp_config": {"notes": url}})
         agent.send(conversation, "go")
         wait_until(lambda: len(agent.events(conversation, kind="ActionEvent")) == 2, "the second call")
@@ -275,7 +288,7 @@ def test_what_a_client_says_of_its_agent_is_honoured(agent, model, folder):
 
     played(agent, folder, agent={"system_prompt": "You are a parrot."})
     assert model.told("system")[0].startswith("You are a parrot.\n")
-    assert len(model.asked[-1]["tools"]) == 8
+    assert len(model.asked[-1]["tools"]) == 9
 
 
 def test_the_reasoning_effort_of_a_client_is_passed_on_and_left_out_where_an_endpoint_refuses_it(agent, model, folder):

@@ -141,11 +141,14 @@ def test_a_conversation_of_the_rule_goes_on_with_a_model(tmp_path, model):
     assert model.asked[0]["messages"][3]["content"] == "one\n"
 
 
+@pytest.mark.parametrize("helper", [False, True])
 @pytest.mark.parametrize("seed", range(often(3, 8)))
-def test_a_conversation_ends_whenever_the_agent_is_killed_and_does_nothing_twice(agent, model, seed):
+def test_a_conversation_ends_whenever_the_agent_is_killed_and_does_nothing_twice(agent, model, seed, helper):
     effects = agent.home / f"effects-{uuid4()}"
     effects.touch()
     steps = [[run(f"echo {number} >> {effects}; sleep 0.01")] for number in range(6)] + [[finish()]]
+    if helper:
+        steps = [[("delegate", {"task": "Write the numbers."})], *steps, [finish()]]
     conversation = agent.begin("AlwaysConfirm")
     killer = threading.Timer(random.Random(seed).uniform(0, 1.5), agent.process.kill)
     killer.start()

@@ -58,7 +58,8 @@ def play(agent, model, folder):
         wait_until(lambda: agent.status(conversation) in ENDS, "the end of the task")
         log = agent.events(conversation)
         details = [event["detail"] for event in log if event["kind"] == "ConversationErrorEvent"]
-        last = [event["action"]["message"] for event in log if event.get("tool_name") == "finish" and "action" in event]
+        actions = [event["action"] for event in log if event["kind"] == "ActionEvent" and event["action"]]
+        last = [one["message"] for one in actions if one["kind"] == "FinishAction"]
         assert not player.fault, player.fault
         return End(agent.status(conversation), "".join(details[-1:]), "".join(last[-1:]), player.read, log)
 

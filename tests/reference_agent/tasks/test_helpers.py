@@ -80,7 +80,6 @@ def test_a_list_of_tasks_is_kept_over_ten_steps(play, folder):
     assert (folder / "book.txt").read_text().splitlines() == [f"chapter {number}" for number in range(1, 11)]
 
 
-@pytest.mark.xfail(reason="the bundled agent delegates nothing", strict=True)
 def test_a_sub_task_is_delegated_and_its_result_used(play, folder):
     (folder / "north.txt").write_text("17\n")
 

@@ -47,6 +47,13 @@ def test_in_a_sandbox_what_waits_is_decided_together_unless_its_agent_says_other
     assert only(store).sandbox_id == "box"
 
 
+def test_an_action_whose_sub_task_has_begun_waits_no_longer(store, begin):
+    task = action()
+    part = action() | {"llm_response_id": f"{task['id']}/1"}
+    begin(task, part, status(WAITING), sandbox_id="box", app={})
+    assert only(store).action_id == part["id"]
+
+
 @pytest.mark.parametrize("end", ["approve", "reject", "run", "message", "delete"])
 def test_whatever_ends_the_wait_takes_the_action_out_and_is_told_once(store, index, begin, end):
     one = action()
