@@ -20,7 +20,7 @@ from typing import Any
 from core.cuts import beginning
 from reference_agent import events
 from reference_agent.events import Event
-from reference_agent.log import DiskError, Log, State, moved, usage
+from reference_agent.log import DiskError, Log, State, moved, taken_up, usage
 from reference_agent.loops import HINT, loop_in
 from reference_agent.mind import Mind, Response, Unwanted
 from reference_agent.shell import Terminal
@@ -32,6 +32,9 @@ SUPERSEDED = "Superseded by a new user message."
 
 #: the error of an action that was being executed when the agent server was killed
 UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
+
+#: the error of an action that was open where a return goes to
+TURNED_BACK = "The conversation returned to this moment, before this action was executed: it needs a new proposal."
 
 #: the error of an action in which the agent itself has failed
 FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
@@ -181,8 +184,14 @@ class Conversation:
 
     def close_what_was_cut_short(self) -> None:
         """Pause what ran when the agent server was killed, and close the action that was being executed."""
+        self._close_what_was_cut_short()
+        with suppress(DiskError):
+            if note := self.log.returned():
+                self._turn_back(note)
         if folder := self.log.state.mind.get("folder"):
             self._terminal.resume(folder)
+
+    def _close_what_was_cut_short(self) -> None:
         state, step = self.log.state, list[Event]()
         if state.started:
             step.append(events.failure(self.log.first_open(), UNKNOWN))
@@ -192,6 +201,18 @@ class Conversation:
         if step:
             with suppress(DiskError):
                 self.log.record(state, step)
+
+    def _turn_back(self, note: dict[str, str]) -> None:
+        """Go on from an earlier event, whose files are back: what came after it stays in the log, left behind."""
+        value = {name: note[name] for name in ("event_id", "left_event_id")}
+        step = [events.change(events.RETURNED, value) | {"id": note["id"]}]
+        so_far = events.way([*self.log.events, *step])
+        step += [events.failure(action, TURNED_BACK) for action in events.open_actions(so_far)]
+        here = {"folder": str(self._terminal.folder)}
+        state = taken_up(so_far, self.log.state.policy)._replace(stats=self.log.state.stats, mind=here)
+        if self.log.state.status != "idle":
+            state = moved(state, "idle", step)
+        self.log.record(state, step)
 
     def send(self, content: list[Event], run: bool, beginning: list[Event] | None = None) -> None:
         """Take a user's message. It rejects the pending actions and never approves them."""
@@ -254,13 +275,13 @@ class Conversation:
     def ask(self, question: str) -> str:
         """Ask the mind beside the conversation, also while it runs. Raises NoModel, ModelError."""
         with self._lock:
-            so_far, state = [*self.log.events], self.log.state
+            so_far, state = [*self.log.way], self.log.state
         return self._mind.answer(question, so_far, state)
 
     def condense(self) -> None:
         """Summarize the older steps. Raises ValueError with a sentence where that cannot be, NoModel, ModelError."""
         with self._lock:
-            so_far, state = [*self.log.events], self.log.state
+            so_far, state = [*self.log.way], self.log.state
         if state.status == "running":
             raise ValueError("The agent is running: pause it first.")
         if (response := self._mind.condense(so_far, state)) is None:
@@ -351,13 +372,13 @@ class Conversation:
             while self._is_wanted and self.is_running:
                 if self.log.state.open:
                     return self._begin_action()
-                if not self._mind.has_to_respond(self.log.events, self.log.state):
+                if not self._mind.has_to_respond(self.log.way, self.log.state):
                     self._move("finished")
                 elif self._responses and self._is_in_loop():
                     pass
                 elif self._responses < self.log.most_responses:
                     self._responses, self._is_thinking = self._responses + 1, True
-                    return partial(self._respond, [*self.log.events], self.log.state)
+                    return partial(self._respond, [*self.log.way], self.log.state)
                 else:
                     most = f"{self._responses} responses (max_iterations)"
                     words = f"The agent stopped after {most}. Send a message for {self._responses} more."
@@ -369,7 +390,7 @@ class Conversation:
 
     def _is_in_loop(self) -> bool:
         """Tell the model that it repeats itself, once, or end the run. False if it does not."""
-        loop = loop_in(self.log.events) if self.log.start.get("stuck_detection", True) else None
+        loop = loop_in(self.log.way) if self.log.start.get("stuck_detection", True) else None
         if loop is None:
             return False
         state, step = self.log.state, [events.message("environment", events.parts(HINT.format(words=loop.words)))]

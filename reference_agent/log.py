@@ -35,8 +35,9 @@ MOST_RESPONSES = 500
 #: most characters of a line that the agent server's log has of an event
 MOST_TOLD = 300
 
-#: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
-CAPABILITIES = ["decide_each", "edit", "history"]
+#: what this agent understands of decisions, and that it begins with the events of another one, or goes on from an
+#: earlier one of its own. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
 
 class Webhooks:
@@ -183,6 +184,16 @@ class Journal:
         except (OSError, ValueError) as error:
             raise DiskError("read", self._folder, error) from error
 
+    def returned(self) -> dict[str, str] | None:
+        """The note of the last return of the files: `id` of its event, `event_id`, `left_event_id`; None: there was none."""
+        try:
+            note = json.loads((self._folder / "returned.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DiskError("read", self._folder, error) from error
+        return note if isinstance(note, dict) else None
+
     def append(self, events: list[Event], state: dict[str, Any]) -> None:
         """Write a step."""
         step = _step(events, state)
@@ -276,7 +287,7 @@ class State(NamedTuple):
 def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
     """The state of a fork after the events that it begins with: nothing is open in them."""
     unanswered = list[str]()
-    for event in history:
+    for event in events.way(history):
         match event:
             case {"kind": "MessageEvent", "source": "user", "id": str(identity)}:
                 unanswered.append(identity)
@@ -295,6 +306,7 @@ class Log:
         """hidden: what no result and no line of the log shows; that of all conversations of a process."""
         self.start = kept.start
         self.events = kept.events
+        self.way = events.way(kept.events)  #: the events that the agent goes on from
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
         self._journal = journal
@@ -352,6 +364,7 @@ class Log:
         self._unsaid = []
         self.state = state
         self.events += step
+        self.way = events.way(self.events) if any(map(events.returned_to, step)) else [*self.way, *step]
         said = _last_user_message(step)
         self._last_user_message = said or self._last_user_message
         conversation = UUID(self.start["id"]).hex
@@ -389,6 +402,11 @@ class Log:
     def show(self, event: Event) -> None:
         """Post an event that is not kept, to those who follow the conversation now."""
         self._webhooks.put(f"/events/{UUID(self.start['id']).hex}", [event], is_kept=False)
+
+    def returned(self) -> dict[str, str] | None:
+        """The note of a return of the files that has no event yet. Raises DiskError."""
+        note = self._journal.returned()
+        return note if note and self.find(note["id"]) is None and self.find(note["event_id"]) else None
 
     def remove(self) -> None:
         """Remove everything from the disk. Raises DiskError; then nothing has changed."""

@@ -192,7 +192,7 @@ class Toolbox:
         if details["command"] == "plan":
             tasks = [{"title": "", "notes": "", "status": "todo", **one} for one in details.get("task_list") or []]
         else:
-            last = next((one for one in reversed(self._log.events) if _is_plan(one)), None)
+            last = next((one for one in reversed(self._log.way) if _is_plan(one)), None)
             tasks = last["observation"]["task_list"] if last else []
         lines = [f"[{one['status']}] {one['title']}{one['notes'] and ': '}{one['notes']}" for one in tasks]
         done = sum(one["status"] == "done" for one in tasks)

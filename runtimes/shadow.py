@@ -55,6 +55,9 @@ MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 1 << 30, 1_000, 10_000
 #: records of a conversation that stay when there are too many, beside its first one
 _STAY = 20
 
+#: bytes of the note of a return that are read
+_MOST_NOTE = 4096
+
 #: seconds that a record may take, and that Git may take for anything else
 RECORD_SECONDS, _GIT_SECONDS = 15.0, 10.0
 
@@ -198,7 +201,7 @@ class Shadow:
         draft = self._work.with_name(f"{self._work.name}.back")
         with self._used() as state:
             remove(draft)  # of a supervisor that was killed
-            if reading.content(self._work, back.marker, len(back.note)) == back.note:
+            if self._note(back.marker) == back.note:
                 return
             start, wanted = reading.led(self._work, self._start) or b"", self._moment(state, back.conversation, back.seq)
             tree = self._recorded(state)
@@ -256,6 +259,11 @@ class Shadow:
                 self._make()
             self._remove_stale_locks()
             yield self._read()
+
+    def _note(self, marker: bytes) -> bytes | None:
+        with contextlib.suppress(FileTooLong):
+            return reading.content(self._work, marker, _MOST_NOTE)
+        return None
 
     def _moment(self, state: ShadowState, conversation: str, seq: int) -> str:
         """The moment beside an event. Raises NotRecorded."""
