@@ -185,7 +185,7 @@ class Journal:
             raise DiskError("read", self._folder, error) from error
 
     def returned(self) -> dict[str, str] | None:
-        """The note of the last return of the files: `id` of its event, `event_id`, `left_event_id`; None: there was none."""
+        """The note of the last return of the files: `id` of its event, `event_id`, `left_event_id`; None: no return."""
         try:
             note = json.loads((self._folder / "returned.json").read_bytes())
         except FileNotFoundError:

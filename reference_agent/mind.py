@@ -533,13 +533,14 @@ class Model:
             if error.code == TOO_LONG:
                 return self._shorter(error, so_far, state, estimated, tell)
             return Response([], error=_with_next_step(error))
-        stats, response_id = self._counted(reply, estimated, so_far, state)
-        return Response(_steps(reply, so_far, response_id, self._tools.known), state.unanswered, stats)
+        stats, response_id = self._counted(reply, estimated, state)
+        steps = _steps(reply, self._tools.past, response_id, self._tools.known)
+        return Response(steps, state.unanswered, stats)
 
-    def _counted(self, reply: Reply, asked: int, so_far: list[Event], state: State) -> tuple[dict[str, Any], str]:
+    def _counted(self, reply: Reply, asked: int, state: State) -> tuple[dict[str, Any], str]:
         """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
-        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
+        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.past}, "response")
         return counted(state.stats, used, self._llm, response_id), response_id
 
     def _condensed(self, so_far: list[Event], state: State, window: int, tell: Tell) -> Response | None:
@@ -555,7 +556,7 @@ class Model:
             except ModelError as error:
                 if error.code != TOO_LONG or part == 4:
                     raise
-        stats, response_id = self._counted(reply, condensing.size([asked]) // CHARACTERS_PER_TOKEN, so_far, state)
+        stats, response_id = self._counted(reply, condensing.size([asked]) // CHARACTERS_PER_TOKEN, state)
         event = condensing.condensation(so_far, old, reply.text.strip(), response_id)
         return Response([event], stats=stats)
 
@@ -592,13 +593,13 @@ def _forgetting(ids: list[str]) -> Event:
     return events.event("Condensation", "environment", **details)
 
 
-def _steps(reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools) -> list[Event]:
+def _steps(reply: Reply, past: list[Event], response_id: str, known_tools: tools.Tools) -> list[Event]:
     """The events of a response: a message, or proposals and the failures of the calls that cannot be executed."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
     if not reply.calls:
         text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
         return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": response_id}]
-    known = {event.get("tool_call_id") for event in so_far}
+    known = {event.get("tool_call_id") for event in past}
     proposed, failures = list[Event](), list[Event]()
     more = {"thought": events.parts(reply.text), **reasoning}
     for number, (call_id, name, arguments) in enumerate(reply.calls.values()):

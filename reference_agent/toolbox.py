@@ -88,6 +88,11 @@ class Toolbox:
             told.append(suffix)
         return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
 
+    @property
+    def past(self) -> list[Event]:
+        """All events of the log, also those that a return has left behind: their ids are not free."""
+        return self._log.events
+
     def prompt(self, own: str) -> str:
         """The prompt: the client's, where it sent one."""
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own

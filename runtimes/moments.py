@@ -139,7 +139,9 @@ class Moments:
         """The paths that a moment has. Raises RuntimeFailure, NotRecorded."""
         return frozenset(line.path for line in self._lines(name))
 
-    def turn_back(self, work: Path, start: bytes, now: str, wanted: str, folder: Path, more: tuple[bytes, bytes]) -> None:
+    def turn_back(
+        self, work: Path, start: bytes, now: str, wanted: str, folder: Path, more: tuple[bytes, bytes]
+    ) -> None:
         """Fill a new folder with what a sandbox has, its directory `start` as in the moment `wanted`.
 
         now: the moment of what `start` has, taken with the paths of `wanted`. What neither has, and what the wanted one

@@ -203,7 +203,10 @@ class Shadow:
             remove(draft)  # of a supervisor that was killed
             if self._note(back.marker) == back.note:
                 return
-            start, wanted = reading.led(self._work, self._start) or b"", self._moment(state, back.conversation, back.seq)
+            start, wanted = (
+                reading.led(self._work, self._start) or b"",
+                self._moment(state, back.conversation, back.seq),
+            )
             tree = self._recorded(state)
             also = self._moments.paths(wanted)
             now = self._moments.take(self._work, start, self._environment(), Timeout(RECORD_SECONDS), also)
