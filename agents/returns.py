@@ -113,7 +113,7 @@ def _require_rest(store: Store, state: Mapping[str, Any]) -> None:
         raise CannotReturn("The agent of this conversation does not return to earlier events: fork it instead")
     if status in _WORKS:
         raise CannotReturn(_WORKS[status])
-    if store.approvals.confirmations.open_ids(identity) or store.approvals.deliveries.get(identity):
+    if store.approvals.confirmations.open_ids(identity):
         raise CannotReturn("The agent has not ended an action: interrupt it first")
     others = store.conversations.in_sandboxes.in_sandbox(SandboxId(state["sandbox_id"])) - 1
     if others > 0:

@@ -333,7 +333,7 @@ class Reconciler:
         except RuntimeFailure as failure:
             log.warning("conversation %s is not turned back: %s", back["conversation"], failure)
             failed = str(failure)
-        fields = {"back": _failed_return(back, failed) if failed else None, "handle": None}
+        fields: dict[str, Any] = {"back": _failed_return(back, failed) if failed else None, "handle": None}
         if not self._endings.report(sandbox, "", **fields):
             raise RuntimeFailure("It is another supervisor's by now")
         return replace(sandbox, **fields)
