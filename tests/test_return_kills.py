@@ -7,14 +7,13 @@ from contextlib import suppress
 from uuid import uuid4
 
 import httpx
-import psutil
 import pytest
 
 from tests.chance import often
 from tests.servers import program, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import AGENT
-from tests.v1.processes import agents, in_sandboxes, launchers, supervisor_of, workers
+from tests.v1.processes import in_sandboxes, kill_one
 from tests.v1.test_forks import PATH, files_of, ids, recorded, work_of
 
 pytestmark = pytest.mark.faults("kills each process that has a part in a return, at random moments")
@@ -40,16 +39,6 @@ def whole(tmp_path_factory):
     with supervised_server(folder, **variables) as (client, master):
         yield Api(client), master, folder
     assert not in_sandboxes(folder)
-
-
-def kill_one(master, folder, chance) -> str:
-    """Kill a supervisor, a worker, a launcher or an agent server; which it was."""
-    found = {"supervisor": [supervisor_of(master)], "worker": workers(master)}
-    found |= {"launcher": launchers(folder), "agent": agents(folder)}
-    name = chance.choice([name for name, processes in found.items() if processes])
-    with suppress(psutil.NoSuchProcess):
-        chance.choice(found[name]).kill()
-    return name
 
 
 class Returning(threading.Thread):

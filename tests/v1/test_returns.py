@@ -2,12 +2,12 @@
 
 from uuid import UUID
 
-import psutil
 import pytest
 
 from tests.agents.scripted_model import calls, finish, run
 from tests.servers import wait_until
 from tests.v1 import Api
+from tests.v1.processes import in_sandboxes
 from tests.v1.test_forks import (  # noqa: F401 - fixtures
     PATH,
     changed_by_steps,
@@ -110,13 +110,16 @@ def test_a_waiting_action_is_to_be_decided_first(api, folder):
     assert not (work_of(folder, conversation) / "a").exists()
 
 
+def sleeps(folder):
+    return [one for one in in_sandboxes(folder) if one.name() == "sleep"]
+
+
 def test_a_paused_sandbox_is_woken_by_a_return_and_its_programs_have_ended(api, talked, folder):  # noqa: F811
     event_id = records(api, talked)[-1]["event_ids"][-1]
-    api.send(talked["id"], "run: sleep 900 & echo $! > pid; echo 3 > a", run=True)
+    api.send(talked["id"], "run: sleep 900 & echo 3 > a", run=True)
     wait_until(lambda: (work_of(folder, talked) / "a").read_text() == "3\n", "the command")
     api.until(talked["id"], "finished")
-    pid = int((work_of(folder, talked) / "pid").read_text())
-    assert psutil.pid_exists(pid)
+    assert sleeps(folder)
     api.call("POST", f"/v1/sandboxes/{talked['sandbox_id']}/pause")
     api.wait_for(talked["sandbox_id"], "PAUSED")
 
@@ -124,7 +127,7 @@ def test_a_paused_sandbox_is_woken_by_a_return_and_its_programs_have_ended(api, 
 
     assert (work_of(folder, talked) / "a").read_text() == "2\n"
     assert api.sandbox(talked["sandbox_id"])["status"] == "RUNNING"
-    assert not psutil.pid_exists(pid)
+    assert not sleeps(folder)
 
 
 def test_a_repeat_with_the_same_idempotency_key_is_one_return(api, talked):  # noqa: F811
