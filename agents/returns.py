@@ -29,6 +29,12 @@ _POLL, _FILES = 0.05, 20.0
 #: changes in a page, among which the last return is searched
 _PAGE = 100
 
+#: why a conversation in a status cannot return
+_WORKS = {
+    "running": "The agent is running: pause it first",
+    "waiting_for_confirmation": "An action waits for a decision: decide it first",
+}
+
 
 class CannotReturn(Refused):
     """A conversation cannot return to an earlier event as things are."""
@@ -97,13 +103,6 @@ def turn_back(commands: Commands, conversation_id: ConversationId, event_id: str
     if store.events.unknown(conversation_id, [identity]):
         raise ReturnFailed("The files are back, and the agent has not told of it: read the log of its sandbox")
     return _made(store, conversation_id, identity)
-
-
-#: why a conversation in a status cannot return
-_WORKS = {
-    "running": "The agent is running: pause it first",
-    "waiting_for_confirmation": "An action waits for a decision: decide it first",
-}
 
 
 def _require_rest(store: Store, state: Mapping[str, Any]) -> None:
