@@ -22,14 +22,14 @@ _COMES, _POLL = 3.0, 0.1
 
 
 class NotRecordedThere(Refused):
-    """A fork would begin at an event beside which the files were not recorded."""
+    """A fork would begin at an event, or a return go to one, beside which the files were not recorded."""
 
     kind = Kind.CONFLICT
 
     def __init__(self, nearest: str | None) -> None:
         nearest = f"The nearest event with its files is {nearest}" if nearest else "No event of it has its files yet"
         super().__init__(
-            "The files of the conversation were not recorded at this event, so a fork from it would not have them. "
+            "The files of the conversation were not recorded at this event, so they cannot be had as they were then. "
             f"{nearest}: they are recorded where the agent stops, at the end of a turn or for an action that waits"
         )
 

@@ -25,6 +25,7 @@ from agents.forks import has_own_forks, moments
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.joins import require_start
 from agents.modes import require_right, start_fault
+from agents.returns import Returned, can_return, turn_back
 from agents.starts import DELETED, model_fault
 from agents.waking import NotReachable
 from blueprints import current_client, current_commands, current_joiner, current_server, current_specs, current_store
@@ -38,6 +39,7 @@ from blueprints.api import (
     repeated,
     repeated_parameter,
 )
+from blueprints.conversations import join_sandbox_of
 from blueprints.grants import require_tagger
 from core.modes import mode_named
 from core.wire import ConversationId, Micros, Seq
@@ -370,7 +372,23 @@ def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, 
     if has_files:
         with suppress(FolderNotRecorded, FileNotKept, NotReachable):
             found = moments(current_store, _kept(conversation_id)[1])
-    return {"forks_have_files": has_files, "records": found}
+    return {"forks_have_files": has_files, "can_return": can_return(state), "records": found}
+
+
+@app_folders.post("/return")
+@needs("write")
+@app_folders.replay(remade=True)
+@app_folders.fails(400, 409, 410, 429, 502)
+@app_folders.arguments(schemas.ReturnRequest())
+@app_folders.response(200, schemas.Return)
+def return_app_conversation(wanted: dict[str, Any], conversation_id: ConversationId) -> Returned:
+    """Return to an earlier event, with the files as they were then; or undo the last return.
+
+    What came after the event stays in the log, left behind. Running programs of the sandbox end. 409 while the agent
+    runs or an action waits, where the files were not recorded, and in a sandbox with other conversations.
+    """
+    join_sandbox_of(current_store.conversations.get(conversation_id), "Returns the conversation to an earlier event")
+    return turn_back(current_commands, conversation_id, wanted["event_id"])
 
 
 @app_folders.get("/skills")

@@ -322,7 +322,7 @@ def fork_conversation(
     were not recorded then. The response waits for it.
     """
     state = current_store.conversations.get(conversation_id)
-    _join(state, "Forks the conversation", state["confirmation_policy"])
+    join_sandbox_of(state, "Forks the conversation", state["confirmation_policy"])
     if has_own_forks(state):
         return schemas.with_skills(_fork_with_files(conversation_id, wanted), **query)
     copy = fork(current_verbs(), conversation_id, wanted, g.principal.owner)
@@ -414,7 +414,7 @@ def navigate_conversation(
 @agent_verbs.response(200, Success)
 def load_conversation_plugin(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Load a plugin of the marketplaces that the agent knows: its programs run in the sandbox."""
-    _join(current_store.conversations.get(conversation_id), "Loads a plugin")
+    join_sandbox_of(current_store.conversations.get(conversation_id), "Loads a plugin")
     return _ask(conversation_id, "load_plugin", request)
 
 
@@ -453,7 +453,7 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 @agent_verbs.response(200, Success)
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent another model, with its key, which may be sealed for the key that asks."""
-    _join(current_store.conversations.get(conversation_id), "Changes the model")
+    join_sandbox_of(current_store.conversations.get(conversation_id), "Changes the model")
     llm = _within_reach(own_settings().opened(request["llm"]), conversation_id)
     return _ask(conversation_id, "switch_llm", {"llm": llm})
 
@@ -477,7 +477,7 @@ def _within_reach(llm: dict[str, Any], conversation_id: ConversationId) -> dict[
 @agent_verbs.response(200, Success)
 def switch_conversation_acp_model(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give an agent that is a program of its own another of its models."""
-    _join(current_store.conversations.get(conversation_id), "Changes the model")
+    join_sandbox_of(current_store.conversations.get(conversation_id), "Changes the model")
     return _ask(conversation_id, "switch_acp_model", request)
 
 
@@ -488,7 +488,7 @@ def switch_conversation_acp_model(request: dict[str, Any], conversation_id: Conv
 @agent_verbs.response(200, Success)
 def switch_conversation_profile(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
     """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
-    _join(current_store.conversations.get(conversation_id), "Changes the model")
+    join_sandbox_of(current_store.conversations.get(conversation_id), "Changes the model")
     if llm := own_settings().llm_named(request["profile_name"]):
         llm = _within_reach({"usage_id": f"profile:{request['profile_name']}", **llm}, conversation_id)
         return _ask(conversation_id, "switch_llm", {"llm": llm})
@@ -530,7 +530,7 @@ def _ask(conversation_id: ConversationId, verb: str, request: dict[str, Any]) ->
     return _DONE
 
 
-def _join(state: dict[str, Any], reason: str, policy: dict[str, Any] | None = None) -> None:
+def join_sandbox_of(state: dict[str, Any], reason: str, policy: dict[str, Any] | None = None) -> None:
     """Let the key that asks act in the sandbox of a conversation, and audit that. Raises JoinRefused.
 
     policy: of a conversation that begins there.

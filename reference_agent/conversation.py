@@ -17,7 +17,7 @@ from typing import Any
 from core.cuts import beginning
 from reference_agent import delegation, events
 from reference_agent.events import Event, parts
-from reference_agent.log import DiskError, Log, State, moved, usage
+from reference_agent.log import DiskError, Log, State, moved, taken_up, usage
 from reference_agent.loops import HINT, loop_in
 from reference_agent.mind import Mind, Response, Unwanted
 from reference_agent.shell import Terminal
@@ -27,6 +27,8 @@ from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 SUPERSEDED = "Superseded by a new user message."  #: the reason of a rejection by a new message
 #: the error of an action that was being executed when the agent server was killed
 UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
+#: the error of an action that was open where a return goes to
+TURNED_BACK = "The conversation returned to this moment, before this action was executed: it needs a new proposal."
 #: the error of an action in which the agent itself has failed
 FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
 #: what a person is told where the model does not leave a loop
@@ -157,8 +159,14 @@ class Conversation:
 
     def close_what_was_cut_short(self) -> None:
         """Pause what ran when the agent server was killed, and close the action that was being executed."""
+        self._close_what_was_cut_short()
+        with suppress(DiskError):
+            if note := self.log.returned():
+                self._turn_back(note)
         if folder := self.log.state.mind.get("folder"):
             self._terminal.resume(folder)
+
+    def _close_what_was_cut_short(self) -> None:
         state, step = self.log.state, list[Event]()
         if state.started:
             step.append(events.failure(self.log.first_open(), UNKNOWN))
@@ -168,6 +176,18 @@ class Conversation:
         if step:
             with suppress(DiskError):
                 self.log.record(state, step)
+
+    def _turn_back(self, note: dict[str, str]) -> None:
+        """Go on from an earlier event, whose files are back: what came after it stays in the log, left behind."""
+        value = {name: note[name] for name in ("event_id", "left_event_id")}
+        step = [events.change(events.RETURNED, value) | {"id": note["id"]}]
+        so_far = events.way([*self.log.events, *step])
+        step += [events.failure(action, TURNED_BACK) for action in events.open_actions(so_far)]
+        here = {"folder": str(self._terminal.folder)}
+        state = taken_up(so_far, self.log.state.policy)._replace(stats=self.log.state.stats, mind=here)
+        if self.log.state.status != "idle":
+            state = moved(state, "idle", step)
+        self.log.record(state, step)
 
     def send(self, content: list[Event], run: bool, beginning: list[Event] | None = None) -> None:
         """Take a user's message. It rejects the pending actions and never approves them."""
@@ -264,13 +284,13 @@ class Conversation:
     def _own(self) -> tuple[list[Event], State]:
         """The events and the state of the conversation itself, also while a sub-task is worked on."""
         with self._lock:
-            return delegation.own(self.log.events), self.log.state._replace(task={})
+            return delegation.own(self.log.way), self.log.state._replace(task={})
 
     def _seen(self) -> list[Event]:
         """The events that the mind reads: those of the sub-task that is worked on, or of the conversation itself."""
         if task := self.log.state.task:
-            return delegation.seen(self.log.events, self._decided(task["id"]))
-        return delegation.own(self.log.events)
+            return delegation.seen(self.log.way, self._decided(task["id"]))
+        return delegation.own(self.log.way)
 
     def _decided(self, action_id: str) -> Event:
         return as_decided(self.log.known(action_id), self.log.state, self._tools.known)

@@ -13,6 +13,8 @@ from reference_agent.output import shortened
 Event = dict[str, Any]
 Message = dict[str, Any]  #: of a chat completion
 RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")  #: the kinds of events that close an action
+#: key of the change that is a return to an earlier event: `event_id`, and `left_event_id`, the last one before it
+RETURNED = "returned_to"
 #: most characters of edited arguments that a result repeats: with the output they must fit into an event
 MOST_NOTICE = 20_000
 MOST_RESULT = 30_000  #: most characters of an action's result that a model reads: its begin and its end
@@ -38,6 +40,33 @@ def parts(text: str) -> list[Event]:
 def message(source: str, content: list[Event], **members: Any) -> Event:
     said = {"role": "assistant" if source == "agent" else "user", "content": content, "thinking_blocks": [], **members}
     return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
+
+
+def way(so_far: list[Event]) -> list[Event]:
+    """The events of the present way, without those that returns have left behind.
+
+    The last event before a return is the one to which it returns, which may itself be left behind by a later one.
+    """
+    places = {one["id"]: place for place, one in enumerate(so_far)}
+    found, place = list[Event](), len(so_far) - 1
+    while place >= 0:
+        found.append(so_far[place])
+        to = places.get(returned_to(so_far[place]), place)
+        place = to if to < place else place - 1
+    return found[::-1]
+
+
+def returned_to(event: Event) -> str | None:
+    """The id of the event to which a return goes; None for another event."""
+    value = event.get("value") if event.get("key") == RETURNED else None
+    return value.get("event_id") if isinstance(value, dict) else None
+
+
+def open_actions(so_far: list[Event]) -> list[Event]:
+    """The actions that have no result."""
+    ended = {event["tool_call_id"] for event in so_far if event["kind"] in RESULTS}
+    actions = (event for event in so_far if event["kind"] == "ActionEvent" and event.get("action"))
+    return [action for action in actions if action["tool_call_id"] not in ended]
 
 
 def text_of(content: list[Event]) -> str:

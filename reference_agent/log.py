@@ -30,8 +30,9 @@ from reference_agent.shell import GOES_ON
 
 MOST_RESPONSES = 500  #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
 MOST_TOLD = 300  #: most characters of a line that the agent server's log has of an event
-#: what this agent understands of decisions, and that it begins with the events of another one. Source: docs/agents.md
-CAPABILITIES = ["decide_each", "edit", "history"]
+#: what this agent understands of decisions, and that it begins with the events of another one, or goes on from an
+#: earlier one of its own. Source: docs/agents.md
+CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
 #: what the published SDK imports before it reads the events of these tools: they are not in the SDK itself
 MODULES = {
@@ -161,6 +162,16 @@ class Journal:
         except (OSError, ValueError) as error:
             raise DiskError("read", self._folder, error) from error
 
+    def returned(self) -> dict[str, str] | None:
+        """The note of the last return of the files: `id` of its event, `event_id`, `left_event_id`; None: no return."""
+        try:
+            note = json.loads((self._folder / "returned.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DiskError("read", self._folder, error) from error
+        return note if isinstance(note, dict) else None
+
     def append(self, events: list[Event], state: dict[str, Any]) -> None:
         step = _step(events, state)
         try:
@@ -252,7 +263,7 @@ class State(NamedTuple):
 def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
     """The state of a fork after the events that it begins with: nothing is open in them."""
     unanswered = list[str]()
-    for event in history:
+    for event in events.way(history):
         match event:
             case {"kind": "MessageEvent", "source": "user", "id": str(identity)}:
                 unanswered.append(identity)
@@ -266,6 +277,7 @@ class Log:
 
     def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
         self.start, self.events = kept.start, kept.events
+        self.way = events.way(kept.events)  #: the events that the agent goes on from
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
         self._journal, self._webhooks, self._hidden = journal, webhooks, hidden or Hidden()
@@ -318,6 +330,7 @@ class Log:
         self._unsaid = []
         self.state = state
         self.events += step
+        self.way = events.way(self.events) if any(map(events.returned_to, step)) else [*self.way, *step]
         said = _last_user_message(step)
         self._last_user_message = said or self._last_user_message
         conversation = UUID(self.start["id"]).hex
@@ -355,6 +368,11 @@ class Log:
     def show(self, event: Event) -> None:
         """Post an event that is not kept, to those who follow the conversation now."""
         self._webhooks.put(f"/events/{UUID(self.start['id']).hex}", [event], is_kept=False)
+
+    def returned(self) -> dict[str, str] | None:
+        """The note of a return of the files that has no event yet. Raises DiskError."""
+        note = self._journal.returned()
+        return note if note and self.find(note["id"]) is None and self.find(note["event_id"]) else None
 
     def remove(self) -> None:
         """Remove everything from the disk. Raises DiskError; then nothing has changed."""

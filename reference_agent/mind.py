@@ -478,17 +478,17 @@ class Model(Mind):
             if error.code == TOO_LONG:
                 return self._shorter(error, so_far, state, estimated, tell)
             return Response([], error=error.with_next_step())
-        stats, response_id = self._counted(reply, estimated, so_far, state)
-        steps = _steps(reply, so_far, response_id, self._tools.known_in(state.task), state.task)
+        stats, response_id = self._counted(reply, estimated, state)
+        steps = _steps(reply, self._tools.past, response_id, self._tools.known_in(state.task), state.task)
         return Response(steps, [] if state.task else state.unanswered, stats)
 
     def _offered(self, state: State) -> list[dict[str, Any]]:
         return tools.for_model(self._tools.known_in(state.task))
 
-    def _counted(self, reply: Reply, asked: int, so_far: list[Event], state: State) -> tuple[dict[str, Any], str]:
+    def _counted(self, reply: Reply, asked: int, state: State) -> tuple[dict[str, Any], str]:
         """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
-        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in so_far}, "response")
+        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.past}, "response")
         if state.task:
             response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
@@ -506,7 +506,7 @@ class Model(Mind):
             except ModelError as error:
                 if error.code != TOO_LONG or part == 4:
                     raise
-        stats, response_id = self._counted(reply, condensing.size([asked]) // CHARACTERS_PER_TOKEN, so_far, state)
+        stats, response_id = self._counted(reply, condensing.size([asked]) // CHARACTERS_PER_TOKEN, state)
         event = condensing.condensation(so_far, old, reply.text.strip(), response_id)
         return Response([event], stats=stats)
 
@@ -534,7 +534,7 @@ def _without_last(error: ModelError, so_far: list[Event], state: State) -> Respo
 
 
 def _steps(
-    reply: Reply, so_far: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
+    reply: Reply, past: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
 ) -> list[Event]:
     """Return the events of a response. In a sub-task words without a call are the report."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
@@ -543,7 +543,7 @@ def _steps(
         reply.calls["0"], reply.text = ["", "finish", json.dumps({"message": text})], ""
     if not reply.calls:
         return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": response_id}]
-    known = {event.get("tool_call_id") for event in so_far}
+    known = {event.get("tool_call_id") for event in past}
     proposed, failures = list[Event](), list[Event]()
     more = {"thought": events.parts(reply.text), **reasoning}
     for number, (call_id, name, arguments) in enumerate(reply.calls.values()):

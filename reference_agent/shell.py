@@ -98,7 +98,8 @@ class _Shell:
         self.folder = folder
         self._known, self._number, self._reported = dict(secrets), 0, b""
         self._open = list[int]()
-        self._files = Path(tempfile.mkdtemp(prefix="agent-shell-"))
+        # A killed agent removes nothing: the runtime names a folder that ends with the sandbox.
+        self._files = Path(tempfile.mkdtemp(prefix="agent-shell-", dir=os.environ.get("AGENT_TMPDIR")))
         try:
             (self._files / "gitconfig").write_text(_GIT)
             names = ("commands", "variables", "status")

@@ -87,6 +87,11 @@ class Toolbox:
             told.append(suffix)
         return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
 
+    @property
+    def past(self) -> list[Event]:
+        """All events of the log, also those that a return has left behind: their ids are not free."""
+        return self._log.events
+
     def prompt(self, own: str) -> str:
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own
 
@@ -188,7 +193,7 @@ class Toolbox:
         if details["command"] == "plan":
             tasks = [{"title": "", "notes": "", "status": "todo", **one} for one in details.get("task_list") or []]
         else:
-            results = (one["observation"] for one in reversed(self._log.events) if one["kind"] == "ObservationEvent")
+            results = (one["observation"] for one in reversed(self._log.way) if one["kind"] == "ObservationEvent")
             tasks = next((one["task_list"] for one in results if one["kind"] == "TaskTrackerObservation"), [])
         lines = [f"[{one['status']}] {one['title']}{one['notes'] and ': '}{one['notes']}" for one in tasks]
         done = sum(one["status"] == "done" for one in tasks)

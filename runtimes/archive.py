@@ -77,7 +77,9 @@ def fill(folder: Path, act: Callable[[Path], None]) -> None:
 class Target:
     """A folder that is filled; every name in it is reached without following a symlink."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, owner: tuple[int, int] | None = None) -> None:
+        """owner: user and group of what is made in it, where this process is root's; None: those of this process."""
+        self._owner = owner if os.geteuid() == 0 else None
         self._directories = Directories(folder)
         self._modes = Stack()  #: of directories, whose modes are set last: some could not be written to
 
@@ -97,6 +99,8 @@ class Target:
                 directory, name = self._place(member.name)
                 os.symlink(member.target, name, dir_fd=directory)
                 os.utime(name, ns=(member.mtime, member.mtime), dir_fd=directory, follow_symlinks=False)
+                if self._owner:
+                    os.chown(name, *self._owner, dir_fd=directory, follow_symlinks=False)
             case MemberKind.HARDLINK:
                 self._link(member)
 
@@ -107,10 +111,17 @@ class Target:
         file = os.open(name, _CREATE, 0o600, dir_fd=directory)
         try:
             yield file
+            if self._owner:
+                os.fchown(file, *self._owner)
             os.fchmod(file, member.mode & 0o777)
             os.utime(file, ns=(member.mtime, member.mtime))
         finally:
             os.close(file)
+
+    def link(self, entry: FolderEntry) -> None:
+        """Give a file, or a symlink, of another folder on this file system the same path here. Raises OSError."""
+        directory, name = self._place(entry.path)
+        os.link(entry.name, name, src_dir_fd=entry.directory, dst_dir_fd=directory, follow_symlinks=False)
 
     def finish(self) -> None:
         """Set the modes and times of directories, the last one first: so each can still be entered for those below."""
@@ -118,6 +129,8 @@ class Target:
             mode, mtime, path = record.split(b" ", 2)
             with naming(path):
                 directory = self._directories.opened(path)
+                if self._owner:
+                    os.fchown(directory, *self._owner)
                 # The owner must be able to use the folder itself, whatever folder was packed.
                 os.fchmod(directory, int(mode) | (0 if path else 0o700))
                 os.utime(directory, ns=(int(mtime), int(mtime)))

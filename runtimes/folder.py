@@ -6,6 +6,7 @@ to disk, so neither the depth of a folder nor the number of its entries bounds t
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -45,6 +46,11 @@ _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 #: seconds between two polls of a lock, and until a lock that is not released is a failure: longer than a start takes
 _LOCK_POLL, LOCK_TIMEOUT = 0.005, 60.0
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+#: arguments of renameat2: paths from the working directory, and to exchange both. Source: fcntl.h, linux/fs.h
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 #: minimum size counted per entry, in bytes: files without content take inodes, and time in each walk
 _LEAST = 4096
@@ -254,6 +260,14 @@ def locked(path: Path) -> Iterator[int]:
                 return
         finally:
             os.close(file)
+
+
+def exchange(folder: Path, other: Path) -> None:
+    """Give two folders of one file system each other's name, at one moment. Raises OSError."""
+    words = (_AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
+    if _libc.renameat2(*words):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(folder))
 
 
 def lock_of(folder: Path) -> Path:

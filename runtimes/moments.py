@@ -5,6 +5,8 @@ OWN/moments/
     manifests/NAME     what lay in the folder, a line for each entry, compressed; NAME is the SHA-256 of the lines
     seen.json          what each file was seen as by the last manifest, so that only changed files are read
 
+A manifest also names what `.gitignore` files left out, without its content: a return to the moment leaves that alone.
+
 Why not the Git of `shadow.py`: its trees have no empty directories, one bit of the modes, no times, no hard links, and
 no file below `.git`, without which a fork would be no repository. So Git has no part in this but for `.gitignore`.
 
@@ -21,9 +23,10 @@ import os
 import stat
 import time
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from runtimes import RuntimeFailure
 from runtimes.archive import Links, Target, member_of, naming
@@ -40,11 +43,41 @@ _MOST_LINES = 64 << 20
 #: directory of the agent server, which has the conversations of the sandbox
 _AGENTS_OWN = b".agent-server"
 
+#: kind of a line that names what `.gitignore` left out, with all that lies in it
+_LEFT_OUT = "left out"
+
 #: ns for which a file that was just changed may change again without another time
 _TICK = 20_000_000
 
 #: inode, size, times of content and of change in ns, and SHA-256 of the content
 _Seen = tuple[int, int, int, int, str]
+
+
+class _Line(NamedTuple):
+    """An entry of a moment."""
+
+    kind: str  #: a MemberKind
+    name: str
+    mode: int
+    mtime: int  #: ns
+    size: int
+    word: str  #: target of a link, or SHA-256 of the content of a file
+
+    @property
+    def path(self) -> bytes:
+        return os.fsencode(self.name)
+
+    @property
+    def content(self) -> str:
+        """SHA-256 of the content; empty for what has none."""
+        return self.word if self.kind == MemberKind.FILE else ""
+
+    def placed(self, start: bytes) -> Member:
+        """The entry, below a directory `start`; the target of a symlink stays as it is."""
+        kind = MemberKind(self.kind)
+        target = b"" if self.content else os.fsencode(self.word)
+        target = _below(start, target) if kind is MemberKind.HARDLINK else target
+        return Member(_below(start, self.path), kind, self.mode, self.mtime, self.size, target)
 
 
 class Moments:
@@ -56,18 +89,27 @@ class Moments:
         self._contents, self._manifests = own / "moments" / "contents", own / "moments" / "manifests"
         self._seen = own / "moments" / "seen.json"
 
-    def take(self, work: Path, start: bytes, environment: dict[str, str], timeout: Timeout) -> str:
+    def take(
+        self,
+        work: Path,
+        start: bytes,
+        environment: dict[str, str],
+        timeout: Timeout,
+        also: Collection[bytes] = frozenset(),
+    ) -> str:
         """Keep what lies in a directory `start` of a folder; the name of its manifest.
 
-        environment: for Git, which says what `.gitignore` files leave out. Raises NotRecorded, RuntimeFailure, OSError.
+        environment: for Git, which says what `.gitignore` files leave out. also: paths that they do not leave out.
+        Raises NotRecorded, RuntimeFailure, OSError.
         """
         for folder in (self._contents, self._manifests):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         known, seen, lines, size, links = self._known(), dict[str, _Seen](), list[bytes](), 0, Links()
+        left_out = list[bytes]()
         for left in self._own.glob(f"{COPIES}*"):
             remove(left)
         with Ignored(self._own, environment, timeout) as ignored:
-            for entry in _kept(work, start, ignored, timeout):
+            for entry in _kept(work, start, ignored, timeout, also, left_out.append):
                 size += entry.stat.st_size if stat.S_ISREG(entry.stat.st_mode) else 0
                 if len(lines) > MOST_ENTRIES:
                     raise NotRecorded(f"The folder has more than {MOST_ENTRIES} files that no .gitignore leaves out")
@@ -78,6 +120,7 @@ class Moments:
                 with unreadable(entry.path):
                     line = self._line(entry, _from(start, entry.path), links, known, seen)
                     lines.append(json.dumps(line).encode())
+        lines += [json.dumps((_LEFT_OUT, os.fsdecode(path), 0, 0, 0, "")).encode() for path in left_out]
         text = b"\n".join(lines)
         name = hashlib.sha256(text).hexdigest()
         if not (self._manifests / name).exists():
@@ -88,12 +131,55 @@ class Moments:
     def restore(self, name: str, folder: Path, start: bytes) -> None:
         """Fill a new folder's directory `start` with a moment. Raises RuntimeFailure, NotRecorded."""
         with closing(Target(folder)) as target:
-            for member, content in self._members(name):
-                path = start + b"/" + member.name if start and member.name else start or member.name
-                to = start + b"/" + member.target if start and member.kind is MemberKind.HARDLINK else member.target
-                placed = Member(path, member.kind, member.mode, member.mtime, member.size, to)
-                with naming(path):
-                    target.add(placed, self._content(content, member) if content else ())
+            for line in self._lines(name):
+                self._add(target, line, start)
+            target.finish()
+
+    def paths(self, name: str) -> frozenset[bytes]:
+        """The paths that a moment has. Raises RuntimeFailure, NotRecorded."""
+        return frozenset(line.path for line in self._lines(name))
+
+    def turn_back(
+        self, work: Path, start: bytes, now: str, wanted: str, folder: Path, more: tuple[bytes, bytes]
+    ) -> None:
+        """Fill a new folder with what a sandbox has, its directory `start` as in the moment `wanted`.
+
+        now: the moment of what `start` has, taken with the paths of `wanted`. What neither has, and what the wanted one
+        left out, stays as it is: it is the same file under another name, and so is what is equal in both. more: a file
+        that is added: path and content. Nobody uses either folder. Raises RuntimeFailure, NotRecorded.
+        """
+        before = {line.path: line for line in self._lines(now)}
+        after = {line.path: line for line in self._lines(wanted)}
+        left_out, placed, missing = frozenset(self._left_out(wanted)), set[bytes](), dict[bytes, Member]()
+        owner = work.stat()
+        with closing(Target(folder, (owner.st_uid, owner.st_gid))) as target:
+            for entry in entries(work):
+                inner = _inside(start, entry.path)
+                line = None if inner is None else after.get(inner)
+                if line is None and inner is not None and inner in before and not _is_below(inner, left_out):
+                    if entry.is_directory:  # it stays if anything stays in it
+                        missing[entry.path] = member_of(entry, MemberKind.DIRECTORY, entry.path)
+                    continue
+                if line is None:
+                    _require_room(inner, after)
+                    for parent in _parents(entry.path):
+                        if member := missing.pop(parent, None):
+                            target.add(member, ())
+                elif entry.is_directory or line != before.get(line.path) or line.kind != MemberKind.FILE:
+                    continue
+                with naming(entry.path):
+                    if entry.is_directory:
+                        target.add(member_of(entry, MemberKind.DIRECTORY, entry.path), ())
+                    else:
+                        target.link(entry)
+                if line is not None:
+                    placed.add(line.path)
+            for line in after.values():
+                if line.path not in placed:
+                    self._add(target, line, start)
+            path, content = more
+            with naming(path):
+                target.add(Member(path, MemberKind.FILE, 0o600, time.time_ns(), len(content)), (content,))
             target.finish()
 
     def sweep(self, names: Collection[str]) -> None:
@@ -101,7 +187,7 @@ class Moments:
         needed = set[str]()
         for manifest in self._manifests.glob("*"):
             if manifest.name in names:
-                needed.update(content for _, content in self._members(manifest.name) if content)
+                needed.update(line.content for line in self._lines(manifest.name))
             else:
                 manifest.unlink()
         for content in self._contents.glob("*/*"):
@@ -151,8 +237,15 @@ class Moments:
         except (OSError, ValueError, AttributeError, TypeError):
             return {}
 
-    def _members(self, name: str) -> Iterator[tuple[Member, str]]:
-        """The members of a manifest, and the name of the content of each file. Raises NotRecorded, RuntimeFailure."""
+    def _lines(self, name: str) -> Iterator[_Line]:
+        """The entries of a moment. Raises NotRecorded, RuntimeFailure."""
+        return (_Line(*line) for line in self._read_lines(name) if line[0] != _LEFT_OUT)
+
+    def _left_out(self, name: str) -> Iterator[bytes]:
+        """The paths that `.gitignore` left out at a moment. Raises likewise."""
+        return (os.fsencode(line[1]) for line in self._read_lines(name) if line[0] == _LEFT_OUT)
+
+    def _read_lines(self, name: str) -> Iterator[list[Any]]:
         try:
             reader = zlib.decompressobj()
             text = reader.decompress((self._manifests / name).read_bytes(), _MOST_LINES)
@@ -162,11 +255,13 @@ class Moments:
             raise RuntimeFailure(f"a record of the folder cannot be read: {error}") from None
         if hashlib.sha256(text).hexdigest() != name:
             raise RuntimeFailure("a record of the folder is damaged")
-        for line in text.split(b"\n"):
-            kind, path, mode, mtime, size, word = json.loads(line)
-            content = word if kind == MemberKind.FILE else ""
-            target = b"" if content else os.fsencode(word)
-            yield Member(os.fsencode(path), MemberKind(kind), mode, mtime, size, target), content
+        return map(json.loads, text.split(b"\n"))
+
+    def _add(self, target: Target, line: _Line, start: bytes) -> None:
+        """Add an entry of a moment to a folder that is filled, below its directory `start`."""
+        member = line.placed(start)
+        with naming(member.name):
+            target.add(member, self._content(line.content, member) if line.content else ())
 
     def _content(self, name: str, member: Member) -> Iterator[bytes]:
         digest, size = hashlib.sha256(), 0
@@ -179,13 +274,22 @@ class Moments:
             raise RuntimeFailure(f"the record of {shown(member.name)} is damaged")
 
 
-def _kept(work: Path, start: bytes, ignored: Ignored, timeout: Timeout) -> Iterator[FolderEntry]:
-    """The entries of a directory that are kept. Raises NotRecorded."""
+def _kept(
+    work: Path,
+    start: bytes,
+    ignored: Ignored,
+    timeout: Timeout,
+    also: Collection[bytes],
+    leave: Callable[[bytes], None],
+) -> Iterator[FolderEntry]:
+    """The entries of a directory that are kept. leave: takes the path of each that is not. Raises NotRecorded."""
     passed = 0
 
-    def enters(path: bytes) -> bool:
-        inner = _from(start, path)
-        return _is_gits(inner) or not ignored.has(inner, is_directory=True)
+    def keeps(path: bytes, *, is_directory: bool = False) -> bool:
+        if path in also or _is_gits(path) or not ignored.has(path, is_directory=is_directory):
+            return True
+        leave(path)
+        return False
 
     def passing(path: bytes) -> None:
         nonlocal passed
@@ -195,14 +299,47 @@ def _kept(work: Path, start: bytes, ignored: Ignored, timeout: Timeout) -> Itera
             raise NotRecorded(f"The paths in the folder have more than {MOST_PATHS >> 20} MiB in all")
 
     timeout.check()
+
+    def enters(path: bytes) -> bool:
+        return keeps(_from(start, path), is_directory=True)
+
     for entry in entries(work, start, without={_AGENTS_OWN}, enters=enters, passing=passing):
         path = _from(start, entry.path)
         if entry.is_directory:
             if not _is_gits(path):
                 ignored.enter(path, entry.directory)
             yield entry
-        elif _is_gits(path) or not ignored.has(path):
+        elif keeps(path):
             yield entry
+
+
+def _inside(start: bytes, path: bytes) -> bytes | None:
+    """The path of an entry from a directory `start` on; None outside of it, and for what the agent server keeps."""
+    if start and path != start and not path.startswith(start + b"/"):
+        return None
+    inner = b"" if path == start else _from(start, path)
+    return None if _AGENTS_OWN in inner.split(b"/") else inner
+
+
+def _parents(path: bytes) -> list[bytes]:
+    """The directories above a path, the outermost first."""
+    return [path[:at] for at, letter in enumerate(path) if letter == ord("/")]
+
+
+def _is_below(path: bytes, places: Collection[bytes]) -> bool:
+    """Whether a path is one of these places, or lies in one."""
+    return path in places or any(parent in places for parent in _parents(path))
+
+
+def _require_room(path: bytes | None, after: Mapping[bytes, _Line]) -> None:
+    """Raise NotRecorded if a moment has a file where a directory must stay."""
+    for parent in _parents(path or b""):
+        line = after.get(parent)
+        if line is not None and line.kind != MemberKind.DIRECTORY:
+            raise NotRecorded(
+                f"{shown(path or b'')} is left out by a .gitignore file, so no record has it, and it would be lost: a "
+                f"file had the place of {shown(parent)}. Move it first"
+            )
 
 
 def _is_gits(path: bytes) -> bool:
@@ -222,6 +359,10 @@ def _words(member: Member, name: str) -> tuple[str, str, int, int, int, str]:
 
 def _from(start: bytes, path: bytes) -> bytes:
     return path[len(start) + 1 :] if start else path
+
+
+def _below(start: bytes, path: bytes) -> bytes:
+    return start + b"/" + path if start and path else start or path
 
 
 def _write(file: Path, content: bytes) -> None:

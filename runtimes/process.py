@@ -8,8 +8,8 @@ FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
     ending.json      how its command ended
     unended.*        marks of launchers whose processes are not all shown to have ended (`ends.py`)
     log, log.1, …    its output
-    tmp/, project/   its temporary files and what it sees of the server's folder, where Landlock confines it; both are
-                     made again by each start
+    tmp/             temporary files of an agent that has no /tmp of its own; made again by each start
+    project/         what it sees of the server's folder, where Landlock confines it; likewise
     paused           exists while the sandbox is to be frozen
 FOLDER/.ID.shadow/   the shadow repository: records of its working directory (`shadow.py`)
 FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs

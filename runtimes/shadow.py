@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
-from runtimes.folder import Directories, entries, failing, locked, opened_file, remove, unreadable, used
+from runtimes.folder import Directories, entries, exchange, failing, locked, opened_file, remove, unreadable, used
 from runtimes.git import COPIES, Ignored, NotRecorded, Timeout, environment_of, git_program, running
 from runtimes.moments import Moments
 
@@ -54,6 +54,9 @@ MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 1 << 30, 1_000, 10_000
 
 #: records of a conversation that stay when there are too many, beside its first one
 _STAY = 20
+
+#: bytes of the note of a return that are read
+_MOST_NOTE = 4096
 
 #: seconds that a record may take, and that Git may take for anything else
 RECORD_SECONDS, _GIT_SECONDS = 15.0, 10.0
@@ -86,6 +89,17 @@ class Moment(NamedTuple):
 
     seq: int
     event_ids: list[str]
+
+
+class TurnBack(NamedTuple):
+    """A return of a conversation's folder to an earlier moment."""
+
+    conversation: str
+    seq: int  #: of the event to whose record it returns
+    last: int  #: seq of the last event before the return, beside which the present folder is recorded
+    events: Sequence[str]  #: ids of the events at which it was the same, the last one that of `last`
+    marker: bytes  #: path of a file below the sandbox's folder that comes with the return, and its content
+    note: bytes
 
 
 class _Record(NamedTuple):
@@ -176,10 +190,37 @@ class Shadow:
     def restore(self, conversation: str, seq: int, folder: Path) -> None:
         """Fill a new folder with this one as it was recorded beside an event, by its path there."""
         with self._used() as state:
-            found = [one.moment for one in state.records if (one.conversation, one.seq) == (conversation, seq)]
-            if not any(found):
-                raise NotRecorded(f"The folder was not recorded at event {seq}")
-            self._moments.restore(found[0], folder, reading.led(self._work, self._start) or b"")
+            found = self._moment(state, conversation, seq)
+            self._moments.restore(found, folder, reading.led(self._work, self._start) or b"")
+
+    def turn_back(self, back: "TurnBack") -> None:
+        """Bring the folder back to how it was recorded beside an event, as a whole or not at all.
+
+        The present folder is recorded first. Nobody uses the folder meanwhile. A repeat changes nothing.
+        """
+        draft = self._work.with_name(f"{self._work.name}.back")
+        with self._used() as state:
+            remove(draft)  # of a supervisor that was killed
+            if self._note(back.marker) == back.note:
+                return
+            start, wanted = (
+                reading.led(self._work, self._start) or b"",
+                self._moment(state, back.conversation, back.seq),
+            )
+            tree = self._recorded(state)
+            also = self._moments.paths(wanted)
+            now = self._moments.take(self._work, start, self._environment(), Timeout(RECORD_SECONDS), also)
+            kept = [one for one in state.records if (one.conversation, one.seq) != (back.conversation, back.last)]
+            state.records = [*kept, _Record(back.conversation, back.last, tree, now, back.events)]
+            self._keep(state)
+            self._moment(state, back.conversation, back.last)  # else there would be no way back
+            draft.mkdir(mode=0o700)
+            try:
+                more = (back.marker, back.note)
+                self._moments.turn_back(self._work, start, now, wanted, draft, more)
+                exchange(draft, self._work)
+            finally:
+                remove(draft)
 
     def changes(
         self, conversation: str, since: int, until: int | None = None, *, walks: bool = True
@@ -221,6 +262,18 @@ class Shadow:
                 self._make()
             self._remove_stale_locks()
             yield self._read()
+
+    def _note(self, marker: bytes) -> bytes | None:
+        with contextlib.suppress(FileTooLong):
+            return reading.content(self._work, marker, _MOST_NOTE)
+        return None
+
+    def _moment(self, state: ShadowState, conversation: str, seq: int) -> str:
+        """The moment beside an event. Raises NotRecorded."""
+        found = [one.moment for one in state.records if (one.conversation, one.seq) == (conversation, seq)]
+        if not any(found):
+            raise NotRecorded(f"The folder was not recorded at event {seq}")
+        return found[0]
 
     def _has_folder(self) -> bool:
         return self._work.is_dir()

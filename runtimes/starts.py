@@ -140,6 +140,8 @@ def composed(
     words["EGRESS"] = f"http://127.0.0.1:{egress_port or EGRESS_PORT}"
     words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
     env = {"PATH": PATH, "HOME": str(work)}
+    if kind != BUBBLEWRAP:  # its /tmp is the host's: what a killed agent leaves there would stay
+        env["AGENT_TMPDIR"] = str(folder / "tmp")
     if kind == LANDLOCK:  # which cannot give it a /tmp of its own, nor hide a file that Git refuses to go on without
         env |= {"TMPDIR": str(folder / "tmp"), "GIT_CONFIG_NOSYSTEM": "1"}
     env |= {name: filled(text, words) for name, text in launch.env.items()}
@@ -229,13 +231,14 @@ class Starts:
         hook_port: int,
         egress_port: int,
     ) -> Confinement:
-        if launch.isolation == NONE:
-            return Confinement(NONE)
         temporary, project = folder / "tmp", folder / "project"
-        paths = readable(launch.readable, self.private)
-        if isolation.kind == LANDLOCK:
+        if isolation.kind != BUBBLEWRAP:
             remove(temporary)
             temporary.mkdir(mode=0o700)
+        if launch.isolation == NONE:
+            return Confinement(NONE)
+        paths = readable(launch.readable, self.private)
+        if isolation.kind == LANDLOCK:
             remove(project)
             link_agent(project)
             paths.append(str(project))

@@ -408,7 +408,35 @@ class FolderRecords(BaseSchema):
         required=True,
         metadata={"description": "Whether a fork has a sandbox of its own, and only begins at an event with a record."},
     )
+    can_return = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether the conversation returns to such an event in its own sandbox."},
+    )
     records = fields.List(fields.Nested(FolderRecord), required=True)
+
+
+class ReturnRequest(BaseSchema):
+    """Where a conversation returns to: an event, or with `undo` the last event before its last return."""
+
+    event_id = Text(
+        load_default=None, least=1, most=MOST_REPOSITORY, metadata={"description": "An event with a record."}
+    )
+    undo = fields.Boolean(load_default=False, metadata={"description": "Whether to undo the last return."})
+
+    @validates_schema(skip_on_field_errors=True)
+    def _one_of_both(self, data: dict[str, Any], **_: object) -> None:
+        if (data["event_id"] is None) != data["undo"]:
+            raise ValidationError([Fault("Give event_id, or undo: true, and not both", "value_error")], "event_id")
+
+
+class Return(BaseSchema):
+    """A return that was made."""
+
+    id = fields.String(required=True, metadata={"description": "The event `returned_to`, which is in the log now."})
+    event_id = fields.String(required=True, metadata={"description": "The event to which the conversation returned."})
+    left_event_id = fields.String(
+        required=True, metadata={"description": "The last event before the return: a return to it undoes this one."}
+    )
 
 
 def _moment(description: str) -> Text:

@@ -396,7 +396,7 @@ class HostFiles:
         """Reply with the records of a conversation's folder from which a fork gets it."""
 
         def found(runtime: Runtime, order: Launch) -> bytes:
-            return json.dumps(_shadow(runtime, order, folder).moments(conversation_id)).encode()
+            return json.dumps(shadow_of(runtime, order, folder).moments(conversation_id)).encode()
 
         self._send(sandbox, reply, found)
 
@@ -407,7 +407,7 @@ class HostFiles:
 
         def changed(runtime: Runtime, order: Launch) -> bytes:
             with self._walk(sandbox, folder, until) as walks:
-                found = _shadow(runtime, order, folder).changes(conversation_id, since, until, walks=walks)
+                found = shadow_of(runtime, order, folder).changes(conversation_id, since, until, walks=walks)
             return json.dumps([one._replace(path=as_text(one.path))._asdict() for one in found]).encode()
 
         self._send(sandbox, reply, changed)
@@ -426,7 +426,7 @@ class HostFiles:
 
         def differ(runtime: Runtime, order: Launch) -> bytes:
             with self._walk(sandbox, folder, until) as walks:
-                both = _shadow(runtime, order, folder).contents(
+                both = shadow_of(runtime, order, folder).contents(
                     conversation_id, from_text(path), since, until, walks=walks
                 )
             original, modified = (None if one is None else one.decode(errors="replace") for one in both)
@@ -499,7 +499,7 @@ def _first(names: Iterable[bytes]) -> Iterator[str]:
         yield as_text(name)
 
 
-def _shadow(runtime: Runtime, order: Launch, folder: str) -> Shadow:
+def shadow_of(runtime: Runtime, order: Launch, folder: str) -> Shadow:
     """The shadow repository of a folder of an agent. Raises NotRecorded, FolderNotKept."""
     shadow = runtime.shadow(order, folder)
     if shadow is None:

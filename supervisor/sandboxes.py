@@ -27,6 +27,7 @@ from supervisor.archives import HostArchives
 from supervisor.endings import KEPT, RESUMABLE, Endings, Recovery, SandboxHost, ended_start_fields
 from supervisor.launches import files_of, launch
 from supervisor.presence import Gaps, Silences
+from supervisor.returns import turn_back
 
 log = logging.getLogger("supervisor")
 
@@ -177,6 +178,8 @@ class Reconciler:
             self._endings.fail(sandbox, reason)
             return
         runtime = self._runtimes[spec.runtime]
+        if sandbox.back and "failed" not in sandbox.back:
+            sandbox = self._turned_back(sandbox, spec, runtime)
         if sandbox.handle is None:
             if sandbox.source is not None and not sandbox.start and not self._is_filled(sandbox, spec, runtime):
                 return
@@ -313,6 +316,28 @@ class Reconciler:
             self._endings.report(sandbox, "", runtime=spec.runtime, folder=self._folder(runtime))
         return self._archives.fill(sandbox, files_of(sandbox, spec), runtime)
 
+    def _turned_back(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
+        """Bring the files of a conversation back, once the sandbox's processes have ended; without processes then.
+
+        A supervisor that is killed leaves the files as they were, or as they were recorded, and the next one goes on.
+        """
+        back, failed = sandbox.back or {}, ""
+        try:
+            self._endings.clear(sandbox)
+        except RuntimeFailure as failure:  # processes may live: nothing has changed
+            self._endings.report(sandbox, "", back=_failed_return(back, failure))
+            raise
+        self._recovery.stopped(sandbox)
+        try:
+            turn_back(runtime, files_of(sandbox, spec), back)
+        except RuntimeFailure as failure:
+            log.warning("conversation %s is not turned back: %s", back["conversation"], failure)
+            failed = str(failure)
+        fields: dict[str, Any] = {"back": _failed_return(back, failed) if failed else None, "handle": None}
+        if not self._endings.report(sandbox, "", **fields):
+            raise RuntimeFailure("It is another supervisor's by now")
+        return replace(sandbox, **fields)
+
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
         hook_key = self._store.sandboxes.begin(
@@ -339,6 +364,11 @@ class Reconciler:
         """Reply to a worker's request for the log of a sandbox."""
         text = self._runtimes[sandbox.handle["runtime"]].logs(_handle(sandbox), tail) if sandbox.handle else ""
         self._store.sandboxes.send_log(reply, self._store.masks.in_sandbox(sandbox.id).text(text, is_output=True))
+
+
+def _failed_return(back: Mapping[str, Any], failure: object) -> dict[str, str]:
+    """What a sandbox keeps of a return that was not made."""
+    return {"id": back["id"], "failed": one_line(str(failure))}
 
 
 def _idle_pause(sandbox: Sandbox, spec: Spec) -> float:

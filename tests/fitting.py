@@ -14,6 +14,7 @@ DOCUMENT = json.loads((PROJECT / "docs/openapi.json").read_text())
 
 #: bodies of operations that ask for more than their schemas say, by the names of their views
 UNSAID: dict[str, Any] = {
+    "return_app_conversation": {"undo": True},
     "make_grant": {"role": "ask", "person": "ada@example.org"},
     "update_settings": {"agent_settings_diff": {}},
     "update_provider_connection": {"provider": "x"},

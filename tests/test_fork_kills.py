@@ -1,4 +1,4 @@
-"""A supervisor or a worker is killed while a conversation is forked: there is a whole fork, or none."""
+"""A process is killed while a conversation is forked: there is a whole fork, or none."""
 
 import random
 import threading
@@ -6,19 +6,19 @@ import time
 from uuid import UUID, uuid4
 
 import httpx
-import psutil
 import pytest
 
 from tests.chance import often
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.conftest import SPECS
-from tests.v1.processes import in_sandboxes, supervisor_of
+from tests.v1.processes import in_sandboxes, kill_one
 from tests.v1.test_forks import PATH, files_of, ids, recorded, work_of
 
-pytestmark = pytest.mark.faults("kills supervisors and workers at random moments while a conversation is forked")
+pytestmark = pytest.mark.faults("kills each process that has a part in a fork, at random moments")
 
-KILLS = often(4, 200)
+#: kills of a part, and parts
+KILLS, PARTS = often(4, 20), often(1, 10)
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +29,6 @@ def whole(tmp_path_factory):
     with supervised_server(folder, **variables) as (client, master):
         yield Api(client), master, folder
     assert not in_sandboxes(folder)
-
-
-def workers_of(master) -> list[psutil.Process]:
-    """The processes of a server that answer requests."""
-    supervisor = supervisor_of(master)
-    return [
-        one
-        for one in psutil.Process(master.pid).children()
-        if one.pid != supervisor.pid and "gunicorn" in " ".join(one.cmdline())
-    ]
 
 
 def fork_until_taken(api, conversation, identity, event_id) -> None:
@@ -59,7 +49,8 @@ def fork_until_taken(api, conversation, identity, event_id) -> None:
     raise TimeoutError(identity)
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_fork_or_none(whole):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_kill_at_any_moment_leaves_a_whole_fork_or_none(whole, part):
     api, master, folder = whole
     message = {
         "content": [{"type": "text", "text": "run: mkdir d && seq 3000 > d/a && ln -s a d/l && chmod 711 d"}],
@@ -68,29 +59,28 @@ def test_a_kill_at_any_moment_leaves_a_whole_fork_or_none(whole):
     conversation = api.app_conversation(sandbox_spec_id="free", initial_message=message)
     api.until(conversation["id"], "finished")
     event_id = recorded(api, conversation)["event_ids"][-1]
-    log, files, chance = ids(api, conversation), files_of(work_of(folder, conversation)), random.Random(51)
+    log, files, chance = ids(api, conversation), files_of(work_of(folder, conversation)), random.Random(51 + part)
 
-    for number in range(KILLS):
+    for _ in range(KILLS):
         # When a process is killed at some moment of a fork
         identity = str(uuid4())
         client = threading.Thread(target=fork_until_taken, args=(api, conversation, identity, event_id))
         client.start()
         time.sleep(chance.uniform(0, 1.5))
-        victim = supervisor_of(master) if number % 2 == 0 else chance.choice(workers_of(master))
-        victim.kill()
+        victim = kill_one(master, folder, chance, but=conversation["sandbox_id"])
 
         # Then whoever looks finds no fork, or a whole one
         while client.is_alive():
             found = api.conversation(UUID(identity).hex) if _answers(api) else None
             if found:
-                assert ids(api, found) == log
-                assert files_of(work_of(folder, found)) == files
+                assert ids(api, found)[: len(log)] == log, victim
+                assert files_of(work_of(folder, found)) == files, victim
             client.join(0.2)
 
         # And the client gets it in the end, in a sandbox of its own
         fork = api.conversation(UUID(identity).hex)
         assert fork is not None
-        assert (ids(api, fork), files_of(work_of(folder, fork))) == (log, files)
+        assert (ids(api, fork)[: len(log)], files_of(work_of(folder, fork))) == (log, files), victim
         api.call("DELETE", f"{PATH}/{fork['id']}")
 
     # And the source is as it was, and nothing else is left

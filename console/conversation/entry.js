@@ -10,15 +10,10 @@ import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 import { Content, More, Output, partsOf, Prose } from "./content.js";
 import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
+import { Here } from "./here.js";
 import { useModes } from "../lib/modes.js";
 import { answerOf, changesMode, kindOf } from "./rows.js";
 import { Since } from "./turn.js";
-
-function Fork({ onFork }) {
-  return onFork
-    ? html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>`
-    : null;
-}
 
 /** The text of what somebody said, as it was written. */
 function saidIn(event) {
@@ -32,7 +27,7 @@ function Said({ event, onFork }) {
   return html`<div class="head">
       <span class="label">${answer === null ? html`<${Label} event=${event} />` : isThought ? "Thought" : "Agent"}</span>
       ${text && html`<span class="on-hover"><${Copy} text=${() => text} label="the message" /></span>`}
-      <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
+      <${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
     </div>
     ${answer === null ? html`<${Body} event=${event} isTalk />` : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`}`;
 }
@@ -48,7 +43,7 @@ function Result({ result }) {
 /** An action that waits is shown, and decided, below the timeline: here stands where. */
 function Waiting({ event, onFork }) {
   return html`<div class="head">
-    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
+    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
   </div>`;
 }
 
@@ -83,7 +78,7 @@ function Step({ event, results, isRunning, output, decisions, onFork }) {
       ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
       ${last && html`<${Outcome} event=${last} isBrief />`}<${Decided} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
-      <${Fork} onFork=${onFork} /><${Time} at=${event.timestamp} />
+      <${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
     </div>
     <div class="body"><${Proposal} event=${event} isTalk /><${Edited} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<${Printing} id=${event.id} output=${output} />`}
@@ -109,7 +104,7 @@ function ModeChange({ event, decisions, isFocus }) {
 }
 
 /** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet.
- * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row). */
+ * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row, isBack). */
 export class Entry extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isFocus", "waits", "isRunning", "onFork"].some((name) => next[name] !== this.props[name]);
@@ -118,7 +113,7 @@ export class Entry extends Component {
   render({ row, isFocus, waits, isRunning, output, decisions, onFork }) {
     const { event, results } = row,
       kind = kindOf(event),
-      fork = onFork && (() => onFork(row));
+      fork = onFork && ((isBack) => onFork(row, isBack));
     if (changesMode(event)) return html`<${ModeChange} event=${event} decisions=${decisions} isFocus=${isFocus} />`;
     const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
     const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);

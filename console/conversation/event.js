@@ -10,6 +10,7 @@ import { Arguments } from "../parts/arguments.js";
 import { Code } from "../parts/code.js";
 import { progressOf, Tasks, tasksOf } from "../parts/tasks.js";
 import { Content, Images, Json, More, Output, partsOf, Prose } from "./content.js";
+import { Here } from "./here.js";
 import { kindOf } from "./rows.js";
 
 const POLICIES = {
@@ -121,6 +122,7 @@ function Change({ event: { key, value } }) {
         .map(([name, one]) => (one === "" ? name : `${name}=${one}`))
         .join(", ") || "none"
     } />`;
+  if (key === "returned_to") return "Returned to an earlier event";
   if (key === "stats") return html`<${More} label="Costs and tokens"><${Json} value=${value} /><//>`;
   return html`<${More} label=${String(key).replaceAll("_", " ")}><${Json} value=${value} /><//>`;
 }
@@ -198,12 +200,12 @@ export function Outcome({ event, isBrief = false }) {
   return isFailed ? html`<span class="high">failed</span>` : null;
 }
 
-/** onFork(): undefined where no fork is offered. */
+/** onFork(isBack): undefined where no fork is offered. */
 export function Head({ event, onFork }) {
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span>
     <${Outcome} event=${event} />
-    ${onFork && html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${onFork}>Fork from here</button>`}
+    <${Here} onFork=${onFork} />
     <${Time} at=${event.timestamp} />
   </div>`;
 }
@@ -214,7 +216,7 @@ export function Body({ event, results = [], isTalk = false }) {
   return html`<div class="body"><${Show} event=${event} results=${results} isTalk=${isTalk} /></div>`;
 }
 
-/** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row). */
+/** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row, isBack). */
 export class Row extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isFocus", "waits", "onFork"].some((name) => next[name] !== this.props[name]);
@@ -224,7 +226,7 @@ export class Row extends Component {
     const { event, results } = row;
     const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
     return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)} tabindex="-1">
-      <${Head} event=${event} onFork=${onFork && (() => onFork(row))} />${waits ? html`<${Waits} event=${event} />` : html`<${Body} event=${event} results=${results} />`}
+      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />${waits ? html`<${Waits} event=${event} />` : html`<${Body} event=${event} results=${results} />`}
     </li>`;
   }
 }

@@ -1,4 +1,5 @@
-// The question before a fork: of all events, or of the log up to one of them. And where a fork may begin.
+// The questions before a fork, of all events or of the log up to one of them, and before a return to an event. And where
+// both may begin.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -9,11 +10,12 @@ import { attempt, tell } from "../parts/notices.js";
 import { Time } from "../parts/time.js";
 import { Label } from "./event.js";
 import { MOST_TITLE } from "./heading.js";
+import { goBack } from "./returned.js";
 
 /** Milliseconds after the end of a turn in which the folder is recorded. */
 const RECORDED = 1500;
 
-/** Where a fork of a conversation may begin: {hasFiles, at(event), atEnd}. Of an agent whose forks have the files of then,
+/** Where a fork of a conversation may begin: {hasFiles, canReturn, at(event), atEnd}. Of an agent whose forks have the files of then,
  * only at an event beside which the files were recorded; `at` changes with the records. status, total: of the conversation. */
 export function useForks(id, status, total) {
   const [known, setKnown] = useState(null);
@@ -34,7 +36,7 @@ export function useForks(id, status, total) {
     const ids = new Set(known.records.flatMap((one) => one.event_ids));
     return (event) => ids.has(event.id);
   }, [known]);
-  return { hasFiles, at, atEnd: known !== null && (!hasFiles || known.records.at(-1)?.seq === total) };
+  return { hasFiles, canReturn: known?.can_return ?? false, at, atEnd: known !== null && (!hasFiles || known.records.at(-1)?.seq === total) };
 }
 
 /** record: the conversation. event: the last one to copy; undefined: all. hasFiles: of useForks. */
@@ -66,6 +68,31 @@ export function Fork({ record, event, hasFiles, onClose }) {
       <footer>
         <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
         <button type="submit" data-testid="yes" aria-busy=${isBusy} disabled=${isBusy}>Fork</button>
+      </footer>
+    </form>
+  <//>`;
+}
+
+/** record: the conversation. event: the one to return to. */
+export function Back({ record, event, onClose }) {
+  const [isBusy, setBusy] = useState(false);
+  const back = async (submission) => {
+    submission.preventDefault();
+    setBusy(true);
+    const made = await goBack(record.id, event.id);
+    setBusy(false);
+    if (!made) return;
+    onClose();
+    tell("The conversation goes on from there. Undo stands beside the return.");
+  };
+  return html`<${Dialog} title="Return to this event" onClose=${onClose}>
+    <form onSubmit=${back}>
+      <p data-testid="back-event"><strong><${Label} event=${event} /></strong> <${Time} at=${event.timestamp} /></p>
+      <p>The conversation goes on from here, with the files as they were recorded then. What came after stays in the log, left behind, and can be brought back with its files.</p>
+      <p>Programs that run in the sandbox end. What <code>.gitignore</code> leaves out stays as it is now.</p>
+      <footer>
+        <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
+        <button type="submit" autofocus data-testid="yes" aria-busy=${isBusy} disabled=${isBusy}>Return</button>
       </footer>
     </form>
   <//>`;

@@ -37,6 +37,25 @@ export function rowsOf(events, before = []) {
   });
 }
 
+/** The id of the event to which a return goes; null for another event. */
+export function returnOf(event) {
+  const isReturn = kindOf(event) === "ConversationStateUpdateEvent" && event.key === "returned_to";
+  return isReturn ? String(event.value?.event_id) : null;
+}
+
+/** What returns have left behind: by the id of each return that holds, the events before it. One goes to an event of the window, or before it. */
+export function leftBehind(events) {
+  const places = new Map(events.map(({ id }, place) => [id, place])),
+    left = new Map();
+  for (let place = events.length - 1; place >= 0; ) {
+    const to = returnOf(events[place]),
+      next = to === null ? place - 1 : Math.min(places.get(to) ?? -1, place - 1);
+    if (to !== null) left.set(events[place].id, events.slice(next + 1, place));
+    place = next;
+  }
+  return left;
+}
+
 /** Events between the steps of a talk: they change what is known of the conversation, and are told together. */
 const BETWEEN = new Set([
   "ConversationStateUpdateEvent",
@@ -50,12 +69,13 @@ export function changesMode(event) {
   return kindOf(event) === "ConversationStateUpdateEvent" && event.key === "approval_mode";
 }
 
-/** A change of the approval mode is a step of its own, and so is a hook that stopped something, or failed. */
+/** A change of the approval mode is a step of its own, a return too, and so is a hook that stopped something, or failed. */
 function isBetween(event) {
   const kind = kindOf(event);
   return (
     BETWEEN.has(kind) &&
     !changesMode(event) &&
+    returnOf(event) === null &&
     !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
   );
 }

@@ -7,12 +7,16 @@ import { Empty, Failure, tell } from "../parts/notices.js";
 import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
 import { Row } from "./event.js";
-import { changesMode, kindOf, lastOf, rowsOf, talkOf } from "./rows.js";
+import { Returned } from "./returned.js";
+import { changesMode, kindOf, lastOf, leftBehind, returnOf, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
 const AT_END = 48,
   NEAR = 1_600;
+
+/** What is left behind where events are missing: nobody knows. */
+const NOTHING = new Map();
 
 /** Events that are fetched before the person asks for them: a short log is shown whole. */
 const AT_ONCE = 150;
@@ -118,12 +122,16 @@ function isIn({ event, results }, id) {
 }
 
 /** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
-function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, forkOf }) {
+function Rows({ id, rows, left, isWire, state, waiting, isRunning, output, decisions, forkOf }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
+  const returned = ({ event }) =>
+    left.has(event.id) &&
+    html`<${Returned} key=${event.id} id=${id} event=${event} left=${left.get(event.id)} focus=${state.focus} />`;
   if (isWire)
     return rows.map(
       (row) =>
+        returned(row) ||
         html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
     );
   talk.current = talkOf(rows, state.older, talk.current);
@@ -131,15 +139,17 @@ function Rows({ rows, isWire, state, waiting, isRunning, output, decisions, fork
   return talk.current.map(({ row, line }) =>
     line
       ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
-      : html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
+      : returned(row) ||
+        html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
         isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
   );
 }
 
-/** log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
+/** id: of the conversation. log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
  * command prints; decisions: its Decisions. isWire: every event has a row of its own. forks: of useForks. onFork(event): undefined where no fork is
  * offered; without an event the fork is of all. */
 export function Timeline({
+  id,
   log,
   waiting,
   writing,
@@ -159,13 +169,15 @@ export function Timeline({
   }, [state.events]);
   const rows = useRef([]);
   const { box, onScroll } = useSteadyScroll(log, state);
-  rows.current = rowsOf(state.events, rows.current);
+  const left = isFiltered ? NOTHING : leftBehind(state.events),
+    gone = new Set([...left.values()].flat());
+  rows.current = rowsOf(gone.size ? state.events.filter((event) => !gone.has(event)) : state.events, rows.current);
   const toEnd = () => {
     log.isFollowed = true;
     if (state.newer) log.newest();
     else log.state.set({ ...state, unseen: 0, focus: null });
   };
-  const forkRow = useMemo(() => onFork && ((row) => onFork(lastOf(row))), [onFork]);
+  const forkRow = useMemo(() => onFork && ((row, isBack) => onFork(lastOf(row), isBack)), [onFork]);
   const forkOf = useMemo(() => (row) => (forks.at(lastOf(row)) ? forkRow : undefined), [forks.at, forkRow]);
   const fork = () => {
     const name = focusedIn(box.current)?.dataset.testid;
@@ -187,7 +199,7 @@ export function Timeline({
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
         <ol>
-          <${Rows} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} decisions=${decisions} forkOf=${forkOf} />
+          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} decisions=${decisions} forkOf=${forkOf} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

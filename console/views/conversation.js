@@ -17,7 +17,8 @@ import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
 import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
-import { Fork, useForks } from "../conversation/fork.js";
+import { Back, Fork, useForks } from "../conversation/fork.js";
+import { Returns } from "../conversation/here.js";
 import { Heading, mayOpen, PLACES } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts, useApp } from "../conversation/prompts.js";
@@ -105,7 +106,10 @@ export default function View({ place: { id, query } }) {
   useEffect(() => void (hasFilters && setHad(true)), [hasFilters]);
   const [forked, setForked] = useState(null);
   const fork = useMemo(
-    () => (may("write") ? (/** @type {any} */ event = undefined) => setForked({ event }) : undefined),
+    () =>
+      may("write")
+        ? (/** @type {any} */ event = undefined, isBack = false) => setForked({ event, isBack })
+        : undefined,
     [may("write")],
   );
   const forks = useForks(id, record?.execution_status, total);
@@ -149,7 +153,8 @@ export default function View({ place: { id, query } }) {
   ];
   const status = record.execution_status;
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
-  return html`<div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
+  const mayReturn = may("write") && forks.canReturn && !["running", "waiting_for_confirmation"].includes(status);
+  return html`<${Returns.Provider} value=${mayReturn}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${items.length + asks} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
       details=${details} shown=${shown} show=${show} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
@@ -157,13 +162,14 @@ export default function View({ place: { id, query } }) {
         shown
           ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-          <${Timeline} key=${log} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
+          <${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} />`
       }
       <${Prompts} of=${of} app=${app} items=${items} />
       ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
-    ${forked && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
-  </div>`;
+    ${forked?.isBack && html`<${Back} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
+    ${forked && !forked.isBack && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
+  </div><//>`;
 }

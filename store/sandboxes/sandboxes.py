@@ -38,7 +38,7 @@ from store.link.secrets import Sealer
 from store.link.signals import answer, answered
 from store.record import BESIDE, Record, pairs
 from store.scripts import Scripts
-from store.scripts.calls import AskSandbox, OpenSandbox, Spans, StartSandbox, TakePlace
+from store.scripts.calls import AskSandbox, OpenSandbox, Spans, StartSandbox, TakePlace, TurnBackSandbox
 from telemetry import traces
 
 _log = logging.getLogger(__name__)
@@ -108,6 +108,7 @@ class Sandbox(Record):
     gives_way: bool = False  #: it pauses while it is idle, for others too; see `agents/places.py`
     warm: str = ""  #: version of its spec while it waits for its first use, see `start_tasks.py`; empty: it is bound
     source: dict[str, Any] | None = None  #: where the files of its first start come from; null: it starts with none
+    back: dict[str, Any] | None = None  #: the return of a conversation's files that is to be made, see `turn_back`
     owner: str = ""  #: id of the key that started it; empty: nobody's
     leaving: bool = False  #: it is being deleted: lists have it no longer, and its key is shown to nobody
     strays: dict[str, object] | None = None  #: `count` and `newest` of what its agent server alone has
@@ -284,6 +285,20 @@ class Sandboxes:
             self._wait_for_deletion(sandbox_id, wait)
         elif wait and verb == "pause":
             self._wait_for_pause(sandbox_id, wait)
+
+    def turn_back(self, sandbox_id: SandboxId, back: dict[str, Any]) -> None:
+        """Have the supervisor of a running sandbox bring a conversation's files back, and start its processes again.
+
+        back: `id`, of the return; `conversation`; `folder`, as its runtime knows it; `event_id` and `seq`, of the event
+        to which it returns; `last` and `events`, as `runtimes.shadow.TurnBack` has them. It is null once that is done;
+        after a failure it has `id` and `failed`, a sentence. Raises SandboxNotFound, SandboxRefuses.
+        """
+        reply = self._scripts.turn_back_sandbox(SandboxKeys.root, id=sandbox_id, back=json.dumps(back))
+        match reply:
+            case None:
+                raise SandboxNotFound
+            case TurnBackSandbox.Refused(status):
+                raise SandboxRefuses("turn back", status)
 
     def make_way(self, sandbox: Sandbox) -> None:
         """Pause a sandbox that nobody has used since it was read, unless there is room by now for another one.

@@ -858,6 +858,13 @@ class TakePlace:
         places: int
 
 
+class TurnBackSandbox:
+    """Replies of `turn_back_sandbox.lua`."""
+
+    class Refused(NamedTuple):
+        status: str
+
+
 class UseSandbox:
     """Replies of `use_sandbox.lua`."""
 
@@ -1035,6 +1042,7 @@ class Calls:
     _take_place: Sends
     _take_ticket: Sends
     _thaw_piece: Sends
+    _turn_back_sandbox: Sends
     _use_sandbox: Sends
 
     def adopt_fork(
@@ -3201,6 +3209,18 @@ class Calls:
             return None
         result: int = int(reply)
         return result
+
+    def turn_back_sandbox(self, root: str, *, id: str, back: str) -> TurnBackSandbox.Refused | Literal["asked"] | None:
+        """Have the files of a conversation in a running sandbox brought back to an earlier event."""
+        reply = self._turn_back_sandbox([root], [id, back])
+        if reply is None:
+            return None
+        match _outcome(reply):
+            case b"asked", 0, _:
+                return "asked"
+            case b"refused", 1, words:
+                return TurnBackSandbox.Refused(next(words).decode())
+        raise UnknownReply("turn_back_sandbox", reply)
 
     def use_sandbox(self, root: str, *, id: str, spans: Spans) -> UseSandbox.Reply | None:
         """Read a sandbox and note that it is in use, at most once a second: a warm one is bound."""

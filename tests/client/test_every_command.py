@@ -26,6 +26,7 @@ OFFLINE = {"profiles", "completion", "chat"}
 #: what a key with the scope `read` may do
 READS = {
     "agents",
+    "back",
     "ls",
     "logs",
     "status",

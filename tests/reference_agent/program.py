@@ -29,6 +29,7 @@ class ReferenceAgent:
         self.home = home
         self.output = output
         self.conversations = conversations or home / "conversations"
+        self.conversations.mkdir(parents=True, exist_ok=True)
         port = free_port()
         self._command = [sys.executable, "-m", "reference_agent", "--port", str(port)]
         self._environment = {
@@ -36,6 +37,7 @@ class ReferenceAgent:
             "PYTHONPATH": str(PROJECT),
             "OH_SESSION_API_KEYS_0": KEY,
             "OH_CONVERSATIONS_PATH": str(self.conversations),
+            "AGENT_TMPDIR": str(self.conversations),
             "LLM_MODEL": "",  # one of this machine is none of the tests'
             **environment,
         }

@@ -362,7 +362,8 @@ def test_a_stopped_agent_process_leaves_no_shell(tmp_path):
         "t = Terminal(Path(sys.argv[1])); a = {'command': 'echo $$ >pid; sleep 60', 'timeout': 1}\n"
         "t.start(a, {}); t.finish(a); time.sleep(60)"
     )
-    with subprocess.Popen(["python3", "-c", code, str(tmp_path)], env={**os.environ, "PYTHONPATH": "."}) as process:
+    environment = {**os.environ, "PYTHONPATH": ".", "AGENT_TMPDIR": str(tmp_path)}
+    with subprocess.Popen(["python3", "-c", code, str(tmp_path)], env=environment) as process:
         wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the shell")
         pid = int((tmp_path / "pid").read_text())
         process.kill()

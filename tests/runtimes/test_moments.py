@@ -207,3 +207,90 @@ def test_what_is_kept_can_be_read_by_its_owner_alone(kept, work, tmp_path):
     taken(kept, work)
 
     assert stat.S_IMODE((tmp_path / "own" / "moments" / "contents").stat().st_mode) == 0o700
+
+
+def turned_back(kept, work, tmp_path, wanted, start=b""):
+    """The moment of the present folder, and a folder that has the wanted one in its place."""
+    now = kept.take(work, start, environment_of(kept._own / "git"), Timeout(10), kept.paths(wanted))
+    folder = tmp_path / f"back {os.urandom(4).hex()}"
+    folder.mkdir()
+    kept.turn_back(work, start, now, wanted, folder, (b".agent-server/note", b"said"))
+    return now, folder
+
+
+def test_a_folder_is_turned_back_bit_for_bit_there_and_again(kept, work, tmp_path):
+    # Given a folder of odd things, and what it became: by content, mode, kind, name and link
+    fill(work)
+    first, before = taken(kept, work), seen(work)
+    (work / "plain.txt").write_text("other")
+    (work / "run.sh").chmod(0o600)
+    (work / "closed").rmdir()
+    (work / "closed").write_text("a file now")
+    (work / "empty").rmdir()
+    (work / "inner").unlink()
+    (work / "inner").mkdir()
+    (work / "inner" / "new").write_text("new")
+    (work / "deep" / "er" / "big.bin").unlink()
+    after = seen(work)
+
+    # When it is turned back, and from there again
+    second, back = turned_back(kept, work, tmp_path, first)
+    _, again = turned_back(kept, back, tmp_path, second)
+
+    # Then each is as it was, and so is the folder itself; the agent server has its note
+    assert seen(back, ".agent-server") == before
+    assert seen(again, ".agent-server") == after
+    assert seen(work) == after
+    assert (back / ".agent-server" / "note").read_bytes() == b"said"
+
+
+def test_what_is_outside_of_the_conversations_folder_stays_as_it_is(kept, work, tmp_path):
+    (work / "mine").mkdir()
+    (work / "mine" / "a").write_text("one")
+    first = taken(kept, work, b"mine")
+    (work / "mine" / "a").write_text("two")
+    (work / "mine" / "b").write_text("two")
+    (work / "beside").write_text("beside")
+
+    _, back = turned_back(kept, work, tmp_path, first, b"mine")
+
+    assert (back / "mine" / "a").read_text() == "one"
+    assert listed(back / "mine") == ["a"]
+    assert (back / "beside").read_text() == "beside"
+
+
+@runs_git
+def test_what_gitignore_leaves_out_stays_whichever_way_a_folder_is_turned(kept, work, tmp_path):
+    # Given a folder without .gitignore, in which a part of what it names later was recorded
+    (work / "lib").mkdir()
+    (work / "lib" / "old").write_text("then")
+    first = taken(kept, work)
+    (work / ".gitignore").write_text("lib\n*.log\n")
+    (work / "lib" / "old").write_text("now")
+    (work / "lib" / "new").write_text("new")
+    (work / "a.log").write_text("log")
+    (work / "src").mkdir()
+    (work / "src" / "b.log").write_text("log")
+    after = seen(work)
+
+    second, back = turned_back(kept, work, tmp_path, first)
+    _, again = turned_back(kept, back, tmp_path, second)
+
+    # Then what was recorded is as it was, what was not stays, and nothing is lost on the way back
+    assert (back / "lib" / "old").read_text() == "then"
+    assert [(back / name).read_text() for name in ("lib/new", "a.log", "src/b.log")] == ["new", "log", "log"]
+    assert seen(again, ".agent-server") == after
+
+
+@runs_git
+def test_a_file_in_the_place_of_what_no_record_has_is_refused_before_anything_changes(kept, work, tmp_path):
+    (work / "out").write_text("a file then")
+    first = taken(kept, work)
+    (work / "out").unlink()
+    (work / "out").mkdir()
+    (work / "out" / "made").write_text("made")
+    (work / ".gitignore").write_text("out/*\n")
+
+    with pytest.raises(NotRecorded, match=r"out/made is left out by a .gitignore"):
+        turned_back(kept, work, tmp_path, first)
+    assert (work / "out" / "made").read_text() == "made"

@@ -15,7 +15,7 @@ import pytest
 
 from runtimes import FileTooLong, RuntimeFailure, reading, shadow
 from runtimes.git import Ignored, NotRecorded
-from runtimes.shadow import Shadow
+from runtimes.shadow import Shadow, TurnBack
 from tests.chance import often
 from tests.servers import PROJECT
 
@@ -382,7 +382,7 @@ RECORDER = """
 import sys
 from pathlib import Path
 from runtimes import shadow
-from runtimes.shadow import Shadow
+from runtimes.shadow import Shadow, TurnBack
 shadow._UNPACKED, shadow.MOST_RECORDS = 3, 22
 place, work = map(Path, sys.argv[1:3])
 kept = Shadow(place, work, b"")
@@ -503,3 +503,46 @@ def test_a_record_is_kept_where_its_packing_fails(kept, work, monkeypatch):
     (work / "a").write_text("one")
 
     assert changes(kept) == {"a": "ADDED"}
+
+
+def a_return(seq, last, events):
+    return TurnBack("c", seq, last, events, b".agent-server/c/returned.json", f'"{last}"'.encode())
+
+
+@runs_git
+def test_a_return_is_whole_or_not_at_all_and_its_repeat_changes_nothing(kept, work, monkeypatch):
+    # Given a folder with a record of an earlier moment
+    (work / "a").write_text("one")
+    kept.record("c", 1, lambda _: ["e1"])
+    (work / "a").write_text("two")
+    (work / "b").write_text("two")
+
+    # When the host fails just before the folders are exchanged, then the folder is as it was
+    with monkeypatch.context() as patched:
+        patched.setattr(shadow, "exchange", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        with pytest.raises(RuntimeFailure, match="full"):
+            kept.turn_back(a_return(1, 2, ["e2"]))
+    assert sorted(one.name for one in work.parent.iterdir()) == ["work"]
+    assert ((work / "a").read_text(), (work / "b").exists()) == ("two", True)
+
+    # And a later try makes it, once
+    kept.turn_back(a_return(1, 2, ["e2"]))
+    assert ((work / "a").read_text(), (work / "b").exists()) == ("one", False)
+    (work / "a").write_text("three")
+    kept.turn_back(a_return(1, 2, ["e2"]))
+    assert (work / "a").read_text() == "three"
+
+    # And the folder before the return was recorded, so the way back is another return
+    assert [(one.seq, one.event_ids) for one in kept.moments("c")] == [(1, ["e1"]), (2, ["e2"])]
+    kept.turn_back(a_return(2, 4, ["e4"]))
+    assert ((work / "a").read_text(), (work / "b").read_text()) == ("two", "two")
+
+
+@runs_git
+def test_a_return_without_a_record_changes_nothing(kept, work):
+    (work / "a").write_text("one")
+    kept.record("c", 1, lambda _: ["e1"])
+
+    with pytest.raises(NotRecorded, match="not recorded at event 7"):
+        kept.turn_back(a_return(7, 8, ["e8"]))
+    assert [one.seq for one in kept.moments("c")] == [1]

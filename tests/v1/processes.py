@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import httpx
 import psutil
@@ -81,6 +82,18 @@ def launchers(folder: Path) -> list[psutil.Process]:
             if "runtimes.launch" in process.cmdline():
                 found.append(process)
     return found
+
+
+def kill_one(master, folder: Path, chance: Random, *, but: str = "") -> str:
+    """Kill a supervisor, a worker, a launcher or an agent server; which it was. but: a sandbox that is left alone."""
+    found = {"supervisor": [supervisor_of(master)], "worker": workers(master)}
+    for name, processes in {"launcher": launchers(folder), "agent": agents(folder)}.items():
+        with contextlib.suppress(psutil.Error):
+            found[name] = [one for one in processes if not but or but not in one.environ()[MARK]]
+    name = chance.choice([name for name, processes in found.items() if processes])
+    with contextlib.suppress(psutil.NoSuchProcess):
+        chance.choice(found[name]).kill()
+    return name
 
 
 @contextmanager

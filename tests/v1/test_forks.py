@@ -72,9 +72,11 @@ def ids(api, conversation):
     return [event["id"] for event in api.events(conversation["id"])]
 
 
-def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_untouched_original(forking, home, model):
-    # Given a conversation whose agent changes files by commands and by its tool, each of which waits
-    api = Api(forking)
+def changed_by_steps(api, home, model):
+    """A conversation whose agent changed files by commands and by its tool, its folder, and each record with its files.
+
+    Each action waited; the last one ended the run.
+    """
     model.script += [
         calls(run("mkdir -p a/b && printf 1 > a/b/x && chmod 711 a && rm plain.txt")),
         calls(edit("create", "plan.txt", file_text="one\ntwo\n")),
@@ -99,6 +101,13 @@ def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_unto
         if status != "finished":
             api.decide(conversation["id"], True)
     assert len({str(files) for _, files in moments}) == 6, "each step changes files"
+    return conversation, work, moments
+
+
+def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_untouched_original(forking, home, model):
+    # Given a conversation whose agent changes files by commands and by its tool, each of which waits
+    api = Api(forking)
+    conversation, work, moments = changed_by_steps(api, home, model)
     log, end = ids(api, conversation), files_of(work)
 
     # When it is forked from the first and from the last event of each record

@@ -37,6 +37,7 @@ from agent_server_client.models import (
     NewKey,
     PreviewAddress,
     Record,
+    Return,
     SandboxInfo,
     SandboxSpecInfo,
     ServerInfo,
@@ -726,6 +727,16 @@ class Conversation:
         """
         made = self.client.post(f"{self._path}/fork", _given({"from_event_id": event_id, "title": title}))
         return Conversation(self.client, made["id"])
+
+    def back(self, event_id: str | None = None) -> Return:
+        """Return to an event, in the same sandbox, with the files as they were then. None: undo the last return.
+
+        What came after the event stays in the log, left behind. Raises AgentServerError (409) while the agent runs or
+        an action waits, and where the files were not recorded: `records` has the events at which they were.
+        """
+        body = {"event_id": event_id, "undo": event_id is None}
+        made: Return = self.client.post(f"/api/v1/app-conversations/{self.id}/return", body)
+        return made
 
     def records(self) -> FolderRecords:
         """The records of its folder, the oldest first: `event_ids` of each are events at which the folder was so."""

@@ -310,6 +310,7 @@ class FolderRecord(Record):
 
 class FolderRecords(Record):
     forks_have_files: bool
+    can_return: bool
     records: list["FolderRecord"]
 
 
@@ -425,6 +426,12 @@ class RehearsalResult(Record):
     examples: list["DecidedExample"]
     decided: int
     next_page_id: str | None
+
+
+class Return(Record):
+    id: str
+    event_id: str
+    left_event_id: str
 
 
 class RuleOfDecision(Record):

@@ -1,4 +1,4 @@
-"""Commands about conversations: run, ls, logs, send, fork, pause, resume, rm, open."""
+"""Commands about conversations: run, ls, logs, send, fork, back, pause, resume, rm, open."""
 
 import contextlib
 import os
@@ -413,13 +413,42 @@ def fork(session: Session, conversation: str, at: str | None, title: str | None)
     waits. The refusal names the nearest such event.
     """
     found = session.conversation(session.client(), conversation)
-    if at and at.isdecimal():
-        entry = next((one for one in found.log(int(at) - 1) if one.seq == int(at)), None) if int(at) else None
-        if entry is None:
-            raise Failed(NOT_FOUND, f"The log has no event {at}: agentctl logs {conversation}")
-        at = entry.event["id"]
-    made = found.fork(at, title=title)
+    made = found.fork(at and _event_id(found, at, conversation), title=title)
     session.tell({"conversation_id": made.id}, f"Forked: {shown_id(session.err, made.id)}", style="dim")
+
+
+@command()
+@conversation_argument
+@click.argument("event", required=False)
+@click.option("--undo", is_flag=True, help="Undo the last return.")
+def back(session: Session, conversation: str, event: str | None, undo: bool) -> None:
+    """Return to an earlier event, with the files of then.
+
+    EVENT is a number of the log, or an id. Without it, the events to which the conversation can return are listed.
+    What came after the event stays in the log, and --undo brings it back with its files. Programs that run in the
+    sandbox end. It is refused while the agent runs or an action waits, and where the files were not recorded.
+    """
+    if event and undo:
+        raise click.UsageError("Give EVENT or --undo, not both")
+    found = session.conversation(session.client(), conversation)
+    if not event and not undo:
+        records = found.records().records
+        numbers = ", ".join(str(one.seq) for one in records) or "none yet"
+        session.tell({"records": records}, f"The files were recorded at these events: {numbers}")
+        return
+    made = found.back(None if undo else _event_id(found, str(event), conversation))
+    words = f"Undo with: agentctl back {shown_id(session.err, found.id)} --undo"
+    session.tell({**made}, f"{'Undone' if undo else 'Returned'}. {words}", style="dim")
+
+
+def _event_id(found: Conversation, named: str, conversation: str) -> str:
+    """The id of an event that is named by its number in the log, or by its id."""
+    if not named.isdecimal():
+        return named
+    entry = next((one for one in found.log(int(named) - 1) if one.seq == int(named)), None) if int(named) else None
+    if entry is None:
+        raise Failed(NOT_FOUND, f"The log has no event {named}: agentctl logs {conversation}")
+    return str(entry.event["id"])
 
 
 @command()
@@ -566,4 +595,4 @@ def _done(session: Session, words: str, conversation: Conversation) -> None:
     session.tell(value, f"{words}: {shown_id(session.err, conversation.id)}", style="dim")
 
 
-COMMANDS = (run, ls, logs, send, fork, pause, resume, rm, open_)
+COMMANDS = (run, ls, logs, send, fork, back, pause, resume, rm, open_)
