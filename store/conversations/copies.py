@@ -286,7 +286,7 @@ def _inherited(
 
     There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
     """
-    # The folder and the machine of an agent in a terminal are none of its copy's: a rule that names them holds elsewhere.
+    # The folder and the machine of an agent in a terminal are not its copy's: rules that name them do not hold there.
     began = {} if state["external"] else state["origin"] or {}
     origin = Origin.of(began)._replace(key_id=key_id)
     fields = policy_fields(state) | Conversation.fields_of(origin=origin.stored)
