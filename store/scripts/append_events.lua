@@ -12,6 +12,8 @@
 --       says nothing; 0: never
 --       most_bytes:int of the log  secrets_version:text of the secrets that are masked in the events
 --       posted:int? number of the agent's events on which the batch rests; absent: it rests on none
+--       asked:json {kind, order, subagent, lease, patience} of the one action of the batch that an asker awaits; "" none
+--       unasked:json why actions ran that this batch opens and closes, canonical: they are audited as unapproved; "" none
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
 --       the bytes ("" is not stored), its text ("" none), "" or the JSON object that `store/approvals/effects.py` describes
 -- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): how many are new, the last seq, the
@@ -27,6 +29,7 @@
 -- Log  needed
 -- Brings  bytes
 -- include: _actions.lua
+-- include: _asked.lua
 -- include: _masked.lua
 
 -- The open actions while a batch is appended: read once, changed in memory, written back once.
@@ -115,7 +118,7 @@ local function write_open()
       words[#words + 1], words[#words + 2] = id, cjson.encode({seq = action.seq, at = action.at, time = action.time,
         since = action.since, group = action.group, call = action.call, subject = action.subject, name = action.name,
         digest = action.digest, tool = action.tool, shown = action.shown, risk = action.risk, expires = action.expires,
-        size = action.size, trace = action.trace})
+        size = action.size, trace = action.trace, ask = action.ask})
     end
   end
   call_with_all('HDEL', root .. ':pending', open.closed)
@@ -244,7 +247,11 @@ if secrets_version ~= version_of_secrets(state[9], state[10]) then return close_
 if posted and posted ~= tonumber(state[3] or 0) then return close_log('outdated', stamp.utc) end
 local by_agent = sandbox ~= '' and not made_here
 sender = state[13] and cjson.decode(state[13])
-local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
+local waited, held, live, ran, ends_run = log.status == WAITING, {}, {}, {}, false
+
+-- What the record of the action has of its asker: `_asked.lua`.
+local awaited = asked ~= '' and cjson.decode(asked) or nil
+if awaited then awaited.ends, awaited.lapses = after_seconds(awaited.patience), after_seconds(awaited.lease) end
 
 local function refuse(outcome, ...)
   open_log(stamp.id_prefix)
@@ -286,7 +293,7 @@ local function note_early(of, score)
 end
 
 -- Whether the end of an action came first. An agent may use the id of a call again: an earlier end is of another action.
-local function has_ended(action)
+local function ended_before(action)
   for _, one in ipairs(early) do
     local is_its = one[1] == 'id ' .. action.id or one[1] == 'call ' .. action.call
     if is_its and is_later(one[2], action.at) then return true end
@@ -310,9 +317,10 @@ end
 local function apply(effect, id, seq, score)
   if effect.open then
     local action = effect.open
-    action.id, action.seq, action.at, action.since = id, seq, score, stamp.utc
-    if not has_ended(action) then open_action(action) end
-    if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
+    action.id, action.seq, action.at, action.since, action.ask = id, seq, score, stamp.utc, awaited
+    if not ended_before(action) then open_action(action) end
+    if unasked ~= '' then ran[#ran + 1] = action
+    elseif sandbox == '' and (awaited or string.find(log.held, action.risk, 1, true)) then held[#held + 1] = action end
   end
   if effect.close then
     if not made_here then note_closed(effect.close, effect.fetched) end
@@ -356,9 +364,15 @@ if by_agent and appended > 0 then
 end
 forget_beyond(most_open)
 if waits_now then set_deadlines(tonumber(state[7] or expiry), not waited) end
+for _, action in ipairs(held) do end_gate(action) end
 write_open()
 if waits_now ~= waited or (waits_now and open) then change_approvals() end
 audit_ended(actor, stamp.utc)
+if #ran > 0 then
+  write_audit('unapproved', ran, actor, unasked, stamp.utc)
+  change_approvals()
+  log.fields.unapproved_resumes = string.format('%d', (state[4] or 0) + 1)
+end
 if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
 forget_spent()
 local told = by_agent and say_resumed(stamp, state[4]) or ''
