@@ -152,6 +152,9 @@ class Rule:
     key_id: str | None = None  #: conversations that this key started
     repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
     folder: str | None = None  #: conversations in it or below it
+    machine: str | None = None  #: conversations of agents outside of this server that run on it
+    person: str | None = None  #: those of this user
+    agent: str | None = None  #: those of an agent of this name
     effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them
     quorum: int = 1  #: of a rule that asks: how many people must approve
     not_by_owner: bool = False  #: of a rule that asks: whether the conversation's owner may not be one of them
@@ -244,9 +247,7 @@ def holds_for(rule: Rule, conversation: Conversation) -> bool:
     """Whether a conversation is in the scope of a rule; its tags are no part of that."""
     return (rule.conversation_ids is None or conversation.id in rule.conversation_ids) and holds_in(
         conversation.origin,
-        key_id=rule.key_id,
-        repository=rule.repository,
-        folder=rule.folder,
+        {name: getattr(rule, name) for name in Origin._fields},
         is_wide=rule.decision != "approve",
     )
 

@@ -161,6 +161,7 @@ class OutboxMover:
         record: dict[str, Any] = next((one for one in found.pending if one["id"] == action_id), {})
         expires = record.get("expires")
         return subject._replace(
+            origin=found.origin,
             summary=str(event.get("summary") or ""),
             arguments=arguments,
             seen=seen(event.get("tool_name"), arguments, found.folder).risk if event else "",

@@ -23,6 +23,9 @@ const OF_ALWAYS = [
   "key_id",
   "repository",
   "folder",
+  "machine",
+  "person",
+  "agent",
   "tags",
   "expires_at",
   "max_uses",
@@ -55,6 +58,7 @@ function coveredBy(answer, members, item, others) {
     (!key_id &&
       (!ids || ids.includes(one.conversation_id)) &&
       (!repository || one.repository === repository) &&
+      ["machine", "person", "agent"].every((name) => !members[name] || one.asked_from?.[name] === members[name]) &&
       (!folder || `${one.folder ?? ""}/`.startsWith(`${folder}/`)));
   const isLike = (one) => answer.kind !== "exactly" || one.digest === item.digest;
   return others.filter((one) => riskOf(one) !== "HIGH" && !whyNot(one) && isLike(one) && isIn(one));

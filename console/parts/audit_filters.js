@@ -15,6 +15,7 @@ export const ACTORS = {
   sandbox: "A sandbox",
   deletion: "A deletion",
   server: "The server",
+  terminal: "A terminal",
 };
 
 /** Decisions of the wire, in words. */
@@ -35,6 +36,7 @@ export const DECISIONS = {
   agree: "Approved, one of several",
   owner_changed: "Owner changed",
   mode_changed: "Approval mode set",
+  withdrawn: "Withdrawn",
 };
 
 /** Filters that most people leave alone, and all. */

@@ -24,6 +24,9 @@ const SCOPES = {
   conversation: ["in one conversation", "conversation_ids", "Conversation", "ID of the conversation"],
   folder: ["in a folder", "folder", "Folder", "/home/ada/shop"],
   repository: ["about a repository", "repository", "Repository", "github.com/ada/shop"],
+  machine: ["on a machine", "machine", "Machine", "laptop"],
+  person: ["of a person", "person", "Person", "ada"],
+  agent: ["of an agent", "agent", "Agent", "claude-code"],
   key: ["that a key starts", "key_id", "Key", "ID of the key"],
 };
 

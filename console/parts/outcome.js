@@ -13,12 +13,14 @@ const DONE = {
   edit: "Approved with changes",
   unapproved: "Continued without approval",
   deleted: "Deleted",
+  withdrawn: "Withdrawn",
 };
 
 /** Who decided, if it was not a key. */
 const ACTORS = {
   rule: () => "a rule",
   link: (name) => `${name}, by a link`,
+  terminal: (name) => `${name}, at the terminal`,
   expiry: () => "its deadline",
   agent: () => "the agent",
   server: () => "the server",

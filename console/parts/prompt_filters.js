@@ -85,7 +85,12 @@ const FILTERS = {
     (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {}),
   ],
   tag: ["Tag", tagsOf, (value) => value],
+  machine: ["Machine", ({ asked_from: of }) => (of ? [of.machine] : []), (value) => value],
+  agent: ["Agent", ({ asked_from: of }) => (of ? [of.agent] : []), (value) => value],
 };
+
+/** Filters that are offered where something has a value for them. */
+const OF_SOME = ["machine", "agent"];
 
 /** Characters of a value in a list to choose from. */
 const NAME = 60;
@@ -176,7 +181,8 @@ function Filter({ name, query, items }) {
 
 /** items: all that wait. query: of the address. */
 export function PromptFilters({ items, query }) {
-  const names = Object.keys(FILTERS),
+  const isOffered = (name) => !OF_SOME.includes(name) || query[name] || items.some((item) => item.asked_from);
+  const names = Object.keys(FILTERS).filter(isOffered),
     isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= names.some((name) => query[name]);
   const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value });

@@ -64,7 +64,7 @@ _LABELS = {"exactly": "exactly this", "like": "like this", "reads": "what only r
 _OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
 
 #: members that are sent where a rule has them alone: servers of an earlier release know none of them
-_OF_LATER = ("key_id", "repository", "folder", "effects", "reason")
+_OF_LATER = ("key_id", "repository", "folder", "machine", "person", "agent", "effects", "reason")
 
 #: a rule that holds until it is revoked
 _EVER: Mapping[str, Any] = {"words": "", "seconds": None}

@@ -263,7 +263,9 @@ class Approver:
 @command()
 @click.option("-w", "--watch", is_flag=True, help="Follow it: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Only what has this text in its tool, arguments, thought or title.")
-def inbox(session: Session, watch: bool, text: str | None) -> None:
+@click.option("--machine", metavar="NAME", help="Only what agents on this machine ask, by its whole name.")
+@click.option("--agent", metavar="NAME", help="Only what agents of this name ask on machines of people: claude-code.")
+def inbox(session: Session, watch: bool, text: str | None, machine: str | None, agent: str | None) -> None:
     """Show what waits for a decision, the oldest first.
 
     First come actions, then destinations that sandboxes ask to reach, and budgets of models that are used up.
@@ -272,8 +274,9 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         _watch(session, session.client(patient=True))
         return
     client = session.client()
-    actions = client.pending_actions(text=text)
-    destinations = [one for one in asked_for(client) if text is None or text.casefold() in one.id]
+    actions = client.pending_actions(text=text, machine=machine, agent=agent)
+    asked = [] if machine or agent else asked_for(client)
+    destinations = [one for one in asked if text is None or text.casefold() in one.id]
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
@@ -281,8 +284,8 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
     for one in actions:
         session.out.print(card(one.item, ids))
     titles = titles_of(client, [one.item for one in destinations])
-    for asked in destinations:
-        shown = destination_card(asked.item, titles.get(asked.item["conversation_id"] or ""), ids)
+    for one in destinations:
+        shown = destination_card(one.item, titles.get(one.item["conversation_id"] or ""), ids)
         session.out.print(shown)
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
     if destinations:

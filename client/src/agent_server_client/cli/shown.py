@@ -350,8 +350,20 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
     whose = (item["conversation_id"], item["conversation_title"])
     if held := quorum_of(item):
         body.append(Text(held, "yellow"))
-    facts = Text.assemble((words, colour), ("  ·  ", "dim"), *_seen(item, own))
+    asker = [(f"{said}\n", "cyan") for said in filter(None, [asker_of(item)])]
+    facts = Text.assemble(*asker, (words, colour), ("  ·  ", "dim"), *_seen(item, own))
     return Card(in_line(item["tool_name"]), facts, item, body, (item["action_id"], *whose), colour, ids)
+
+
+def asker_of(item: Any) -> str:
+    """Who asks from outside of the server, in its own words: `claude-code · ada@laptop · /home/ada/shop`; "" if nobody.
+
+    Servers of an earlier release know no such agents.
+    """
+    if not (of := item.get("asked_from")):
+        return ""
+    who = "@".join(filter(None, (of["person"], of["machine"])))
+    return " · ".join(in_line(one) for one in (of["agent"], who, of["folder"]) if one)
 
 
 def is_incomplete(item: WaitingAction) -> bool:
