@@ -152,7 +152,7 @@ class Rule:
     key_id: str | None = None  #: conversations that this key started
     repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
     folder: str | None = None  #: conversations in it or below it
-    machine: str | None = None  #: conversations of agents outside of this server that run on it
+    machine: str | None = None  #: conversations of agents that run on it, outside of sandboxes
     person: str | None = None  #: those of this user
     agent: str | None = None  #: those of an agent of this name
     effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them

@@ -29,7 +29,7 @@ _SHORT = re.compile(r"[\w][\w.-]*(/[\w.-]+)+", re.ASCII)
 
 ScopeName = Literal["conversation", "folder", "repository", "machine", "person", "agent", "key", "everywhere"]
 
-#: what is known of the origin of a conversation whose agent is outside of this server
+#: members of the origin of a conversation whose agent runs outside of sandboxes
 OUTSIDE = frozenset({"machine", "person", "agent"})
 
 #: members of an origin that are the words of whoever started the conversation, the narrowest first
@@ -75,12 +75,12 @@ class Origin(NamedTuple):
 
     @property
     def is_outside(self) -> bool:
-        """Whether an agent outside of this server asks."""
+        """Whether an agent that runs outside of sandboxes asks."""
         return any(getattr(self, name) for name in OUTSIDE)
 
     @property
     def asker(self) -> str:
-        """Who asks from outside of this server: `claude-code · ada@laptop · /home/ada/shop`; empty: the agent is here."""
+        """Who asks from outside: `claude-code · ada@laptop · /home/ada/shop`; empty for an agent in a sandbox."""
         who = "@".join(filter(None, (self.person, self.machine)))
         return " · ".join(filter(None, (self.agent, who, self.folder))) if self.is_outside else ""
 
@@ -155,7 +155,7 @@ def holds_in(origin: Origin, named: Mapping[str, str | None], is_wide: bool = Fa
 def scopes_of(conversation_id: str, origin: Origin, key_name: str) -> list[Scope]:
     """The scopes that a rule made in a conversation may have, the narrowest first.
 
-    What an agent outside of this server says of itself is offered together with its key: no other key can claim it.
+    What an agent outside of sandboxes says of itself is offered together with its key: no other key can claim it.
     key_name: of the key of the origin, for people; empty where rules should not name that key.
     """
     key = {"key_id": origin.key_id} if origin.key_id and key_name else {}
@@ -178,7 +178,7 @@ def scopes_of(conversation_id: str, origin: Origin, key_name: str) -> list[Scope
 def narrowest_useful(scopes: list[Scope]) -> Scope:
     """The scope that is proposed first.
 
-    The key, where an agent outside of this server asks: all else is its own word. Otherwise the folder or the
+    The key, where an agent outside of sandboxes asks: all else is its own word. Otherwise the folder or the
     repository, where the work goes on; else the conversation.
     """
     by_name = {one.name: one for one in scopes}

@@ -336,7 +336,7 @@ class RuleMembers(BaseSchema):
     )
     machine = _claimed("Conversations of agents that say they run on this machine, by its host name. Absent: any.")
     person = _claimed("Conversations of agents that say they run for this user. Absent: any.")
-    agent = _claimed("Conversations of agents outside of this server that call themselves so. Absent: any.")
+    agent = _claimed("Conversations of agents outside of sandboxes that call themselves so. Absent: any.")
     tags = NamedTags(allow_none=True)
     expires_at = Instant(allow_none=True, metadata={"type": "string"})
     max_uses = StrictInteger(
@@ -503,7 +503,7 @@ def _scope_name() -> fields.String:
         metadata={
             "enum": [*get_args(ScopeName)],
             "description": "Where the rule holds; `key`: in every conversation of the key that started this one. For "
-            "an agent outside of this server `folder`, `machine`, `person` and `agent` hold for that key alone.",
+            "an agent outside of sandboxes `folder`, `machine`, `person` and `agent` hold for that key alone.",
         },
     )
 
@@ -658,8 +658,8 @@ class PendingActionFilter(BaseSchema):
         metadata={"description": "The greater of the agent's word and of what the server sees."},
     )
     effect = Choice(*EFFECTS, metadata={"description": "An effect that the server sees in the action."})
-    machine = Text(most=MOST_SCOPE, metadata={"description": "Host of an agent outside of this server, whole."})
-    agent = Text(most=MOST_SCOPE, metadata={"description": "Name of an agent outside of this server, whole."})
+    machine = Text(most=MOST_SCOPE, metadata={"description": "Machine of an agent outside of sandboxes, whole."})
+    agent = Text(most=MOST_SCOPE, metadata={"description": "Name of an agent outside of sandboxes, whole."})
     since = Instant(data_key="since__gte")
     until = Instant(data_key="since__lt")
     text = Text(

@@ -11,6 +11,7 @@ import { useStore } from "../lib/store.js";
 import { visible } from "../lib/visible.js";
 import { age, counted, millis } from "../lib/words.js";
 import { isIncomplete, lineOf } from "./arguments.js";
+import { askerOf, isInTerminal } from "./asker.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
 import {
@@ -133,7 +134,7 @@ class Row extends Component {
         ${
           !number
             ? html`<${Fate} row=${row} fate=${fate} end=${end} />`
-            : html`<span class="of">${places && html`<${Place} items=${open} isShort=${places === "short"} />`}${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
+            : html`<span class="of"><${Machine} items=${open} />${places && !item.asked_from && html`<${Place} items=${open} isShort=${places === "short"} />`}${open.every(isThere) ? "in the terminal" : query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
             <span class="when"><${NearDeadline} at=${soonest(open)}><${Ages} items=${open} /><//></span>`
         }
       </button>
@@ -152,6 +153,18 @@ function placeNamesOf(items) {
     ends = new Set([...names].map(endOf));
   if (names.size < 2) return "";
   return ends.size === names.size ? "short" : "full";
+}
+
+/** Whether only the terminal answers an item. */
+const isThere = (item) => isInTerminal(item);
+
+/** On whose machines agents outside of sandboxes ask. */
+function Machine({ items }) {
+  const asked = items.flatMap((item) => (item.asked_from ? [item.asked_from] : [])),
+    [name, ...others] = new Set(asked.map((of) => of.machine));
+  if (!name) return null;
+  const words = others.length ? counted(others.length + 1, "machine") : name;
+  return html`<span class="row-place" data-testid="row-machine" title=${visible(asked.map(askerOf).join("\n"))}><${Text} text=${words} prose /></span>`;
 }
 
 const endOf = (name) => name.split("/").at(-1);

@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { byAge, nameOf } from "../lib/pending.js";
 import { setQuery } from "../lib/router.js";
 import { beginning, visible } from "../lib/visible.js";
+import { askedThere, isInTerminal } from "./asker.js";
 
 /** Risks of the wire, in words, in the order of their groups. */
 export const RISKS = { HIGH: "High risk", MEDIUM: "Medium risk", UNKNOWN: "Risk unknown", LOW: "Low risk" };
@@ -50,7 +51,9 @@ export function quorumOf({ quorum }) {
 }
 
 /** Why the reader may not approve an item; "" where they may. */
-export function whyNot({ quorum, can }) {
+export function whyNot(item) {
+  const { quorum, can } = item;
+  if (isInTerminal(item)) return askedThere(item);
   if (quorum?.voted) return "You have approved it already: others must approve it too.";
   if (quorum?.own) return "You may not approve it: you asked for it, or the conversation is yours.";
   return can.includes("approve") ? "" : "You may not approve it: you have no right to approve here.";

@@ -234,8 +234,8 @@ class TooManyToCount(StoreError):
         """member: the filter that the index cannot decide."""
         self.member = member
         super().__init__(
-            f"A count by tag, text, risk, effect, machine or agent reads {MOST_COUNTED} pending actions at most, and "
-            "more pass the other filters: narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
+            f"A count by tag, text, risk, effect, machine or agent reads {MOST_COUNTED} pending actions at most. More "
+            "pass the other filters: narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
         )
 
 
@@ -253,7 +253,7 @@ class InboxFilter:
     sandbox_id: str | None = None  #: of a stream of one conversation: its sandbox, which others may share
     shown_risk: str | None = None  #: the greater of the agent's word and of what the server sees
     effect: str | None = None  #: one that the server sees
-    machine: str | None = None  #: of an agent outside of this server
+    machine: str | None = None  #: of an agent outside of sandboxes
     agent: str | None = None  #: name of such an agent
     text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
 

@@ -34,6 +34,7 @@ PROBLEMS = {
     "changed": "The action is not the one that was shown. Nothing was decided: look at it again.",
     "decided_alike": "The agent takes one decision for all that wait in this conversation.",
     "decided_together": "The agent takes one decision for all that wait in this conversation, another too. Look again.",
+    "in_terminal": "Its terminal asks now, and only the terminal can answer.",
     "own": "You may not approve it: you asked for it, or the conversation is yours. Somebody else must.",
     "voted": "You have approved it already: others must approve it too.",
     "needs_people": "Several people must approve it, each with their own key or name.",

@@ -87,7 +87,7 @@ def _rule_options(function: Callable[..., None], *, required: bool = True) -> Ca
         click.option("--repository", metavar="NAME", help="In conversations about a repository: github.com/ada/shop."),
         click.option("--machine", metavar="NAME", help="In conversations of agents that say they run on this machine."),
         click.option("--person", metavar="NAME", help="In conversations of agents that say they run for this user."),
-        click.option("--agent", metavar="NAME", help="In conversations of agents that call themselves so: claude-code."),
+        click.option("--agent", metavar="NAME", help="In conversations of agents of this name: claude-code."),
         click.option("--key", metavar="ID", help="In conversations that this key starts. `agentctl keys` lists ids."),
         click.option(
             "--for",
