@@ -330,9 +330,10 @@ def list_pending_actions(
 ) -> dict[str, Any]:
     """List the actions of all agents that wait for a person's decision, the oldest first: each with its tool,
     arguments, summary, thought, deadline and digest. `security_risk` is the agent's own word, `seen` what the server
-    sees, and `risk` the greater of both: show the person all three. `asked_from` is
-    set where an agent on a person's own machine asks, in its own words; `in_terminal` there: only its terminal answers. `complete` false: the agent does not show all that
-    will run, and the person must be told so. A decision bears the digest of what the person was shown."""
+    sees, and `risk` the greater of both: show the person all three. `asked_from`: an agent on a person's own machine
+    asks, all in its own words; where `in_terminal` is true there, only its terminal can answer. `complete` false: the
+    agent does not show all that will run, and the person must be told so. A decision bears the digest of what the
+    person was shown."""
     found: dict[str, Any] = agent_server().ask("GET", "/api/v1/pending-actions", **locals())
     return found
 

@@ -18,6 +18,7 @@ from agent_server_client.cli.shown import (
     card,
     counts,
     destination_card,
+    is_in_terminal,
     is_incomplete,
     named,
     short,
@@ -186,15 +187,9 @@ class AskedActions:
         this = "exactly this" if number == 1 else f"exactly these {number}: it takes one decision for all"
         may_approve = not any(why_not(one.item) for one in self._actions)
         approve = Answer("approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y.")
-        answers = [
-            *([approve] if may_approve else []),
-            Answer(
-                "reject",
-                f"[r]eject{all_of}",
-                ("r", "n", "no"),
-                "Reject: the agent does not, and reads your reason. Also n.",
-            ),
-        ]
+        words = "Reject: the agent does not, and reads your reason. Also n."
+        reject = Answer("reject", f"[r]eject{all_of}", ("r", "n", "no"), words)
+        answers = [*([approve] if may_approve else []), *([] if is_in_terminal(item) else [reject])]
         if number == 1 and "edit" in item["can"]:
             answers.append(
                 Answer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")

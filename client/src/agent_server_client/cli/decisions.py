@@ -23,6 +23,7 @@ from agent_server_client.cli.asking import (
     titles_of,
     words_of,
 )
+from agent_server_client.cli.decided import decider
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.program import (
     INTERRUPTED,
@@ -505,7 +506,7 @@ def _watch(session: Session, client: Client) -> None:
             session.out.print(card(WaitingAction(data)))
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
-            who = in_line((data.get("actor") or {}).get("name") or "")
+            who = decider(data.get("actor") or {})
             words = {"decided": f"{data.get('decision')} by {who}", "expired": "rejected by its deadline"}
             reason = visible(data.get("reason") or "", prose=True)
             named_as = shown_id(session.out, data["action_id"])
