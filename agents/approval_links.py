@@ -141,6 +141,8 @@ def decide_by_link(
             words = "Its agent takes one decision for all actions that wait: decide them together, in the inbox."
         elif problem == "needs_people":
             words = "Several people must approve this action, each by name: approve it in the inbox."
+        elif problem == "in_terminal":
+            words = "Its agent asks in its terminal now, and only the terminal can answer."
         elif problem == "expired":
             raise LinkExpired("The deadline of this action has passed: it is rejected.") from None
         else:

@@ -172,9 +172,10 @@ def terminals(client: httpx.Client) -> list[Place]:
     asks(client, "terraform plan", session="4", kind="gate", agent=("codex", "0.171.0"), host="ci-runner-7")
     waiting(client, "Mend the nightly job", "data", "Migrate staging", script_of(1))
     items = client.get("/api/v1/pending-actions").json()["items"]
+    names = [quote(f"{one['conversation_id']} {one['action_id']}") for one in items]
     opened = [
-        Place(f"terminals-{name}", f"inbox?open={quote(f'{one['conversation_id']} {one['action_id']}')}")
-        for name, one in zip(("races", "first", "there", "gate"), items, strict=False)
+        Place(f"terminals-{kind}", f"inbox?open={name}")
+        for kind, name in zip(("races", "first", "there", "gate"), names, strict=False)
     ]
     return [
         Place("terminals-inbox", "inbox"),
