@@ -234,6 +234,7 @@ def _told(store: Store, link: Link) -> str:
         "rule": f"by the rule {name}",
         "expiry": "by its deadline",
         "terminal": f"by {name}, at the terminal of the agent",
+        "lease": "because its agent has gone",
         "agent": "by the agent itself, which went on unasked",
         "deletion": f"by the deletion of its conversation with the key {name}",
     }.get(entry["actor"]["kind"], "by the server")

@@ -16,6 +16,7 @@ export const ACTORS = {
   deletion: "A deletion",
   server: "The server",
   terminal: "A terminal",
+  lease: "An agent's silence",
 };
 
 /** Decisions of the wire, in words. */

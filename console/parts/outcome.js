@@ -27,6 +27,7 @@ const ACTORS = {
   expiry: () => "its deadline",
   agent: () => "the agent",
   server: () => "the server",
+  lease: () => "its agent's silence",
 };
 
 function actorOf({ actor }) {

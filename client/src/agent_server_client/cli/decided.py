@@ -28,7 +28,10 @@ _WORDS = {
 }
 
 #: kinds of actors whose name says less than their kind
-_KINDS = {"expiry": "its deadline", "agent": "the agent", "server": "the server", "deletion": "a deletion"}
+_KINDS = {
+    **{"expiry": "its deadline", "agent": "the agent", "server": "the server", "deletion": "a deletion"},
+    "lease": "the silence of its agent",
+}
 
 
 def whole_log(conversation: Conversation, after: int, *, follows: bool) -> Iterator[Entry]:
