@@ -5,11 +5,11 @@ Everything that a request says of its agent, its machine and its person is the a
 
 from typing import Any, ClassVar
 
-from marshmallow import RAISE, ValidationError, fields, validates_schema
+from marshmallow import INCLUDE, RAISE, ValidationError, fields, validates_schema
 
 from core.wire import MOST_CALL_BYTES
 from schemas.approvals import MOST_ARGUMENTS_BYTES
-from schemas.fields import BaseSchema, Choice, Fault, Seconds, StrictBoolean, StrictInteger, Text
+from schemas.fields import BaseSchema, Choice, Fault, Seconds, StrictBoolean, StrictInteger, Text, WholeNumber
 
 #: Maximum number of seconds of one long poll, of a lease, and for which a hook may wait for an answer.
 MOST_WAIT, MOST_LEASE, MOST_PATIENCE = 60, 600, 86_400
@@ -90,6 +90,10 @@ class PermissionRequest(_Call):
         "first",
         load_default="first",
         metadata={"description": "`races`: the terminal asks at the same time; `first`: it asks after the hook."},
+    )
+    can_edit = StrictBoolean(
+        load_default=False,
+        metadata={"description": "Whether the agent can run edited arguments. Of the first request of a session."},
     )
     lease_seconds = StrictInteger(
         least=1,
@@ -183,13 +187,23 @@ class PermissionReport(_Strict):
         "oneOf": [
             {"properties": {"kind": {"const": "prompt"}}, "required": ["text"]},
             {"properties": {"kind": {"const": "call"}}, "required": ["tool_name", "arguments"]},
-            {"properties": {"kind": {"const": "end"}}},
+            {"properties": {"kind": {"enum": ["turn", "end"]}}},
         ]
     }
 
     agent = fields.Nested(AskingAgent, required=True)
     session = fields.Nested(AskingSession, required=True)
-    kind = Choice("prompt", "call", "end", required=True)
+    kind = Choice(
+        "prompt",
+        "call",
+        "turn",
+        "end",
+        required=True,
+        metadata={
+            "description": "`turn`: the agent's turn has ended, so what only its terminal could answer and did not run "
+            "is withdrawn. `end`: the session has."
+        },
+    )
     text = Text(load_default="", most=MOST_TEXT)
     tool_name = Text(load_default="", most=MOST_CALL_BYTES)
     arguments = fields.Dict(load_default=None, allow_none=True)
@@ -201,8 +215,38 @@ class PermissionReport(_Strict):
 
     @validates_schema
     def _whole(self, report: dict[str, Any], **_: Any) -> None:
-        of_kind = {"prompt": ("text",), "call": ("tool_name", "arguments"), "end": ()}
+        of_kind = {"prompt": ("text",), "call": ("tool_name", "arguments")}
         for name in of_kind.get(report.get("kind", ""), ()):
             if report.get(name) in (None, ""):
                 fault = Fault(f"Field required where the kind is {report['kind']}", "missing")
                 raise ValidationError([fault], field_name=name)
+
+
+class HookQuery(BaseSchema):
+    patience = WholeNumber(
+        least=1,
+        most=MOST_PATIENCE,
+        load_default=None,
+        metadata={"description": "Seconds that the hook waits: below the timeout that the agent gives it."},
+    )
+
+
+class HookEvent(BaseSchema):
+    """An event of an agent's hook, as the agent sends it."""
+
+    of_agents = True
+    as_a_whole: ClassVar[dict[str, Any]] = {"additionalProperties": True}
+
+    class Meta:
+        unknown = INCLUDE
+
+
+class HookAnswer(BaseSchema):
+    """The answer in exactly the agent's form; `{}` is no opinion."""
+
+    as_a_whole: ClassVar[dict[str, Any]] = {"additionalProperties": True}
+
+
+def read_asking(agent: dict[str, Any], session: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An agent and its session by what a hook says of them. Raises ValidationError."""
+    return AskingAgent().load(agent), AskingSession().load(session)
