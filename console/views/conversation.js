@@ -111,7 +111,8 @@ export default function View({ place: { id, query } }) {
   useEffect(() => void (hasFilters && setHad(true)), [hasFilters]);
   const [forked, setForked] = useState(null);
   const fork = useMemo(
-    () => (may("write") && !record?.external ? (/** @type {any} */ event = undefined) => setForked({ event }) : undefined),
+    () =>
+      may("write") && !record?.external ? (/** @type {any} */ event = undefined) => setForked({ event }) : undefined,
     [may("write"), Boolean(record?.external)],
   );
   const forks = useForks(id, record?.execution_status, total);
