@@ -2,8 +2,8 @@
 // and whether its terminal asks too.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { useStore } from "../lib/store.js";
 import { millis, now } from "../lib/words.js";
+import { Until } from "./deadline.js";
 import { Text } from "./text.js";
 
 /** Who runs it, and where: "ada@laptop". of: `asked_from` of an item, or `external` of a conversation. */
@@ -37,12 +37,6 @@ export function askedThere({ asked_from: of }) {
   return `It is asked in the terminal of ${hostOf(of)} now: answer it there.`;
 }
 
-/** How long its hook waits before its terminal asks. */
-function Patience({ until }) {
-  useStore(now);
-  return html`Its terminal asks in ${Math.max(0, Math.ceil((millis(until) - now.get()) / 1000))} s`;
-}
-
 /** Whether its terminal asks too, as a fact of a prompt. */
 export function AtTerminal({ item }) {
   const isThere = useInTerminal(item),
@@ -54,7 +48,7 @@ export function AtTerminal({ item }) {
       ? "Asked here alone"
       : of.order === "races"
         ? "Also asked at its terminal"
-        : html`<${Patience} until=${of.answerable_until} />`;
+        : html`Its terminal asks in <${Until} at=${of.answerable_until} />`;
   return html`<span data-testid="at-terminal">${words}</span>`;
 }
 

@@ -19,6 +19,13 @@ const DONE = {
 /** Of an agent outside of sandboxes that has ended, or was stopped. */
 const WITHDRAWN = "Withdrawn: its agent asks no more";
 
+/** Decisions that nobody has taken, by their verb, or with the kind of their actor. */
+const HOW = {
+  withdrawn: WITHDRAWN,
+  "reject expiry": "Rejected: nobody decided in time",
+  "unapproved terminal": "Ran although nobody allowed it",
+};
+
 /** Who decided, if it was not a key. */
 const ACTORS = {
   rule: () => "a rule",
@@ -47,11 +54,9 @@ export function By({ decision, id }) {
   const { actor, decision: verb, time } = decision,
     isRefused = ["reject", "unapproved", "withdrawn"].includes(verb);
   const words =
-    verb === "withdrawn"
-      ? WITHDRAWN
-      : actor.kind === "expiry"
-        ? "Rejected: nobody decided in time"
-        : html`${DONE[verb] ?? verb} by <${Text} text=${whoOf(decision)} prose />`;
+    HOW[`${verb} ${actor.kind}`] ??
+    HOW[verb] ??
+    html`${DONE[verb] ?? verb} by <${Text} text=${whoOf(decision)} prose />`;
   const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
   const title = actor.kind === "rule" ? `${exact(time)}, rule ${actor.name}` : exact(time);
   return html`<span class="by" data-testid="decided-by" title=${title}>

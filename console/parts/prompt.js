@@ -57,7 +57,7 @@ function Seen({ item, risk }) {
         html`${place > 0 && " · "}<span key=${effect} title=${visible(because)}><${Text} text=${words} prose /></span>`,
     )}</span>`
   }
-  ${item.security_risk !== risk && html`<span data-testid="agents-word">The agent says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`}`;
+  ${item.security_risk !== risk && !item.asked_from && html`<span data-testid="agents-word">The agent says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`}`;
 }
 
 /** What the agent says of it, folded. name: "summary" or "thought". */

@@ -66,7 +66,9 @@ function effectWords(effect, items = []) {
 
 export function titleOf(item) {
   if (item.asked && !item.conversation_title) return item.conversation_id ? "Conversation" : "Sandbox";
-  return item.conversation_title || "Conversation without a title";
+  const title = item.conversation_title || "Conversation without a title",
+    of = item.asked_from;
+  return of && title.startsWith(`${of.agent}: `) ? title.slice(of.agent.length + 2) : title; // the agent stands beside it
 }
 
 /** The tags of an item, as the filter writes them. */

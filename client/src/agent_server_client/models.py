@@ -436,6 +436,7 @@ class ListedConversation(Record):
     sandbox_id: str | None
     parent_conversation_id: str | None
     llm_model: str | None
+    external: "ExternalSession | None"
     created_at: str
     updated_at: str
 
