@@ -23,6 +23,7 @@ function Mode({ record, onDone }) {
   const modes = useModes();
   if (record.agent?.kind === "ACPAgent")
     return html`<dd data-testid="unasked">This agent never asks: it runs every action.</dd>`;
+  if (record.external) return html`<dd>Its own settings decide what it asks.</dd>`;
   const present = modes.find(({ name }) => name === record.approval_mode);
   const text = present?.words ?? record.approval_mode ?? policyWords(record.confirmation_policy);
   if (!may("approve")) return html`<dd>${text}</dd>`;

@@ -37,6 +37,7 @@ def test_a_request_says_whose_agent_asks_and_leaves_at_once_with_who_answered_at
     prompt = pending(inbox, named(one))
     for words in ("claude-code", "ada@laptop", "/home/ada/shop", "touch proof", "Also asked at its terminal"):
         assert words in prompt.text
+    assert inbox.violations() == []
 
     ends(server, one, "allowed")
     assert outcome(inbox, named(one)).startswith("Approved by ada@laptop, at the terminal")
@@ -76,6 +77,7 @@ def test_a_conversation_of_a_terminal_says_where_it_is_answered_and_has_no_sandb
     assert "runs in a terminal of ada@laptop" in browser.text("elsewhere")
     browser.opens("details")
     assert "2.1.332" in browser.text("terminal-of")
+    assert browser.violations() == []
     for name in ("composer", "changes", "files", "terminal-button", "preview-button", "fork"):
         assert not browser.all(name), name
     press(browser, named(one), "approve")
