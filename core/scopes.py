@@ -182,7 +182,7 @@ def narrowest_useful(scopes: list[Scope]) -> Scope:
     repository, where the work goes on; else the conversation.
     """
     by_name = {one.name: one for one in scopes}
-    first = ("key", "folder") if OUTSIDE & by_name.keys() else ("folder", "repository")
+    first: tuple[ScopeName, ...] = ("key", "folder") if OUTSIDE & by_name.keys() else ("folder", "repository")
     return next((by_name[name] for name in first if name in by_name), scopes[0])
 
 
