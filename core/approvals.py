@@ -245,11 +245,10 @@ def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
 
 def holds_for(rule: Rule, conversation: Conversation) -> bool:
     """Whether a conversation is in the scope of a rule; its tags are no part of that."""
-    return (rule.conversation_ids is None or conversation.id in rule.conversation_ids) and holds_in(
-        conversation.origin,
-        {name: getattr(rule, name) for name in Origin._fields},
-        is_wide=rule.decision != "approve",
-    )
+    if rule.conversation_ids is not None and conversation.id not in rule.conversation_ids:
+        return False
+    named = {name: value for name in Origin._fields if (value := getattr(rule, name)) is not None}
+    return holds_in(conversation.origin, named, is_wide=rule.decision != "approve")
 
 
 def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:

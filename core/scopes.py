@@ -134,17 +134,14 @@ def folder_fault(text: str) -> str | None:
     return "Input should be an absolute path other than /, without . and .. and a slash at its end"
 
 
-def holds_in(origin: Origin, named: Mapping[str, str | None], is_wide: bool = False) -> bool:
+def holds_in(origin: Origin, named: Mapping[str, str], is_wide: bool = False) -> bool:
     """Whether a conversation of this origin is in the scope of a rule.
 
-    named: what the rule says of the members of an origin; None names nothing. A folder has those below it in its scope.
+    named: what the rule says of members of an origin. A folder has those below it in its scope.
     is_wide: of a rule that rejects, whose names match whatever their case.
     """
-    found = origin._asdict()
     for name, value in named.items():
-        if value is None:
-            continue
-        has = found[name]
+        has = getattr(origin, name)
         if is_wide and name != "key_id":
             has, value = has.casefold(), value.casefold()
         if not (f"{has}/".startswith(f"{value}/") if name == "folder" else has == value):
