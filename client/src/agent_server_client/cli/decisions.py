@@ -276,8 +276,8 @@ def inbox(session: Session, watch: bool, text: str | None, machine: str | None, 
         return
     client = session.client()
     actions = client.pending_actions(text=text, machine=machine, agent=agent)
-    asked = [] if machine or agent else asked_for(client)
-    destinations = [one for one in asked if text is None or text.casefold() in one.id]
+    waiting = [] if machine or agent else asked_for(client)
+    destinations = [one for one in waiting if text is None or text.casefold() in one.id]
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
@@ -285,8 +285,8 @@ def inbox(session: Session, watch: bool, text: str | None, machine: str | None, 
     for one in actions:
         session.out.print(card(one.item, ids))
     titles = titles_of(client, [one.item for one in destinations])
-    for one in destinations:
-        shown = destination_card(one.item, titles.get(one.item["conversation_id"] or ""), ids)
+    for asked in destinations:
+        shown = destination_card(asked.item, titles.get(asked.item["conversation_id"] or ""), ids)
         session.out.print(shown)
     words = "agentctl approve ID, or agentctl reject ID" if actions or destinations else "Nothing waits for a decision."
     if destinations:
