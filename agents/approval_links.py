@@ -31,7 +31,7 @@ _DECIDED = {
     "edit": "approved with other arguments",
     "deleted": "dropped",
     "unapproved": "carried out without a decision",
-    "withdrawn": "withdrawn",
+    "withdrawn": "withdrawn by the agent that asked",
 }
 
 

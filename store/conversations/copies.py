@@ -282,11 +282,13 @@ def _inherited(
 ) -> dict[str, str]:
     """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
 
-    Its key is the one that asked for the copy, and no agent of another machine acts in it.
+    Its key is the one that asked for the copy.
 
     There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
     """
-    origin = Origin.of(state["origin"] or {})._replace(key_id=key_id, machine="", person="", agent="")
+    # The folder and the machine of an agent in a terminal are not its copy's: rules that name them do not hold there.
+    began = {} if state["external"] else state["origin"] or {}
+    origin = Origin.of(began)._replace(key_id=key_id)
     fields = policy_fields(state) | Conversation.fields_of(origin=origin.stored)
     if sandbox_id is None:
         return fields | Conversation.fields_of(unattended=True)

@@ -181,12 +181,6 @@ def test_a_rule_for_a_machine_and_its_key_answers_no_other_key_that_claims_the_m
     assert house.waits(at_a_terminal(house, key_id="key-2"))
 
 
-def test_no_agent_of_another_machine_acts_in_a_copy(house):
-    house.rules(machine="laptop")
-    copy = house.ask("POST", f"/api/conversations/{at_a_terminal(house)}/fork", status=201, json={})["id"]
-    assert house.waits(copy)
-
-
 def test_a_scope_and_a_conversation_narrow_a_rule_together(house):
     one = house.starts(ADMIN, "/home/ada/shop")
     house.rules(folder="/home/ada/shop", conversation_ids=[one])
