@@ -20,6 +20,7 @@ from core.effects import RISK_OF
 from core.egress import MOST_NAME as MOST_HOST
 from core.paths import MOST_PATH
 from core.people import MOST_NAME as MOST_PERSON
+from core.scopes import MOST_SCOPE
 from core.shell.rules import MOST_PATTERN
 from core.wire import (
     MOST_CALL_BYTES,
@@ -47,6 +48,9 @@ from tests.store.conftest import fresh_sandboxes, running_sandbox
 APPS, RULES, INBOX = "/api/v1/app-conversations", "/api/v1/approval-rules", "/api/v1/pending-actions"
 ASKS = "/api/v1/permission-requests"
 LIST, SEARCH = "/api/v1/conversations/search", "/api/v1/messages/search"
+
+#: what an agent in a terminal says of itself, in a rule and in a filter
+_CLAIMED, _FILTERED = ("machine", "person", "agent"), ("machine", "agent")
 
 LIMITS = ("maxLength", "maxItems", "maxProperties", "maximum")
 
@@ -213,6 +217,10 @@ def rules(doors: Doors, character: str) -> None:
     doors.ruled(conversation_ids=[str(uuid4()) for _ in range(approvals.MOST_CONVERSATIONS)])
     doors.ruled(max_uses=approvals.MOST_USES)
     doors.ruled(reason=character * approvals.MOST_REASON)
+    for name in _CLAIMED:
+        doors.ruled(**{name: character * MOST_SCOPE})
+    for name in _FILTERED:
+        assert doors.finds(INBOX, **{name: character * MOST_SCOPE}) == []
 
 
 def calls(doors: Doors, character: str) -> None:
@@ -484,7 +492,11 @@ TABLE = {
         | of(MOST_PATH, ".arguments{}.path", *_RULE)
         | of(approvals.MOST_CONVERSATIONS, ".conversation_ids", *_RULE)
         | of(approvals.MOST_USES, ".max_uses", *_RULE)
-        | of(approvals.MOST_REASON, ".reason", *_RULE),
+        | of(approvals.MOST_REASON, ".reason", *_RULE)
+        | {place: most for name in _CLAIMED for place, most in of(MOST_SCOPE, f".{name}", *_RULE).items()}
+        | {
+            place: most for name in _FILTERED for place, most in asked(MOST_SCOPE, name, INBOX, _COUNT, _STREAM).items()
+        },
         "approvals.MOST_ARGUMENTS approvals.MOST_CONVERSATIONS approvals.MOST_REASON approvals.MOST_USES",
         rules,
     ),
