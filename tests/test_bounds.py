@@ -49,9 +49,6 @@ APPS, RULES, INBOX = "/api/v1/app-conversations", "/api/v1/approval-rules", "/ap
 ASKS = "/api/v1/permission-requests"
 LIST, SEARCH = "/api/v1/conversations/search", "/api/v1/messages/search"
 
-#: what an agent in a terminal says of itself, in a rule and in a filter
-_CLAIMED, _FILTERED = ("machine", "person", "agent"), ("machine", "agent")
-
 LIMITS = ("maxLength", "maxItems", "maxProperties", "maximum")
 
 
@@ -217,9 +214,9 @@ def rules(doors: Doors, character: str) -> None:
     doors.ruled(conversation_ids=[str(uuid4()) for _ in range(approvals.MOST_CONVERSATIONS)])
     doors.ruled(max_uses=approvals.MOST_USES)
     doors.ruled(reason=character * approvals.MOST_REASON)
-    for name in _CLAIMED:
+    for name in ("machine", "person", "agent"):
         doors.ruled(**{name: character * MOST_SCOPE})
-    for name in _FILTERED:
+    for name in ("machine", "agent"):
         assert doors.finds(INBOX, **{name: character * MOST_SCOPE}) == []
 
 
@@ -493,10 +490,11 @@ TABLE = {
         | of(approvals.MOST_CONVERSATIONS, ".conversation_ids", *_RULE)
         | of(approvals.MOST_USES, ".max_uses", *_RULE)
         | of(approvals.MOST_REASON, ".reason", *_RULE)
-        | {place: most for name in _CLAIMED for place, most in of(MOST_SCOPE, f".{name}", *_RULE).items()}
-        | {
-            place: most for name in _FILTERED for place, most in asked(MOST_SCOPE, name, INBOX, _COUNT, _STREAM).items()
-        },
+        | of(MOST_SCOPE, ".machine", *_RULE)
+        | of(MOST_SCOPE, ".person", *_RULE)
+        | of(MOST_SCOPE, ".agent", *_RULE)
+        | asked(MOST_SCOPE, "machine", INBOX, _COUNT, _STREAM)
+        | asked(MOST_SCOPE, "agent", INBOX, _COUNT, _STREAM),
         "approvals.MOST_ARGUMENTS approvals.MOST_CONVERSATIONS approvals.MOST_REASON approvals.MOST_USES",
         rules,
     ),
