@@ -230,8 +230,7 @@ class Asking:
                     agent=session.agent,
                 ),
                 owner=self._actor.name,
-                external=session.shown,
-                capabilities=["decide_each", *(["edit"] if can_edit else [])],
+                external={**session.shown, "can_edit": can_edit},
                 workspace={"kind": "LocalWorkspace", "working_dir": session.cwd},
             )
             if self._external(conversation_id) is None:
