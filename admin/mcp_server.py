@@ -77,6 +77,7 @@ KnownRisk = Annotated[
     Field(description="The greater of the agent's own word and of what the server sees."),
 ]
 Effect = Annotated[str | None, Field(description="An effect that the server sees, such as deletes or network.")]
+Outside = Annotated[str | None, Field(description="Of an agent on a person's own machine, as it names itself.")]
 Status = Annotated[str | None, Field(description=f"One of {', '.join(EXECUTION_STATUSES)}.")]
 
 
@@ -322,13 +323,17 @@ def list_pending_actions(
     since__lt: Instant = None,
     risk: KnownRisk = None,
     effect: Effect = None,
+    machine: Outside = None,
+    agent: Outside = None,
     limit: Limit = 20,
     page_id: PageId = None,
 ) -> dict[str, Any]:
     """List the actions of all agents that wait for a person's decision, the oldest first: each with its tool,
     arguments, summary, thought, deadline and digest. `security_risk` is the agent's own word, `seen` what the server
-    sees, and `risk` the greater of both: show the person all three. `complete` false: the agent does not show all that
-    will run, and the person must be told so. A decision bears the digest of what the person was shown."""
+    sees, and `risk` the greater of both: show the person all three. `asked_from`: an agent on a person's own machine
+    asks, all in its own words; where `in_terminal` is true there, only its terminal can answer. `complete` false: the
+    agent does not show all that will run, and the person must be told so. A decision bears the digest of what the
+    person was shown."""
     found: dict[str, Any] = agent_server().ask("GET", "/api/v1/pending-actions", **locals())
     return found
 
@@ -343,6 +348,8 @@ def count_pending_actions(
     since__lt: Instant = None,
     risk: KnownRisk = None,
     effect: Effect = None,
+    machine: Outside = None,
+    agent: Outside = None,
 ) -> int:
     """Count the actions that wait for a person's decision, with the filters of list_pending_actions."""
     return int(agent_server().ask("GET", "/api/v1/pending-actions/count", **locals()))
@@ -377,6 +384,8 @@ def ask_the_person(
     if item is None or item["digest"] != digest:
         raise ToolError("This action no longer waits, or is not the one that was shown: list the pending actions again")
     shown = {name: item.get(name) for name in ("tool_name", "arguments", "risk", "security_risk", "expires_at")}
+    if item.get("asked_from"):
+        shown["asked_from"] = {name: item["asked_from"][name] for name in ("agent", "person", "machine", "folder")}
     shown["effects"] = [one["words"] for one in item.get("seen", {}).get("effects", ())]
     warning = "" if item.get("complete", True) else f"{_INCOMPLETE}\n"
     title = json.dumps(item.get("conversation_title"), ensure_ascii=False)

@@ -63,6 +63,7 @@ class Shown(NamedTuple):
     expires: Micros | None  #: the deadline of the action
     used_for: str  #: the decision that the link was used for, and that is not known to have been taken
     title: str | None = None
+    asker: str = ""  #: agent, person, machine and folder of a request from outside of this server, as it says itself
     tool: str = ""
     summary: str = ""
     thought: str = ""
@@ -101,6 +102,7 @@ def show_link(store: Store, link: Link) -> Shown:
     found_effects = seen(tool, arguments, found.folder)
     return Shown(
         title=found.title,
+        asker=found.origin.asker,
         tool=_text(tool),
         arguments=arguments,
         summary=_text(event.get("summary")),
@@ -139,6 +141,8 @@ def decide_by_link(
             words = "Its agent takes one decision for all actions that wait: decide them together, in the inbox."
         elif problem == "needs_people":
             words = "Several people must approve this action, each by name: approve it in the inbox."
+        elif problem == "in_terminal":
+            words = "Its agent asks in its terminal now, and only the terminal can answer."
         elif problem == "expired":
             raise LinkExpired("The deadline of this action has passed: it is rejected.") from None
         else:
@@ -229,6 +233,8 @@ def _told(store: Store, link: Link) -> str:
         "run": f"by a run that was asked for with the key {name}",
         "rule": f"by the rule {name}",
         "expiry": "by its deadline",
+        "terminal": f"by {name}, at the terminal of the agent",
+        "lease": "because its agent has gone",
         "agent": "by the agent itself, which went on unasked",
         "deletion": f"by the deletion of its conversation with the key {name}",
     }.get(entry["actor"]["kind"], "by the server")

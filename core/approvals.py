@@ -152,6 +152,9 @@ class Rule:
     key_id: str | None = None  #: conversations that this key started
     repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
     folder: str | None = None  #: conversations in it or below it
+    machine: str | None = None  #: conversations of agents that run on it, outside of sandboxes
+    person: str | None = None  #: those of this user
+    agent: str | None = None  #: those of an agent of this name
     effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them
     quorum: int = 1  #: of a rule that asks: how many people must approve
     not_by_owner: bool = False  #: of a rule that asks: whether the conversation's owner may not be one of them
@@ -242,13 +245,10 @@ def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
 
 def holds_for(rule: Rule, conversation: Conversation) -> bool:
     """Whether a conversation is in the scope of a rule; its tags are no part of that."""
-    return (rule.conversation_ids is None or conversation.id in rule.conversation_ids) and holds_in(
-        conversation.origin,
-        key_id=rule.key_id,
-        repository=rule.repository,
-        folder=rule.folder,
-        is_wide=rule.decision != "approve",
-    )
+    if rule.conversation_ids is not None and conversation.id not in rule.conversation_ids:
+        return False
+    named = {name: value for name in Origin._fields if (value := getattr(rule, name)) is not None}
+    return holds_in(conversation.origin, named, is_wide=rule.decision != "approve")
 
 
 def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:

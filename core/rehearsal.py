@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, equal_to, matches, matching, says_nothing
 from core.effects import seen
 from core.paths import fits_path, path_fault
-from core.scopes import Scope, narrowest_useful, quoted, scopes_of
+from core.scopes import Origin, Scope, narrowest_useful, quoted, scopes_of
 from core.shell.proposals import propose_command
 from core.shell.rules import command_pattern
 from core.wire import ConversationId
@@ -68,7 +68,7 @@ _OF_DIGEST = frozenset(
 )
 
 #: The same, of a rule that also depends on the conversation.
-_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "effects", "key_id", "repository", "folder", "tags"}
+_OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "effects", "tags", *Origin._fields}
 
 
 class Answer(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.approvals import Rule, Test
 from core.cuts import beginning
-from core.scopes import quoted
+from core.scopes import WORDS, quoted
 from core.wire import utc_time
 
 #: maximum number of characters of a sentence
@@ -28,8 +28,7 @@ def rule_sentence(rule: Rule) -> str:
         parts.append(f"effects at most {named}" if rule.decision == "approve" else f"any of the effects {named}")
     ids = rule.conversation_ids or ()
     parts += [f"in {len(ids)} conversations" if len(ids) > 1 else "in this conversation"] if ids else []
-    places = (("in the folder", rule.folder), ("about the repository", rule.repository), ("of the key", rule.key_id))
-    parts += [f"{words} {quoted(value)}" for words, value in places if value]
+    parts += [f"{words} {quoted(value)}" for name, words in WORDS.items() if (value := getattr(rule, name))]
     parts += [f"with the tag {quoted(name if value is None else f'{name}={value}')}" for name, value in _tags(rule)]
     if rule.max_uses:
         parts.append(f"at most {rule.max_uses} uses")

@@ -1,8 +1,8 @@
 """Scopes of approval rules: where a conversation began, and what a rule may name of that. No store and no Flask.
 
 Source: docs/approvals.md, "Scopes". The server records an origin when it makes a conversation, and nothing changes it
-later: no event, no agent and no PATCH. The key is the one that asked. Limitation: the repository and the folder are the
-words of whoever started the conversation.
+later: no event, no agent and no PATCH. The key is the one that asked. Limitation: all other members are the words of
+whoever started the conversation. A key with the scope `ask` may claim any machine, folder, person and agent.
 """
 
 import posixpath
@@ -27,7 +27,23 @@ _REPOSITORY = re.compile(REPOSITORY, re.ASCII)
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^@/\s]*@)?([^/:\s]+(?::[0-9]+)?)[/:]+(\S+)", re.ASCII | re.IGNORECASE)
 _SHORT = re.compile(r"[\w][\w.-]*(/[\w.-]+)+", re.ASCII)
 
-ScopeName = Literal["conversation", "folder", "repository", "key", "everywhere"]
+ScopeName = Literal["conversation", "folder", "repository", "machine", "person", "agent", "key", "everywhere"]
+
+#: members of the origin of a conversation whose agent runs outside of sandboxes
+OUTSIDE = frozenset({"machine", "person", "agent"})
+
+#: members of an origin that are the words of whoever started the conversation, the narrowest first
+_CLAIMS: tuple[ScopeName, ...] = ("folder", "repository", "machine", "person", "agent")
+
+#: what stands before the value of a member of an origin in a sentence about a rule
+WORDS = {
+    "folder": "in the folder",
+    "repository": "about the repository",
+    "machine": "on the machine",
+    "person": "of the person",
+    "agent": "of the agent",
+    "key_id": "of the key",
+}
 
 #: how long a rule may hold: name, words, and seconds; None: until it is revoked
 LASTS: tuple[tuple[str, str, int | None], ...] = (
@@ -56,6 +72,17 @@ class Origin(NamedTuple):
     def stored(self) -> dict[str, str]:
         """What a conversation's record has of it."""
         return {name: value for name, value in self._asdict().items() if value}
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether an agent that runs outside of sandboxes asks."""
+        return any(getattr(self, name) for name in OUTSIDE)
+
+    @property
+    def asker(self) -> str:
+        """Who asks from outside: `claude-code · ada@laptop · /home/ada/shop`; empty for an agent in a sandbox."""
+        who = "@".join(filter(None, (self.person, self.machine)))
+        return " · ".join(filter(None, (self.agent, who, self.folder))) if self.is_outside else ""
 
 
 #: the origin of a conversation of which nothing is known
@@ -107,45 +134,53 @@ def folder_fault(text: str) -> str | None:
     return "Input should be an absolute path other than /, without . and .. and a slash at its end"
 
 
-def holds_in(
-    origin: Origin, *, key_id: str | None, repository: str | None, folder: str | None, is_wide: bool = False
-) -> bool:
-    """Whether a conversation of this origin is in the scope that these members of a rule name; None names nothing.
+def holds_in(origin: Origin, named: Mapping[str, str], is_wide: bool = False) -> bool:
+    """Whether a conversation of this origin is in the scope of a rule.
 
-    A folder has those below it in its scope. is_wide: of a rule that rejects, whose names match whatever their case.
+    named: what the rule says of members of an origin. A folder has those below it in its scope.
+    is_wide: of a rule that rejects, whose names match whatever their case.
     """
-    found_repository, found_folder = origin.repository, origin.folder
-    if is_wide:
-        found_repository, found_folder = found_repository.casefold(), found_folder.casefold()
-        repository, folder = repository and repository.casefold(), folder and folder.casefold()
-    return (
-        (key_id is None or origin.key_id == key_id)
-        and (repository is None or found_repository == repository)
-        and (folder is None or f"{found_folder}/".startswith(f"{folder}/"))
-    )
+    for name, value in named.items():
+        has = getattr(origin, name)
+        if is_wide and name != "key_id":
+            has, value = has.casefold(), value.casefold()
+        if not (f"{has}/".startswith(f"{value}/") if name == "folder" else has == value):
+            return False
+    return True
 
 
 def scopes_of(conversation_id: str, origin: Origin, key_name: str) -> list[Scope]:
     """The scopes that a rule made in a conversation may have, the narrowest first.
 
-    key_name: of the key of its origin, for people; empty where rules should not name that key.
+    What an agent outside of sandboxes says of itself is offered together with its key: no other key can claim it.
+    key_name: of the key of the origin, for people; empty where rules should not name that key.
     """
+    key = {"key_id": origin.key_id} if origin.key_id and key_name else {}
+    starts = f" that the key {quoted(key_name)} starts" if key else ""
     found = [Scope("conversation", "in this conversation", {"conversation_ids": (conversation_id,)})]
-    if origin.folder:
-        words = f"in every conversation in the folder {quoted(origin.folder)}"
-        found.append(Scope("folder", words, {"folder": origin.folder}))
-    if origin.repository:
-        words = f"in every conversation about the repository {quoted(origin.repository)}"
-        found.append(Scope("repository", words, {"repository": origin.repository}))
-    if origin.key_id and key_name:
-        words = f"in every conversation that the key {quoted(key_name)} starts"
-        found.append(Scope("key", words, {"key_id": origin.key_id}))
+    for name in _CLAIMS:
+        if not getattr(origin, name):
+            continue
+        names = ("folder", "machine") if name == "folder" and origin.machine else (name,)
+        words = " ".join(f"{WORDS[one]} {quoted(getattr(origin, one))}" for one in names)
+        members = {one: getattr(origin, one) for one in names}
+        if origin.is_outside:
+            words, members = f"{words}{starts}", members | key
+        found.append(Scope(name, f"in every conversation {words}", members))
+    if key:
+        found.append(Scope("key", f"in every conversation{starts}", key))
     return [*found, Scope("everywhere", "in every conversation", {})]
 
 
 def narrowest_useful(scopes: list[Scope]) -> Scope:
-    """The scope that is proposed first: the folder or the repository, where the work goes on; else the conversation."""
-    return next((one for one in scopes if one.name in ("folder", "repository")), scopes[0])
+    """The scope that is proposed first.
+
+    The key, where an agent outside of sandboxes asks: all else is its own word. Otherwise the folder or the
+    repository, where the work goes on; else the conversation.
+    """
+    by_name = {one.name: one for one in scopes}
+    first: tuple[ScopeName, ...] = ("key", "folder") if OUTSIDE & by_name.keys() else ("folder", "repository")
+    return next((by_name[name] for name in first if name in by_name), scopes[0])
 
 
 def quoted(text: str) -> str:

@@ -14,6 +14,7 @@ from core.approvals import canonical
 from core.cuts import beginning
 from core.effects import RISKS
 from core.masking import redacted, without_secrets_of
+from core.scopes import NOWHERE, OUTSIDE, Origin
 from core.visible import visible
 from core.wire import as_unicode
 from settings.notify import NotifySettings, names
@@ -59,13 +60,16 @@ class Subject(NamedTuple):
     budget: str = ""  #: setting of the budget that more is asked of
     more: str = ""  #: what an approval adds to it
     program: str = ""  #: what the program that asks calls itself
+    origin: Origin = NOWHERE  #: of the conversation
     secrets: Mapping[str, Any] = {}  #: of the conversation: no text shows one
     trace: str = ""  #: W3C traceparent of the batch that proposed the action; no payload has it
 
 
 def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, approval_link: str | None) -> str:
     """The payload about an entry of an outbox, as JSON. approval_link: a one-time link."""
+    outside = ("folder", *sorted(OUTSIDE)) if subject.origin.is_outside else ()
     said = {
+        **{name: getattr(subject.origin, name) for name in outside},
         "title": subject.title,
         "summary": subject.summary,
         "destination": subject.destination,
@@ -102,6 +106,7 @@ def text_of(body: str) -> tuple[str, str]:
     tool, risk = data.get("tool"), data.get("risk")
     about = f": {tool}" + (f" ({risk})" if risk else "") if tool else ""
     words = {
+        "From": Origin.of(data).asker,
         "Conversation": data.get("title") or data.get("conversation_id"),
         "Sandbox": data.get("sandbox_id"),
         "Destination": data.get("destination"),

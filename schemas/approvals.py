@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from marshmallow import RAISE, ValidationError, fields, post_load, validate, validates_schema
 
@@ -17,7 +17,7 @@ from core.effects import RISKS
 from core.masking import HIDDEN
 from core.paths import MOST_PATH, path_fault
 from core.paths import PATTERN as PATH_PATTERN
-from core.scopes import MOST_SCOPE, REPOSITORY, folder_fault, repository_fault
+from core.scopes import MOST_SCOPE, REPOSITORY, ScopeName, folder_fault, repository_fault
 from core.shell import rules as commands
 from core.wire import MOST_CALL_BYTES, MOST_CONFIRMATION_SECONDS, MOST_NAME, MOST_TAG, MOST_TAG_KEY
 from schemas.audit import Decider, PlaceCursor
@@ -282,6 +282,10 @@ class ScopeText(Text):
         return text
 
 
+def _claimed(description: str) -> Text:
+    return Text(least=1, most=MOST_SCOPE, allow_none=True, metadata={"description": description})
+
+
 class RuleMembers(BaseSchema):
     """What a rule may name; null is as good as absent, for all but the reason."""
 
@@ -330,6 +334,9 @@ class RuleMembers(BaseSchema):
         {"pattern": "^/"},
         "Conversations in this folder or below it, by the absolute path that their start named. Absent: any.",
     )
+    machine = _claimed("Conversations of agents that say they run on this machine, by its host name. Absent: any.")
+    person = _claimed("Conversations of agents that say they run for this user. Absent: any.")
+    agent = _claimed("Conversations of agents outside of sandboxes that call themselves so. Absent: any.")
     tags = NamedTags(allow_none=True)
     expires_at = Instant(allow_none=True, metadata={"type": "string"})
     max_uses = StrictInteger(
@@ -494,8 +501,9 @@ def _scope_name() -> fields.String:
     return fields.String(
         required=True,
         metadata={
-            "enum": ["conversation", "folder", "repository", "key", "everywhere"],
-            "description": "Where the rule holds; `key`: in every conversation of the key that started this one.",
+            "enum": [*get_args(ScopeName)],
+            "description": "Where the rule holds; `key`: in every conversation of the key that started this one. For "
+            "an agent outside of sandboxes `folder`, `machine`, `person` and `agent` hold for that key alone.",
         },
     )
 
@@ -592,6 +600,9 @@ class ApprovalRule(BaseSchema):
     key_id = fields.String(attribute="rule.key_id", metadata=_NULLABLE)
     repository = fields.String(attribute="rule.repository", metadata=_NULLABLE)
     folder = fields.String(attribute="rule.folder", metadata=_NULLABLE)
+    machine = fields.String(attribute="rule.machine", metadata=_NULLABLE)
+    person = fields.String(attribute="rule.person", metadata=_NULLABLE)
+    agent = fields.String(attribute="rule.agent", metadata=_NULLABLE)
     tags = fields.Raw(attribute="rule.tags", metadata=_NULLABLE_OBJECT)
     expires_at = ShownTime("From then on it decides nothing; null: never.", attribute="rule.expires_at", optional=True)
     max_uses = fields.Integer(attribute="rule.max_uses", metadata={"type": ["integer", "null"]})
@@ -647,6 +658,8 @@ class PendingActionFilter(BaseSchema):
         metadata={"description": "The greater of the agent's word and of what the server sees."},
     )
     effect = Choice(*EFFECTS, metadata={"description": "An effect that the server sees in the action."})
+    machine = Text(most=MOST_SCOPE, metadata={"description": "Machine of an agent outside of sandboxes, whole."})
+    agent = Text(most=MOST_SCOPE, metadata={"description": "Name of an agent outside of sandboxes, whole."})
     since = Instant(data_key="since__gte")
     until = Instant(data_key="since__lt")
     text = Text(

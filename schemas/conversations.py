@@ -448,6 +448,12 @@ class ListedConversation(BaseSchema):
         lambda state: state["app"]["parent_conversation_id"], metadata={**_NULLABLE, "format": "uuid"}
     )
     llm_model = fields.Function(lambda state: state["app"]["llm_model"], metadata=_NULLABLE)
+    external = fields.Nested(
+        ExternalSession,
+        required=True,
+        allow_none=True,
+        metadata={"description": "Of an agent that runs in a terminal outside of sandboxes; null: it is none."},
+    )
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
 

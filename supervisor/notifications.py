@@ -21,6 +21,7 @@ from uuid import uuid4
 from core.approvals import Links, action_digest, shown_arguments
 from core.effects import greater, seen
 from core.pauses import Backoff
+from core.scopes import NOWHERE
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
 from notifications.messages import QuietRules, Subject, body_of
 from notifications.sending import NotDelivered, Sender, Target, TargetGone
@@ -139,7 +140,7 @@ class OutboxMover:
             texts |= {"budget": budget["setting"], "more": ", ".join(amounts)}
         else:
             texts["destination"] = f"{entry['name']}:{int(entry['port'])}"
-        subject = Subject(title=title, secrets=secrets, **texts)
+        subject = Subject(title=title, origin=NOWHERE, secrets=secrets, **texts)
         return entry["id"], self._bodies(entry, subject)
 
     def _sandbox(self, sandbox_id: SandboxId) -> Subject:
@@ -161,6 +162,7 @@ class OutboxMover:
         record: dict[str, Any] = next((one for one in found.pending if one["id"] == action_id), {})
         expires = record.get("expires")
         return subject._replace(
+            origin=found.origin,
             summary=str(event.get("summary") or ""),
             arguments=arguments,
             seen=seen(event.get("tool_name"), arguments, found.folder).risk if event else "",

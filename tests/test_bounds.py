@@ -20,6 +20,7 @@ from core.effects import RISK_OF
 from core.egress import MOST_NAME as MOST_HOST
 from core.paths import MOST_PATH
 from core.people import MOST_NAME as MOST_PERSON
+from core.scopes import MOST_SCOPE
 from core.shell.rules import MOST_PATTERN
 from core.wire import (
     MOST_CALL_BYTES,
@@ -213,6 +214,10 @@ def rules(doors: Doors, character: str) -> None:
     doors.ruled(conversation_ids=[str(uuid4()) for _ in range(approvals.MOST_CONVERSATIONS)])
     doors.ruled(max_uses=approvals.MOST_USES)
     doors.ruled(reason=character * approvals.MOST_REASON)
+    for name in ("machine", "person", "agent"):
+        doors.ruled(**{name: character * MOST_SCOPE})
+    for name in ("machine", "agent"):
+        assert doors.finds(INBOX, **{name: character * MOST_SCOPE}) == []
 
 
 def calls(doors: Doors, character: str) -> None:
@@ -484,7 +489,12 @@ TABLE = {
         | of(MOST_PATH, ".arguments{}.path", *_RULE)
         | of(approvals.MOST_CONVERSATIONS, ".conversation_ids", *_RULE)
         | of(approvals.MOST_USES, ".max_uses", *_RULE)
-        | of(approvals.MOST_REASON, ".reason", *_RULE),
+        | of(approvals.MOST_REASON, ".reason", *_RULE)
+        | of(MOST_SCOPE, ".machine", *_RULE)
+        | of(MOST_SCOPE, ".person", *_RULE)
+        | of(MOST_SCOPE, ".agent", *_RULE)
+        | asked(MOST_SCOPE, "machine", INBOX, _COUNT, _STREAM)
+        | asked(MOST_SCOPE, "agent", INBOX, _COUNT, _STREAM),
         "approvals.MOST_ARGUMENTS approvals.MOST_CONVERSATIONS approvals.MOST_REASON approvals.MOST_USES",
         rules,
     ),

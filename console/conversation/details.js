@@ -23,6 +23,7 @@ function Mode({ record, onDone }) {
   const modes = useModes();
   if (record.agent?.kind === "ACPAgent")
     return html`<dd data-testid="unasked">This agent never asks: it runs every action.</dd>`;
+  if (record.external) return html`<dd>Its own settings decide what it asks.</dd>`;
   const present = modes.find(({ name }) => name === record.approval_mode);
   const text = present?.words ?? record.approval_mode ?? policyWords(record.confirmation_policy);
   if (!may("approve")) return html`<dd>${text}</dd>`;
@@ -93,6 +94,25 @@ function Other({ id, event }) {
   return html`<a href=${href("conversations", id, { event })}>${id.slice(0, 8)}</a>`;
 }
 
+/** Where an agent outside of sandboxes runs, in its own words. */
+function Terminal({ of }) {
+  const facts = [
+    ["Agent", [of.agent, of.version].filter(Boolean).join(" ")],
+    ["Machine", of.machine],
+    ["Person", of.person],
+    ["Folder", of.folder],
+    ["Its own mode", of.mode],
+    ["Session", of.session],
+  ];
+  return html`<section data-testid="terminal-of" aria-label="Terminal">
+    <h2>Terminal</h2>
+    <p class="muted">As its hook says.</p>
+    <dl>
+      ${facts.filter(([, value]) => value).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${value} /></dd></div>`)}
+    </dl>
+  </section>`;
+}
+
 /** record: the conversation. */
 export function Details({ record, total, onDone, onClose }) {
   const { forked_from_conversation_id: source, parent_conversation_id: parent } = record;
@@ -112,6 +132,6 @@ export function Details({ record, total, onDone, onClose }) {
       ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${counted(record.unapproved_resumes, "time")}</dd></div>`}
       <div><dt>ID</dt><dd><code>${record.id}</code></dd></div>
     </dl>
-    <${Sandbox} conversationId=${record.id} />
+    ${record.external ? html`<${Terminal} of=${record.external} />` : html`<${Sandbox} conversationId=${record.id} />`}
   </aside>`;
 }

@@ -63,13 +63,19 @@ function Decided({ id, decisions }) {
   return decision ? html`<${By} decision=${decision} id=${decisions.id} />` : null;
 }
 
+/** Of an agent outside of sandboxes: it was allowed, and its hook has not told that it ran. */
+function Unseen({ id, decisions }) {
+  const isAllowed = ["approve", "edit"].includes(useStore(decisions.all).get(id)?.decision);
+  return isAllowed ? html`<span class="medium" data-testid="not-seen">Not seen to run</span>` : null;
+}
+
 /** What was approved in place of what the agent proposed. */
 function Edited({ id, decisions }) {
   const decision = useStore(decisions.all).get(id);
   return decision ? html`<${Became} decision=${decision} />` : null;
 }
 
-function Step({ event, results, isRunning, output, decisions, onFork }) {
+function Step({ event, results, isRunning, isOutside, output, decisions, onFork }) {
   const last = results.at(-1);
   return html`<${Content} content=${event.thought} isTalk />
     ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
@@ -77,6 +83,7 @@ function Step({ event, results, isRunning, output, decisions, onFork }) {
       <span class="label"><${Label} event=${event} /></span>
       ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
       ${last && html`<${Outcome} event=${last} isBrief />`}<${Decided} id=${event.id} decisions=${decisions} />
+      ${isOutside && !last && html`<${Unseen} id=${event.id} decisions=${decisions} />`}
       ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
       <${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
     </div>
@@ -110,7 +117,7 @@ export class Entry extends Component {
     return ["row", "isFocus", "waits", "isRunning", "onFork"].some((name) => next[name] !== this.props[name]);
   }
 
-  render({ row, isFocus, waits, isRunning, output, decisions, onFork }) {
+  render({ row, isFocus, waits, isRunning, isOutside, output, decisions, onFork }) {
     const { event, results } = row,
       kind = kindOf(event),
       fork = onFork && ((isBack) => onFork(row, isBack));
@@ -120,7 +127,7 @@ export class Entry extends Component {
     const parts = isSaid
       ? html`<${Said} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
       : kind === "ActionEvent"
-        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} output=${output} decisions=${decisions} onFork=${fork} />`
+        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} onFork=${fork} />`
         : html`<${Head} event=${event} onFork=${fork} /><${Body} event=${event} isTalk />`;
     return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
       ${parts}

@@ -4,6 +4,7 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { go } from "../lib/router.js";
 import { may } from "../lib/session.js";
+import { Asker } from "../parts/asker.js";
 import { Question } from "../parts/dialog.js";
 import { attempt } from "../parts/notices.js";
 import { CONVERSATION, State } from "../parts/state.js";
@@ -94,7 +95,10 @@ export const PLACES = [
 ];
 
 /** Whether the key may open it. */
-export const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
+const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
+
+/** What may be opened of a conversation: nothing of an agent outside of sandboxes, whose files are on its own machine. */
+export const placesOf = (record) => (record?.external ? [] : PLACES.filter(mayOpen));
 
 /** record: the conversation. number: of what waits for a decision in it. total: of its events. wire, filters, details: [isOpen, set].
  * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
@@ -114,8 +118,9 @@ export function Heading({
     [isNaming, setNaming] = useState(false);
   return html`<header class="heading">
     <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${number ? "waiting_for_confirmation" : record.execution_status} number=${number} /></div>
+    ${record.external && html`<${Asker} of=${record.external} />`}
     <div class="actions">
-      ${PLACES.filter(mayOpen).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
+      ${placesOf(record).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
       <span class="gap"></span>
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
       <${Toggle} name="details" label="Details" panel=${details} controls="details" />

@@ -8,7 +8,7 @@ import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
 import { Row } from "./event.js";
 import { Returned } from "./returned.js";
-import { changesMode, kindOf, lastOf, leftBehind, returnOf, rowsOf, talkOf } from "./rows.js";
+import { changesMode, kindOf, lastOf, leftBehind, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
@@ -104,8 +104,9 @@ function End({ state, log }) {
   return state.newer ? html`<p class="edge muted">Later events are loading</p>` : null;
 }
 
-function Nothing({ isFiltered, onReset }) {
-  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">Send a message below to start the agent.<//>`;
+function Nothing({ isFiltered, isOutside, onReset }) {
+  const hint = isOutside ? "What its agent tells appears here." : "Send a message below to start the agent.";
+  if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">${hint}<//>`;
   return html`<${Empty} title="No matching events"><button type="button" onClick=${onReset}>Show all events</button><//>`;
 }
 
@@ -122,7 +123,7 @@ function isIn({ event, results }, id) {
 }
 
 /** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
-function Rows({ id, rows, left, isWire, state, waiting, isRunning, output, decisions, forkOf }) {
+function Rows({ id, rows, left, isWire, state, waiting, isRunning, isOutside, output, decisions, forkOf }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
   const returned = ({ event }) =>
@@ -141,12 +142,12 @@ function Rows({ id, rows, left, isWire, state, waiting, isRunning, output, decis
       ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
       : returned(row) ||
         html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
-        isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
+        isOutside=${isOutside} isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
   );
 }
 
 /** id: of the conversation. log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
- * command prints; decisions: its Decisions. isWire: every event has a row of its own. forks: of useForks. onFork(event): undefined where no fork is
+ * command prints; decisions: its Decisions. isOutside: its agent runs outside of sandboxes. isWire: every event has a row of its own. forks: of useForks. onFork(event): undefined where no fork is
  * offered; without an event the fork is of all. */
 export function Timeline({
   id,
@@ -157,6 +158,7 @@ export function Timeline({
   decisions,
   isWire,
   isRunning,
+  isOutside,
   isFiltered,
   onReset,
   forks,
@@ -177,7 +179,7 @@ export function Timeline({
     if (state.newer) log.newest();
     else log.state.set({ ...state, unseen: 0, focus: null });
   };
-  const forkRow = useMemo(() => onFork && ((row, isBack) => onFork(lastOf(row), isBack)), [onFork]);
+  const forkRow = useMemo(() => onFork && ((row, isBack = false) => onFork(lastOf(row), isBack)), [onFork]);
   const forkOf = useMemo(() => (row) => (forks.at(lastOf(row)) ? forkRow : undefined), [forks.at, forkRow]);
   const fork = () => {
     const name = focusedIn(box.current)?.dataset.testid;
@@ -197,9 +199,9 @@ export function Timeline({
     <section class="timeline" data-testid="timeline" ref=${box} onScroll=${onScroll} tabindex="0" aria-label="Timeline" aria-busy=${state.loading === "newest"}>
       <div>
         <${Begin} state=${state} log=${log} />
-        ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} onReset=${onReset} />`}
+        ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} isOutside=${isOutside} onReset=${onReset} />`}
         <ol>
-          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} output=${output} decisions=${decisions} forkOf=${forkOf} />
+          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} forkOf=${forkOf} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

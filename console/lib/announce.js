@@ -34,7 +34,9 @@ export function announce(item) {
   waiting++;
   const title = visible(beginning(item.conversation_title || "A conversation", MOST));
   const more = waiting > 1 ? `, and ${waiting - 1} more` : "";
-  const body = `${visible(beginning(item.tool_name, MOST))} waits for your decision${more}.`;
+  const of = item.asked_from,
+    where = of ? ` of ${visible(beginning(of.agent, MOST))} on ${visible(beginning(of.machine, MOST))}` : "";
+  const body = `${visible(beginning(item.tool_name, MOST))}${where} waits for your decision${more}.`;
   shown?.close();
   try {
     shown = new Notification(title, { body, tag: "pending" });

@@ -16,6 +16,7 @@ const PROBLEMS = {
   expired: "Too late: its time is over, and the server rejects it.",
   changed: "The action is not the one that was shown. Nothing was decided: look at it again.",
   edit_not_understood: "The agent of this conversation does not understand changed arguments.",
+  in_terminal: "Its terminal asks now, and only the terminal can answer.",
   own: "You may not approve it: you asked for it, or the conversation is yours.",
   voted: "You have approved it already: others must approve it too.",
   needs_people: "Several people must approve it, each with their own key or name.",

@@ -23,6 +23,9 @@ const OF_ALWAYS = [
   "key_id",
   "repository",
   "folder",
+  "machine",
+  "person",
+  "agent",
   "tags",
   "expires_at",
   "max_uses",
@@ -55,6 +58,7 @@ function coveredBy(answer, members, item, others) {
     (!key_id &&
       (!ids || ids.includes(one.conversation_id)) &&
       (!repository || one.repository === repository) &&
+      ["machine", "person", "agent"].every((name) => !members[name] || one.asked_from?.[name] === members[name]) &&
       (!folder || `${one.folder ?? ""}/`.startsWith(`${folder}/`)));
   const isLike = (one) => answer.kind !== "exactly" || one.digest === item.digest;
   return others.filter((one) => riskOf(one) !== "HIGH" && !whyNot(one) && isLike(one) && isIn(one));
@@ -132,6 +136,16 @@ function ScopeFields({ scopes, scope, lasts, last, onScope, onLast }) {
   </div>`;
 }
 
+/** Scopes of which an agent outside of sandboxes says itself that it is in them. */
+const CLAIMED = ["folder", "machine", "person", "agent"];
+
+/** What a rule in such a scope is worth. */
+function Claimed({ item, scope, rule }) {
+  if (!item.asked_from || !CLAIMED.includes(scope)) return null;
+  const holds = rule.key_id ? "the rule holds for its key alone." : "whoever may ask can claim them.";
+  return html`<p class="muted" data-testid="claimed">These names are the agent's own words: ${holds}</p>`;
+}
+
 function Answers({ item, others, answers, onMore, onClose }) {
   const [element, press] = useSteady();
   const ofGroup = others.length ? answers.items.findIndex(({ kind }) => kind === "like") : 0;
@@ -162,6 +176,7 @@ function Answers({ item, others, answers, onMore, onClose }) {
       })}
     </fieldset>
     <${ScopeFields} scopes=${mayHold} scope=${scope} lasts=${lasts} last=${last} onScope=${setWanted} onLast=${setLast} />
+    <${Claimed} item=${item} scope=${scope} rule=${rule} />
     ${others.length > 0 && html`<p class="muted" data-testid="covered">Approves ${covered.length + 1} of the ${others.length + 1} that wait in this group.</p>`}
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet more" data-testid="more-conditions" onClick=${onMore}>More conditions</button>

@@ -15,6 +15,8 @@ export const ACTORS = {
   sandbox: "A sandbox",
   deletion: "A deletion",
   server: "The server",
+  terminal: "A terminal",
+  lease: "An agent's silence",
 };
 
 /** Decisions of the wire, in words. */
@@ -35,6 +37,7 @@ export const DECISIONS = {
   agree: "Approved, one of several",
   owner_changed: "Owner changed",
   mode_changed: "Approval mode set",
+  withdrawn: "Withdrawn",
 };
 
 /** Filters that most people leave alone, and all. */

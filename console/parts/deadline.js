@@ -33,11 +33,22 @@ export function NearDeadline({ at, children }) {
   return useNear(at) ? html`<${Left} at=${at} />` : children;
 }
 
+/** "1 h 20 min", "9 min 31 s", "12 s". */
+function spanOf(seconds) {
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  return hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+}
+
+/** How long it is until a time. */
+export function Until({ at }) {
+  useStore(now);
+  return spanOf(secondsTo(at));
+}
+
 export function Deadline({ at }) {
   useStore(now);
-  const seconds = secondsTo(at);
-  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
-  const left = hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
+  const seconds = secondsTo(at),
+    left = spanOf(seconds);
   return html`<span class=${seconds < PRESSING ? "deadline high" : "deadline"}>
     ${seconds ? `Rejected in ${left}` : "Expired"}</span>`;
 }

@@ -11,6 +11,7 @@ import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { counted } from "../lib/words.js";
 import { Arguments } from "./arguments.js";
+import { askerOf } from "./asker.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { tell } from "./notices.js";
@@ -89,7 +90,7 @@ function Member({ place, hasCommand, onShow }) {
   const { item } = place,
     fate = fateOf(item),
     end = useStore(ends).get(nameOf(item));
-  const where = placeOf(item),
+  const where = item.asked_from ? askerOf(item.asked_from) : placeOf(item),
     quorum = quorumOf(item),
     risk = riskOf(item);
   const isEnded = !isOpen(place) || fate?.state === "taken" || fate?.state === "lost";

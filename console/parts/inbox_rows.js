@@ -11,6 +11,7 @@ import { useStore } from "../lib/store.js";
 import { visible } from "../lib/visible.js";
 import { age, counted, millis } from "../lib/words.js";
 import { isIncomplete, lineOf } from "./arguments.js";
+import { askerOf, isInTerminal, useInTerminal } from "./asker.js";
 import { NearDeadline } from "./deadline.js";
 import { Outcome } from "./outcome.js";
 import {
@@ -76,6 +77,15 @@ function Ages({ items }) {
   return html`${isSpan && html`<${Time} at=${last} words=${age} />–`}<${Time} at=${first} words=${age} />`;
 }
 
+/** What a row begins with: the risk, or that it is of another kind, or that only its terminal can answer. */
+function Kind({ items, risk }) {
+  const [item] = items,
+    isThere = useInTerminal(item) && items.every((one) => isInTerminal(one));
+  if (item.asked) return html`<span class="risk unknown">${item.asked.budget ? "Budget" : "Network"}</span>`;
+  if (isThere) return html`<span class="risk unknown" title="Asked in the terminal">Terminal</span>`;
+  return html`<span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>`;
+}
+
 /** How what a row is about ended, or that it is being decided. */
 function Fate({ row, fate, end }) {
   const [{ item }] = row.places;
@@ -126,14 +136,14 @@ class Row extends Component {
         disabled=${!number || !can.length || item.asked} onChange=${(event) => acts.current.choose(can, event.target.checked)} />`
       }
       <button type="button" class="quiet open" data-testid="open" tabindex=${tab} aria-current=${isCurrent} title="Key: Enter" onClick=${() => acts.current.show(row)}>
-        ${item.asked ? html`<span class="risk unknown">${item.asked.budget ? "Budget" : "Network"}</span>` : html`<span class=${`risk ${risk.toLowerCase()}`}>${RISK[risk]}</span>`}
+        <${Kind} items=${shown} risk=${risk} />
         <span class="what"><span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
           ${seen && html`<span class="seen" data-testid="row-seen"><${Text} text=${seen} prose /></span>`}</span>
         ${isGroup && html`<span class="count" title=${`${areMixed(shown) ? "Commands like it" : "The same command"} in ${counted(conversationsOf(shown).size, "conversation")}`}>${number || row.places.length}×</span>`}
         ${
           !number
             ? html`<${Fate} row=${row} fate=${fate} end=${end} />`
-            : html`<span class="of">${places && html`<${Place} items=${open} isShort=${places === "short"} />`}${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
+            : html`<span class="of"><${Machine} items=${open} />${places && !item.asked_from && html`<${Place} items=${open} isShort=${places === "short"} />`}${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
             <span class="when"><${NearDeadline} at=${soonest(open)}><${Ages} items=${open} /><//></span>`
         }
       </button>
@@ -152,6 +162,15 @@ function placeNamesOf(items) {
     ends = new Set([...names].map(endOf));
   if (names.size < 2) return "";
   return ends.size === names.size ? "short" : "full";
+}
+
+/** On whose machines agents outside of sandboxes ask. */
+function Machine({ items }) {
+  const asked = items.flatMap((item) => (item.asked_from ? [item.asked_from] : [])),
+    [name, ...others] = new Set(asked.map((of) => of.machine));
+  if (!name) return null;
+  const words = others.length ? counted(others.length + 1, "machine") : name;
+  return html`<span class="row-place" data-testid="row-machine" title=${visible(asked.map(askerOf).join("\n"))}><${Text} text=${words} prose /></span>`;
 }
 
 const endOf = (name) => name.split("/").at(-1);

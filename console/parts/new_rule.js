@@ -24,8 +24,14 @@ const SCOPES = {
   conversation: ["in one conversation", "conversation_ids", "Conversation", "ID of the conversation"],
   folder: ["in a folder", "folder", "Folder", "/home/ada/shop"],
   repository: ["about a repository", "repository", "Repository", "github.com/ada/shop"],
+  machine: ["on a machine", "machine", "Machine", "laptop"],
+  person: ["of a person", "person", "Person", "ada"],
+  agent: ["of an agent", "agent", "Agent", "claude-code"],
   key: ["that a key starts", "key_id", "Key", "ID of the key"],
 };
+
+/** Scopes that the one who asks names: the server checks nothing of them. */
+const CLAIMED = ["folder", "repository", "machine", "person", "agent"];
 
 /** What a pattern of each kind may be like. */
 const EXAMPLES = { command: "git status *", path: "src/**", pattern: "feature/*" };
@@ -192,6 +198,11 @@ export function NewRule({ onMade, onClose }) {
       <${Where} fields=${fields} faults=${faults} onChange=${set} />
       <${TermFields} value=${fields} faults=${faults} onChange=${set} />
     </div>
+    ${
+      CLAIMED.includes(fields.scope) &&
+      html`<p class="muted" data-testid="claimed">Whoever asks says so, and any key that may start a conversation or ask can name any
+      ${fields.scope}. The server itself knows only the key.</p>`
+    }
     <label>
       <input type="checkbox" checked=${fields.isAny} onChange=${(event) => set({ isAny: event.target.checked })} />
       ${" "}Whatever the arguments are

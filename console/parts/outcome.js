@@ -13,15 +13,28 @@ const DONE = {
   edit: "Approved with changes",
   unapproved: "Continued without approval",
   deleted: "Deleted",
+  withdrawn: "Withdrawn",
+};
+
+/** Of an agent outside of sandboxes that has ended, or was stopped. */
+const WITHDRAWN = "Withdrawn: its agent asks no more";
+
+/** Decisions that nobody has taken, by their verb, or with the kind of their actor. */
+const HOW = {
+  withdrawn: WITHDRAWN,
+  "reject expiry": "Rejected: nobody decided in time",
+  "unapproved terminal": "Ran although nobody allowed it",
 };
 
 /** Who decided, if it was not a key. */
 const ACTORS = {
   rule: () => "a rule",
   link: (name) => `${name}, by a link`,
+  terminal: (name) => `${name}, at the terminal`,
   expiry: () => "its deadline",
   agent: () => "the agent",
   server: () => "the server",
+  lease: () => "its agent's silence",
 };
 
 function actorOf({ actor }) {
@@ -39,11 +52,11 @@ export function whoOf(decision, isFirst = false) {
 /** Who decided an action, in the head of its row; for administrators with the way to the audit. id: of the conversation. */
 export function By({ decision, id }) {
   const { actor, decision: verb, time } = decision,
-    isRefused = verb === "reject" || verb === "unapproved";
+    isRefused = ["reject", "unapproved", "withdrawn"].includes(verb);
   const words =
-    actor.kind === "expiry"
-      ? "Rejected: nobody decided in time"
-      : html`${DONE[verb] ?? verb} by <${Text} text=${whoOf(decision)} prose />`;
+    HOW[`${verb} ${actor.kind}`] ??
+    HOW[verb] ??
+    html`${DONE[verb] ?? verb} by <${Text} text=${whoOf(decision)} prose />`;
   const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
   const title = actor.kind === "rule" ? `${exact(time)}, rule ${actor.name}` : exact(time);
   return html`<span class="by" data-testid="decided-by" title=${title}>
@@ -77,6 +90,7 @@ export function Outcome({ fate, end }) {
     return html`<strong>${faster}</strong>${reason}`;
   }
   if (end.event === "expired") return html`<strong>Rejected: it expired</strong> <${Time} at=${end.time} />`;
+  if (end.decision === "withdrawn") return html`<strong>${WITHDRAWN}</strong> <${Time} at=${end.time} />`;
   const by = html`${done} by <${Text} text=${isMine ? "you" : actor} prose />`;
   return html`<strong>${by}</strong> <${Time} at=${end.time} />${reason}`;
 }

@@ -7,6 +7,7 @@ import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
+import { Asker, AtTerminal, useInTerminal } from "./asker.js";
 import { Arguments, isIncomplete, isObject } from "./arguments.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
@@ -33,11 +34,13 @@ function Head({ item, isEnded, isHere }) {
       }
       <code class="tool"><${Text} text=${item.tool_name} /></code>
     </h2>
+    ${item.asked_from && !isHere && html`<${Asker} of=${item.asked_from} />`}
     <p class="facts">
       <span class=${`risk ${risk.toLowerCase()}`}>${RISKS[risk]}</span>
       <${Seen} item=${item} risk=${risk} />
       ${quorumOf(item) && html`<span data-testid="quorum"><${Text} text=${quorumOf(item)} prose /></span>`}
       <span>Asked <${Time} at=${item.since} /></span>
+      ${!isEnded && html`<${AtTerminal} item=${item} />`}
       ${item.expires_at && !isEnded && html`<${Deadline} at=${item.expires_at} />`}
       ${!isHere && item.sandbox_id && html`<a href=${href("sandboxes", item.sandbox_id)}>Sandbox</a>`}
     </p>
@@ -54,7 +57,7 @@ function Seen({ item, risk }) {
         html`${place > 0 && " · "}<span key=${effect} title=${visible(because)}><${Text} text=${words} prose /></span>`,
     )}</span>`
   }
-  ${item.security_risk !== risk && html`<span data-testid="agents-word">The agent says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`}`;
+  ${item.security_risk !== risk && !item.asked_from && html`<span data-testid="agents-word">The agent says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`}`;
 }
 
 /** What the agent says of it, folded. name: "summary" or "thought". */
@@ -71,6 +74,7 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
   const isOfSeveral = () => alikeOf(item).length > 1;
   const refusal = whyNot(item),
     isHigh = riskOf(item) === "HIGH",
+    isThere = useInTerminal(item),
     [isAsked, confirm] = useSecondPress(isHigh);
   const approve = (event) =>
     press(event, () => {
@@ -79,13 +83,14 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
       else confirm(() => decide([item], "approve"));
     });
   const reject = () => open({ name: isOfSeveral() ? "together" : "reject", verb: "reject" });
-  const canEdit = item.can.includes("edit") && isObject(item.arguments),
+  const canEdit = !isThere && item.can.includes("edit") && isObject(item.arguments),
+    canReject = !isThere && item.can.includes("reject"),
     canAlways = isObject(item.arguments) && !isIncomplete(item.arguments) && !refusal;
   const once = (run) => (event) => !event.repeat && run();
   useShortcuts(
     isCurrent && {
       a: { label: "Approve the prompt", run: approve },
-      r: { label: "Reject it, with a reason", run: once(reject) },
+      r: { label: "Reject it, with a reason", run: once(() => canReject && reject()) },
       e: { label: "Change its arguments and approve", run: once(() => canEdit && open({ name: "edit" })) },
       w: { label: "Always: a rule for what is like it", run: once(() => canAlways && open({ name: "always" })) },
       ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
@@ -93,11 +98,14 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
   );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     ${refusal && html`<p class="why" id=${`why-${item.action_id}`} data-testid="why-not">${refusal}</p>`}
-    <button type="button" class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve" title="Key: a"
-      disabled=${Boolean(refusal)} aria-describedby=${refusal ? `why-${item.action_id}` : undefined}
-      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>
     ${
-      item.can.includes("reject") &&
+      !isThere &&
+      html`<button type="button" class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve" title="Key: a"
+      disabled=${Boolean(refusal)} aria-describedby=${refusal ? `why-${item.action_id}` : undefined}
+      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>`
+    }
+    ${
+      canReject &&
       html`<button type="button" class="secondary" data-testid="reject" title="Key: r" onClick=${reject}>Reject…</button>`
     }
     ${

@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { byAge, nameOf } from "../lib/pending.js";
 import { setQuery } from "../lib/router.js";
 import { beginning, visible } from "../lib/visible.js";
+import { askedThere, isInTerminal } from "./asker.js";
 
 /** Risks of the wire, in words, in the order of their groups. */
 export const RISKS = { HIGH: "High risk", MEDIUM: "Medium risk", UNKNOWN: "Risk unknown", LOW: "Low risk" };
@@ -50,7 +51,9 @@ export function quorumOf({ quorum }) {
 }
 
 /** Why the reader may not approve an item; "" where they may. */
-export function whyNot({ quorum, can }) {
+export function whyNot(item) {
+  const { quorum, can } = item;
+  if (isInTerminal(item)) return askedThere(item);
   if (quorum?.voted) return "You have approved it already: others must approve it too.";
   if (quorum?.own) return "You may not approve it: you asked for it, or the conversation is yours.";
   return can.includes("approve") ? "" : "You may not approve it: you have no right to approve here.";
@@ -63,7 +66,9 @@ function effectWords(effect, items = []) {
 
 export function titleOf(item) {
   if (item.asked && !item.conversation_title) return item.conversation_id ? "Conversation" : "Sandbox";
-  return item.conversation_title || "Conversation without a title";
+  const title = item.conversation_title || "Conversation without a title",
+    of = item.asked_from;
+  return of && title.startsWith(`${of.agent}: `) ? title.slice(of.agent.length + 2) : title; // the agent stands beside it
 }
 
 /** The tags of an item, as the filter writes them. */
@@ -85,7 +90,12 @@ const FILTERS = {
     (value, items) => titleOf(items.find((item) => item.conversation_id === value) ?? {}),
   ],
   tag: ["Tag", tagsOf, (value) => value],
+  machine: ["Machine", ({ asked_from: of }) => (of ? [of.machine] : []), (value) => value],
+  agent: ["Agent", ({ asked_from: of }) => (of ? [of.agent] : []), (value) => value],
 };
+
+/** Filters that are offered where something has a value for them. */
+const OF_SOME = ["machine", "agent"];
 
 /** Characters of a value in a list to choose from. */
 const NAME = 60;
@@ -176,7 +186,8 @@ function Filter({ name, query, items }) {
 
 /** items: all that wait. query: of the address. */
 export function PromptFilters({ items, query }) {
-  const names = Object.keys(FILTERS),
+  const isOffered = (name) => !OF_SOME.includes(name) || query[name] || items.some((item) => item.asked_from);
+  const names = Object.keys(FILTERS).filter(isOffered),
     isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= names.some((name) => query[name]);
   const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value });

@@ -39,6 +39,9 @@ export function RuleWords({ rule }) {
   const places = [
     ["in the folder", rule.folder],
     ["about the repository", rule.repository],
+    ["on the machine", rule.machine],
+    ["of the person", rule.person],
+    ["of the agent", rule.agent],
     ["that this key starts:", rule.key_id],
   ].filter(([, value]) => value);
   const every = places.length > 0 ? "in every conversation" : "in all conversations";

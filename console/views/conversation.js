@@ -11,15 +11,17 @@ import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { style } from "../lib/style.js";
+import { hostOf } from "../parts/asker.js";
 import { Lazy } from "../parts/lazy.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
+import { Text } from "../parts/text.js";
 import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
 import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
 import { Back, Fork, useForks } from "../conversation/fork.js";
+import { Heading, PLACES, placesOf } from "../conversation/heading.js";
 import { Returns } from "../conversation/here.js";
-import { Heading, mayOpen, PLACES } from "../conversation/heading.js";
 import { Log } from "../conversation/log.js";
 import { Prompts, useApp } from "../conversation/prompts.js";
 import { Timeline } from "../conversation/timeline.js";
@@ -35,13 +37,10 @@ const LOADS = {
 };
 
 /** The keys that lead to the talk and to what may stand in its place: {key: {label, run}}. */
-const keysTo = (lead) => ({
+const keysTo = (places, lead) => ({
   1: { label: "Show the talk", run: () => lead("") },
   ...Object.fromEntries(
-    PLACES.map((one, index) => [
-      index + 2,
-      mayOpen(one) && { label: `Show ${one.label}`, run: () => lead(one.name) },
-    ]).filter(([, key]) => key),
+    places.map((one) => [PLACES.indexOf(one) + 2, { label: `Show ${one.label}`, run: () => lead(one.name) }]),
   ),
 });
 
@@ -86,6 +85,13 @@ function Gone() {
   <//>`;
 }
 
+/** What stands in the composer's place where the agent is talked to elsewhere. of: `external` of the conversation. */
+function Elsewhere({ of }) {
+  return html`<p class="elsewhere" data-testid="elsewhere">
+    This agent runs in a terminal of <strong><${Text} text=${hostOf(of)} /></strong>: talk to it there. What it asks waits here and in the inbox.
+  </p>`;
+}
+
 export default function View({ place: { id, query } }) {
   const feed = useMemo(() => new Feed(id), [id]);
   useEffect(() => feed.open(), [feed]);
@@ -107,16 +113,17 @@ export default function View({ place: { id, query } }) {
   const [forked, setForked] = useState(null);
   const fork = useMemo(
     () =>
-      may("write")
+      may("write") && !record?.external
         ? (/** @type {any} */ event = undefined, isBack = false) => setForked({ event, isBack })
         : undefined,
-    [may("write")],
+    [may("write"), Boolean(record?.external)],
   );
   const forks = useForks(id, record?.execution_status, total);
   const log = useLog(feed, id, query, total !== null);
   const items = useMemo(() => (all ?? []).filter((item) => same(item.conversation_id, id)), [all, id]);
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
-  const shown = PLACES.find((one) => one.name === query.show && mayOpen(one))?.name ?? "";
+  const places = placesOf(record),
+    shown = places.find((one) => one.name === query.show)?.name ?? "";
   const show = (name) => setQuery({ ...query, show: name });
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
@@ -128,7 +135,7 @@ export default function View({ place: { id, query } }) {
     isLed.current = false;
   }, [shown]);
   useShortcuts({
-    ...keysTo(lead),
+    ...keysTo(places, lead),
     d: { label: "Show or hide the details", run: () => setDetails(!hasDetails) },
     "/": {
       label: "Search the conversation",
@@ -162,11 +169,12 @@ export default function View({ place: { id, query } }) {
         shown
           ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-          <${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"}
+          <${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} />`
       }
       <${Prompts} of=${of} app=${app} items=${items} />
-      ${may("write") && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
+      ${record.external && html`<${Elsewhere} of=${record.external} />`}
+      ${may("write") && !record.external && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
     ${forked?.isBack && html`<${Back} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}

@@ -8,7 +8,9 @@ import { usePolled } from "../lib/polled.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
+import { visible } from "../lib/visible.js";
 import { millis } from "../lib/words.js";
+import { askerOf, hostOf } from "../parts/asker.js";
 import { ConversationFilters, isFiltered } from "../parts/conversation_filters.js";
 import { ListFoot, ListHead, moveFocus } from "../parts/list.js";
 import { MessageSearch } from "../parts/message_search.js";
@@ -68,7 +70,9 @@ class Row extends Component {
         ${
           item.sandbox_id
             ? html`<a href=${href("sandboxes", item.sandbox_id)} title=${`Sandbox ${item.sandbox_id}`}>${item.sandbox_id}</a>`
-            : html`<span class="muted">detached</span>`
+            : item.external
+              ? html`<span data-testid="of-terminal" title=${visible(askerOf(item.external))}><${Text} text=${hostOf(item.external)} /></span>`
+              : html`<span class="muted">detached</span>`
         }
       </span>
       <span class="when"><${Time} at=${item.updated_at} /></span>

@@ -7,6 +7,7 @@ import { alikeOf, byAge, nameOf, pending } from "../lib/pending.js";
 import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
+import { isInTerminal } from "../parts/asker.js";
 import { InboxPanes } from "../parts/inbox_panes.js";
 import { Lazy } from "../parts/lazy.js";
 import { Empty } from "../parts/notices.js";
@@ -46,8 +47,9 @@ export default function Inbox({ place: { query } }) {
   const passes = (item) => fits(item, query);
   // what a filter hides is not decided, unless its agent decides it with something that is shown
   const chosen = (actions ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
+  const there = actions?.filter((item) => isInTerminal(item)).length ?? 0;
   const counts = [
-    [actions?.length ?? 0, "action"],
+    [(actions?.length ?? 0) - there, "action"],
     [destinations, "destination"],
     [budgets, "budget"],
   ].filter(([number]) => number);
@@ -59,7 +61,7 @@ export default function Inbox({ place: { query } }) {
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">
       <h1 class="wide">Inbox</h1>
-      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}</p>
+      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}${there > 0 && `${count ? ", " : ""}${there} in ${there === 1 ? "its terminal" : "their terminals"}`}</p>
       <${Wish} />
     </div>
     ${

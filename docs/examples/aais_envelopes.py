@@ -30,7 +30,7 @@ HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get(
 _LEVELS = {"LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 
 #: kinds of actors that are people; a rule is a policy, and the others decide nothing in the words of AAIS
-_PEOPLE = ("key", "link", "message", "run", "person")
+_PEOPLE = ("key", "link", "message", "run", "person", "terminal")
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 
@@ -122,6 +122,8 @@ def _outcome(decision: str, kind: str) -> tuple[str, str, str]:
             return "", "stale", "The arguments were edited: another action than the requested one was approved."
         case "deleted", _:
             return "", "cancelled", "The conversation was deleted while the action waited."
+        case "withdrawn", _:
+            return "", "cancelled", "The agent that asked in a terminal asks no more."
         case _:
             return "", "invalid", "The agent went on without a decision of the server."
 

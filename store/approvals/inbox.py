@@ -230,7 +230,7 @@ def thought_of(event: dict[str, object]) -> str:
 
 
 class TooManyToCount(StoreError):
-    """A count by tag, text, risk or effect would read more pending actions than it may."""
+    """A count by tag, text, risk, effect, machine or agent would read more pending actions than it may."""
 
     kind = Kind.MEMBER
     place = "query"
@@ -239,8 +239,8 @@ class TooManyToCount(StoreError):
         """member: the filter that the index cannot decide."""
         self.member = member
         super().__init__(
-            f"A count by tag, text, risk or effect reads {MOST_COUNTED} pending actions at most, and more pass "
-            "the other filters: narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
+            f"A count by tag, text, risk, effect, machine or agent reads {MOST_COUNTED} pending actions at most. More "
+            "pass the other filters: narrow it by conversation_id, tool_name, security_risk, since__gte or since__lt"
         )
 
 
@@ -258,6 +258,8 @@ class InboxFilter:
     sandbox_id: str | None = None  #: of a stream of one conversation: its sandbox, which others may share
     shown_risk: str | None = None  #: the greater of the agent's word and of what the server sees
     effect: str | None = None  #: one that the server sees
+    machine: str | None = None  #: of an agent outside of sandboxes
+    agent: str | None = None  #: name of such an agent
     text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
 
     def passes_destination(self, conversation_id: str | None, sandbox_id: str) -> bool:
@@ -277,6 +279,7 @@ class InboxFilter:
     def unindexed(self) -> list[str]:
         """The filters that the index cannot decide, as clients name them."""
         of = {"tag": self.tag, "text": self.text, "risk": self.shown_risk, "effect": self.effect}
+        of |= {"machine": self.machine, "agent": self.agent}
         return [name for name, value in of.items() if value is not None]
 
     @property
@@ -289,6 +292,9 @@ class InboxFilter:
         if self.tag is not None and not has_tag(action.tags, *self.tag):
             return False
         if self.shown_risk not in (None, action.risk):
+            return False
+        asked_from = action.asked_from or {}
+        if self.machine not in (None, asked_from.get("machine")) or self.agent not in (None, asked_from.get("agent")):
             return False
         if self.effect is not None and all(one["effect"] != self.effect for one in action.seen["effects"]):
             return False
@@ -396,7 +402,7 @@ class Inbox:
         """The number of pending actions that pass. Raises TooManyToCount.
 
         By the index alone, in one round trip for all or those of a time, and one per SCAN_CHUNK with other filters.
-        Limitation: the index may have a wrong entry for a moment. By tag, text, risk or effect every action is read.
+        Limitation: the index may have a wrong entry for a moment. By what is no part of it every action is read.
         """
         if filters.reads:
             entries = self._each_entry(filters)

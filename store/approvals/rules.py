@@ -54,7 +54,7 @@ MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 
 #: members that are stored where a rule has them alone. A server of an earlier release reads no rule that has one, and
 #: leaves what waits to people: it must not take such a rule for one of all conversations
-_LATER = ("key_id", "repository", "folder", "effects")
+_LATER = ("key_id", "repository", "folder", "machine", "person", "agent", "effects")
 
 #: seconds of the lease under which a decision is taken: no agent is called meanwhile
 _LEASE_SECONDS = 10.0

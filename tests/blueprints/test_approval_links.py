@@ -82,6 +82,27 @@ def press(client, link, decision, **form):
     return client.post(link, data={"decision": decision, **form})
 
 
+def asked_at_a_terminal(client, links) -> tuple[dict, str]:
+    """A request of an agent in a terminal, and a link to it."""
+    session = {"id": uuid4().hex, "cwd": "/home/ada/<b>shop", "host": "laptop", "user": "ada"}
+    call = {"tool_name": "Bash", "arguments": {"command": "touch proof"}}
+    body = {"agent": {"name": "claude-code"}, "session": session, **call}
+    response = client.post("/api/v1/permission-requests", json=body, headers=ADMIN)
+    assert response.status_code == 201, response.text
+    asked = response.get_json()
+    link = links.make(asked["conversation_id"], asked["action_id"], asked["digest"], "the team's chat")
+    return asked, link.removeprefix(URL)
+
+
+def test_the_page_says_whose_agent_asks_and_then_who_answered_at_the_terminal(client, links):
+    asked, link = asked_at_a_terminal(client, links)
+
+    assert "claude-code · ada@laptop · /home/ada/<b>shop" in text(client.get(link))
+    path = f"/api/v1/permission-requests/{asked['id']}/outcome"
+    assert client.post(path, json={"outcome": "allowed"}, headers=ADMIN).status_code == 200
+    assert "by ada@laptop, at the terminal of the agent" in text(client.get(link))
+
+
 def test_the_page_says_first_that_less_is_shown_than_will_run(client, waits):
     shown = {"title": "touch proof", "kind": "execute"}
     words = [{"kind": "MCPToolAction", "data": data} for data in ({**shown, "_incomplete": "Words."}, shown)]

@@ -5,6 +5,7 @@ from marshmallow import ValidationError
 
 from app import create_app
 from core.approvals import MOST_MATCHED, MOST_STARS
+from core.scopes import Origin
 from core.shell.rules import MOST_PATTERN, MOST_WORDS
 from core.wire import MOST_CALL_BYTES, MOST_NAME
 from schemas.approvals import MOST_CONVERSATIONS, MOST_REASON, MOST_TAGS, Always
@@ -34,6 +35,9 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
         "key_id": "settings-1",
         "repository": "github.com/ada/shop",
         "folder": "/home/ada/shop",
+        "machine": "laptop",
+        "person": "ada",
+        "agent": "claude-code",
         "tags": {"team": "web", "owner": None},
         "expires_at": "2999-01-01T00:00:00Z",
         "max_uses": 3,
@@ -70,7 +74,7 @@ def test_a_rule_is_made_listed_and_revoked(rules, conversation):
 def test_a_rule_may_name_a_tool_alone(rules):
     made = rules.post(URL, json={"decision": "reject", "tool_name": "browser"}).get_json()
     names = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
-    names = (*names, "key_id", "repository", "folder", "effects")
+    names = (*names, *Origin._fields, "effects")
     assert [made[name] for name in names] == [None] * len(names)
 
 

@@ -69,6 +69,7 @@ def test_a_search_shows_what_a_list_needs_of_a_detached_conversation_and_of_one_
         "sandbox_id": "box",
         "parent_conversation_id": detached,
         "llm_model": "m",
+        "external": None,
         "created_at": "",
         "updated_at": "",
     }

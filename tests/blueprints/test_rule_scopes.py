@@ -158,6 +158,29 @@ def test_a_rule_for_a_repository_answers_in_conversations_about_it_alone(house):
         assert house.waits(in_repository(house, other)), other
 
 
+LAPTOP = Origin("key-1", "", "/home/ada/shop", "laptop", "ada", "claude-code")
+
+
+def at_a_terminal(house, **members) -> str:
+    identity = ConversationId(str(uuid4()))
+    house.store.conversations.create(identity, confirmation_policy=ALWAYS, origin=LAPTOP._replace(**members))
+    return identity
+
+
+@pytest.mark.parametrize("member", ["machine", "person", "agent"])
+def test_a_rule_for_a_machine_a_person_or_an_agent_answers_what_says_so_and_nothing_else(house, member):
+    house.rules(**{member: getattr(LAPTOP, member)})
+    assert not house.waits(at_a_terminal(house))
+    assert house.waits(at_a_terminal(house, **{member: "other"}))
+    assert house.waits(house.starts(ADMIN, "/home/ada/shop"))
+
+
+def test_a_rule_for_a_machine_and_its_key_answers_no_other_key_that_claims_the_machine(house):
+    house.rules(machine="laptop", key_id="key-1")
+    assert not house.waits(at_a_terminal(house))
+    assert house.waits(at_a_terminal(house, key_id="key-2"))
+
+
 def test_a_scope_and_a_conversation_narrow_a_rule_together(house):
     one = house.starts(ADMIN, "/home/ada/shop")
     house.rules(folder="/home/ada/shop", conversation_ids=[one])

@@ -44,6 +44,14 @@ def ended(*events, keys=("act",)):
             [("decided", ACTION | BY_ADA | {"decision": "approve", "reason": ""})],
             "It was approved by ada.",
         ),
+        (
+            [("decided", ACTION | BY_ADA | {"actor": {"kind": "terminal", "name": "ada@laptop"}, "reason": ""})],
+            "It was rejected by ada@laptop, at the terminal.",
+        ),
+        (
+            [("decided", ACTION | BY_ADA | {"decision": "withdrawn"})],
+            "Its agent asks no more: it has ended, or was stopped.",
+        ),
         ([("expired", ACTION | BY_ADA)], "Its time is over: the server has rejected it."),
         ([("closed", ACTION)], "It no longer waits, and nobody has decided it: the agent was stopped or deleted."),
         ([("reset", {}), ("ready", {})], "It no longer waits: somebody has decided it, or its agent was stopped."),

@@ -192,3 +192,18 @@ def test_a_rule_is_one_line_of_words_and_shows_no_character_that_hides_itself():
     )
     assert in_words(of | {"arguments": {"c": {"equals": "a\nb\u202e"}}}) == "terminal: c = a\\u{a}b\\u{202e}"
     assert in_words(of | {"tags": {"team": "a", "x": None}}).endswith("tag team=a, tag x")
+    of |= {"machine": "laptop", "person": "ada", "agent": "codex", "key_id": "k1"}
+    assert in_words(of).endswith("on the machine laptop, of the person ada, of the agent codex, of the key k1")
+
+
+def test_a_rule_for_a_machine_a_person_and_an_agent_is_made_and_kept_in_a_file(ctl, client, tmp_path):
+    ctl("rules", "add", *STATUS, "--machine", "laptop", "--person", "ada", "--agent", "claude-code")
+
+    [rule] = listed(client)
+    assert (rule["machine"], rule["person"], rule["agent"]) == ("laptop", "ada", "claude-code")
+    file = tmp_path / "rules.toml"
+    file.write_text(
+        '[[rules]]\ndecision = "approve"\ntool_name = "terminal"\ncommand = "git status *"\n'
+        'machine = "laptop"\nperson = "ada"\nagent = "claude-code"\n'
+    )
+    assert ctl("rules", "diff", str(file)).stderr.strip() == "1 rule as in the file"

@@ -200,3 +200,21 @@ def test_a_log_and_a_talk_mark_a_wrapped_line_of_an_action_and_none_of_a_message
     console = Console(file=shown, force_terminal=True, color_system=None, width=60)
     print_talk(console, Entry(1, action(command)), "/log")
     assert shown.getvalue().splitlines()[1].startswith("↳ x")
+
+
+def shown_card(**members) -> str:
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(card(waiting_action(**members)))
+    return shown.getvalue()
+
+
+def test_a_card_says_whose_agent_asks_on_which_machine_and_in_which_folder():
+    asked = {"agent": "claude-code", "person": "ada", "machine": "laptop", "folder": "/home/ada/shop"}
+    terminal = {"kind": "permission", "order": "races", "answerable_until": "2027-01-31T09:27:46Z"}
+    terminal |= {"in_terminal": False}
+    races, there = (shown_card(asked_from=asked | terminal | more) for more in ({}, {"in_terminal": True}))
+
+    assert "claude-code · ada@laptop · /home/ada/shop  ·  also asked at its terminal" in races
+    assert "asked in the terminal: answer it there" in there
+    assert "It is asked in its terminal now" in there
+    assert "ada@laptop" not in shown_card(asked_from=None)

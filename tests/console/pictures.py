@@ -21,6 +21,7 @@ from tests.approvals import Conversation
 from tests.console import Browser, end_browsers
 from tests.console.furnished import show
 from tests.console.pictured import TITLES, Story, begin, fill, nightly, script_of, waiting
+from tests.console.terminals import asks, ends, reports
 from tests.console.waiting import fill_inbox
 from tests.servers import supervised_server
 
@@ -144,6 +145,47 @@ def busy(client: httpx.Client) -> list[Place]:
     return [Place("inbox-busy", "inbox"), Place("inbox-open", f"inbox?open={opened}")]
 
 
+def terminals(client: httpx.Client) -> list[Place]:
+    """A server that agents in terminals ask; its inbox with a request open, and the conversation of one of them."""
+    session = "7bf5e061"
+    reports(client, session, "prompt", text="Why is the nightly job slow? Fix it, and run its tests.")
+    ran = asks(client, "pytest -q tests/jobs", session=session, order="races")
+    ends(client, ran, "allowed")
+    reports(
+        client, session, "call", tool_name="Bash", arguments={"command": "pytest -q tests/jobs"}, result="48 passed"
+    )
+    reports(client, session, "call", tool_name="Bash", arguments={"command": "rm -rf build"}, result="")
+    lost = asks(client, "alembic upgrade head", session=session, order="races")
+    ends(client, lost, "allowed")
+    asks(client, "git push origin fix-nightly", session=session, order="races")
+    asks(
+        client,
+        "rm -rf dist",
+        session="2",
+        order="first",
+        cwd="/home/bob/web",
+        user="bob",
+        host="build-1",
+        expires_in=500,
+    )
+    asks(client, "npm ci", session="3", order="first", cwd="/home/bob/web", user="bob", host="build-1", expires_in=1)
+    asks(client, "terraform plan", session="4", kind="gate", agent=("codex", "0.171.0"), host="ci-runner-7")
+    waiting(client, "Mend the nightly job", "data", "Migrate staging", script_of(1))
+    items = client.get("/api/v1/pending-actions").json()["items"]
+    names = [quote(f"{one['conversation_id']} {one['action_id']}") for one in items]
+    opened = [
+        Place(f"terminals-{kind}", f"inbox?open={name}")
+        for kind, name in zip(("races", "first", "there", "gate"), names, strict=False)
+    ]
+    return [
+        Place("terminals-inbox", "inbox"),
+        *opened,
+        Place("terminals-conversation", f"conversations/{ran['conversation_id']}"),
+        Place("terminals-conversations", "conversations"),
+        Place("terminals-audit", "audit"),
+    ]
+
+
 def _settle(browser: Browser) -> None:
     """Wait until the page has drawn what it shows, and the last parts of it have come."""
     browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
@@ -196,7 +238,7 @@ def _pictured(make: Callable[[httpx.Client], list[Place]]) -> Iterator[tuple[Bro
 def sheets(names: list[str]) -> None:
     """Write the contact sheets of these views, or of all."""
     FOLDER.mkdir(exist_ok=True)
-    for make in (empty, typical, full, busy):
+    for make in (empty, typical, full, busy, terminals):
         with _pictured(make) as (browser, places), tempfile.TemporaryDirectory() as folder:
             for place in places:
                 if not names or place.name in names:

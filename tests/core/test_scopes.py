@@ -8,6 +8,7 @@ from core.scopes import (
     folder_fault,
     folder_name,
     holds_in,
+    narrowest_useful,
     repository_fault,
     repository_name,
     scopes_of,
@@ -61,10 +62,9 @@ def test_a_folder_is_absolute_and_has_no_way_up(path, name):
 
 
 def test_a_rule_of_a_scope_holds_nowhere_that_is_not_known():
-    for member in ("key_id", "repository", "folder"):
-        scope = {"key_id": None, "repository": None, "folder": None, member: "/x/y"}
+    for member in Origin._fields:
         for is_wide in (False, True):
-            assert not holds_in(NOWHERE, **scope, is_wide=is_wide)
+            assert not holds_in(NOWHERE, {member: "/x/y"}, is_wide)
 
 
 def test_the_scopes_of_a_conversation_are_those_that_are_known_and_each_holds_there():
@@ -72,6 +72,40 @@ def test_the_scopes_of_a_conversation_are_those_that_are_known_and_each_holds_th
     scopes = scopes_of("5f1c", origin, "ada")
     assert [one.name for one in scopes] == ["conversation", "folder", "repository", "key", "everywhere"]
     for scope in scopes[1:]:
-        members = {name: scope.members.get(name) for name in ("key_id", "repository", "folder")}
-        assert holds_in(origin, **members)
+        assert holds_in(origin, scope.members)
     assert [one.name for one in scopes_of("5f1c", NOWHERE, "")] == ["conversation", "everywhere"]
+
+
+def test_an_agent_outside_of_sandboxes_is_offered_its_key_first_and_its_own_words_with_that_key_alone():
+    origin = Origin("key-1", "", "/home/ada/shop", "laptop", "ada", "claude-code")
+    scopes = scopes_of("5f1c", origin, "hooks")
+    assert narrowest_useful(scopes).name == "key"
+    assert [one.name for one in scopes] == [
+        *("conversation", "folder", "machine", "person", "agent", "key", "everywhere"),
+    ]
+    folder, machine = scopes[1:3]
+    assert dict(folder.members) == {"folder": "/home/ada/shop", "machine": "laptop", "key_id": "key-1"}
+    words = "in every conversation in the folder `/home/ada/shop` on the machine `laptop` that the key `hooks` starts"
+    assert folder.words == words
+    assert dict(machine.members) == {"machine": "laptop", "key_id": "key-1"}
+    for scope in scopes[1:-1]:
+        assert holds_in(origin, scope.members)
+        assert not holds_in(origin._replace(key_id="key-2"), scope.members)
+
+
+def test_without_keys_the_folder_on_its_machine_is_offered_first():
+    scopes = scopes_of("5f1c", Origin("", "", "/home/ada/shop", "laptop", "ada", "claude-code"), "")
+    assert dict(narrowest_useful(scopes).members) == {"folder": "/home/ada/shop", "machine": "laptop"}
+
+
+def test_a_rule_for_a_machine_approves_by_its_exact_name_and_rejects_whatever_its_case():
+    origin = Origin(machine="Laptop", person="ada", agent="claude-code")
+    assert not holds_in(origin, {"machine": "laptop"})
+    assert holds_in(origin, {"machine": "laptop"}, is_wide=True)
+    assert not holds_in(origin, {"machine": "lap"}, is_wide=True)
+
+
+def test_who_asks_from_outside_is_said_in_a_line_and_nobody_does_from_a_sandbox():
+    assert Origin("k", "", "/w", "laptop", "ada", "codex").asker == "codex · ada@laptop · /w"
+    assert Origin("k", "", "/w", "laptop", "", "codex").asker == "codex · laptop · /w"
+    assert Origin("k", "github.com/ada/shop", "/w").asker == ""

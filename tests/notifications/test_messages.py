@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from core.scopes import Origin
 from notifications.messages import QuietRules, Subject, body_of, text_of
 from notifications.sending import targets_of
 from settings import ConfigError
@@ -113,3 +114,16 @@ def test_a_text_for_people_has_what_would_run_before_the_summary_of_the_agent():
 
     assert text_of(body)[1] == 'Arguments: {"command":"rm -rf build"}\nSummary: List the files'
     assert json.loads(body)["data"]["summary"] == "List the files"
+
+
+def test_a_notification_says_whose_agent_asks_and_on_which_machine():
+    entry = {"type": "action.pending", "time": "2026-11-28T00:00:00Z", "tool": "Bash"}
+    origin = Origin("key-1", "", "/home/ada/shop", "laptop", "ada", "claude-code")
+    body = body_of(entry, Subject(origin=origin), public_url="", approval_link=None)
+
+    data = json.loads(body)["data"]
+    assert (data["agent"], data["person"], data["machine"]) == ("claude-code", "ada", "laptop")
+    assert "key-1" not in body
+    assert text_of(body)[1] == "From: claude-code · ada@laptop · /home/ada/shop"
+    here = body_of(entry, Subject(origin=Origin("key-1", "", "/home/ada/shop")), public_url="", approval_link=None)
+    assert json.loads(here)["data"] == {"tool": "Bash"}

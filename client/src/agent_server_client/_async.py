@@ -394,14 +394,16 @@ class AsyncClient:
         text: str | None = None,
         risk: str | None = None,
         effect: str | None = None,
+        machine: str | None = None,
+        agent: str | None = None,
     ) -> list["AsyncPendingAction"]:
         """What waits for a decision, the oldest first: the inbox.
 
         security_risk: the agent's own word. risk: the greater of that and of what the server sees. effect: one that the
-        server sees, such as `deletes`.
+        server sees, such as `deletes`. machine, agent: of an agent outside of the server, as it names itself.
         """
         filters = {"conversation_id": conversation_id, "tool_name": tool_name, "security_risk": security_risk}
-        filters |= {"risk": risk, "effect": effect}
+        filters |= {"risk": risk, "effect": effect, "machine": machine, "agent": agent}
         return [
             AsyncPendingAction(self, item)
             async for item in self.pages("/api/v1/pending-actions", **filters, text=text, limit=_PAGE)

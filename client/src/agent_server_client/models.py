@@ -91,6 +91,9 @@ class ApprovalRule(Record):
     key_id: str | None
     repository: str | None
     folder: str | None
+    machine: str | None
+    person: str | None
+    agent: str | None
     tags: dict[str, Any] | None
     expires_at: str | None
     max_uses: int | None
@@ -133,6 +136,9 @@ class ApprovalRuleRequest(Record):
     key_id: str | None
     repository: str | None
     folder: str | None
+    machine: str | None
+    person: str | None
+    agent: str | None
     tags: dict[str, Any] | None
     expires_at: str | None
     max_uses: int | None
@@ -431,6 +437,7 @@ class ListedConversation(Record):
     sandbox_id: str | None
     parent_conversation_id: str | None
     llm_model: str | None
+    external: "ExternalSession | None"
     created_at: str
     updated_at: str
 
@@ -461,7 +468,7 @@ class PreviewAddress(Record):
 
 
 class ReadyAnswer(Record):
-    scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
+    scope: Literal["conversation", "folder", "repository", "machine", "person", "agent", "key", "everywhere"]
     sentence: str
     rule: "ApprovalRuleRequest"
     answered: int
@@ -525,7 +532,7 @@ class SandboxSpecInfo(Record):
 
 
 class ScopedAnswer(Record):
-    scope: Literal["conversation", "folder", "repository", "key", "everywhere"]
+    scope: Literal["conversation", "folder", "repository", "machine", "person", "agent", "key", "everywhere"]
     sentence: str
     rule: "ApprovalRuleRequest"
     answered: int

@@ -18,6 +18,7 @@ from agent_server_client.cli.shown import (
     card,
     counts,
     destination_card,
+    is_in_terminal,
     is_incomplete,
     named,
     short,
@@ -34,6 +35,7 @@ PROBLEMS = {
     "changed": "The action is not the one that was shown. Nothing was decided: look at it again.",
     "decided_alike": "The agent takes one decision for all that wait in this conversation.",
     "decided_together": "The agent takes one decision for all that wait in this conversation, another too. Look again.",
+    "in_terminal": "Its terminal asks now, and only the terminal can answer.",
     "own": "You may not approve it: you asked for it, or the conversation is yours. Somebody else must.",
     "voted": "You have approved it already: others must approve it too.",
     "needs_people": "Several people must approve it, each with their own key or name.",
@@ -64,7 +66,7 @@ _LABELS = {"exactly": "exactly this", "like": "like this", "reads": "what only r
 _OF_ALWAYS = ("arguments", "max_risk", "conversation_ids", "tags", "expires_at", "max_uses")
 
 #: members that are sent where a rule has them alone: servers of an earlier release know none of them
-_OF_LATER = ("key_id", "repository", "folder", "effects", "reason")
+_OF_LATER = ("key_id", "repository", "folder", "machine", "person", "agent", "effects", "reason")
 
 #: a rule that holds until it is revoked
 _EVER: Mapping[str, Any] = {"words": "", "seconds": None}
@@ -185,15 +187,9 @@ class AskedActions:
         this = "exactly this" if number == 1 else f"exactly these {number}: it takes one decision for all"
         may_approve = not any(why_not(one.item) for one in self._actions)
         approve = Answer("approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y.")
-        answers = [
-            *([approve] if may_approve else []),
-            Answer(
-                "reject",
-                f"[r]eject{all_of}",
-                ("r", "n", "no"),
-                "Reject: the agent does not, and reads your reason. Also n.",
-            ),
-        ]
+        words = "Reject: the agent does not, and reads your reason. Also n."
+        reject = Answer("reject", f"[r]eject{all_of}", ("r", "n", "no"), words)
+        answers = [*([approve] if may_approve else []), *([] if is_in_terminal(item) else [reject])]
         if number == 1 and "edit" in item["can"]:
             answers.append(
                 Answer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")

@@ -16,7 +16,7 @@ _DECISIONS = get_args(get_type_hints(AuditEntry)["decision"])
 _COLOURS = {"approve": "green", "edit": "green", "reject": "red", "refused": "red", "unapproved": "bold red"}
 
 #: kinds of actors whose name says who they are
-_NAMED = ("key", "link", "message", "run", "person")
+_NAMED = ("key", "link", "message", "run", "person", "terminal")
 
 #: most characters of a title in a row
 _MOST_TITLE = 24
@@ -63,6 +63,7 @@ def audit(
 def _row(session: Session, entry: AuditEntry) -> tuple[str, Text, str, str, str]:
     decision, actor = entry["decision"], entry["actor"]
     name = actor["name"] if actor["kind"] in _NAMED else f"{actor['kind']} {actor['name']}".strip()
+    name += ", at the terminal" if actor["kind"] == "terminal" else ""
     title = entry.get("conversation_title") or entry["conversation_id"] or ""
     return (
         when(session.out, entry["time"]),

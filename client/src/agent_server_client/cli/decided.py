@@ -24,10 +24,14 @@ _WORDS = {
     "unapproved": ("unasked", "bold red"),
     "deleted": ("deleted", "dim"),
     "mode_changed": ("mode set", "cyan"),
+    "withdrawn": ("withdrawn", "dim"),
 }
 
 #: kinds of actors whose name says less than their kind
-_KINDS = {"expiry": "its deadline", "agent": "the agent", "server": "the server", "deletion": "a deletion"}
+_KINDS = {
+    **{"expiry": "its deadline", "agent": "the agent", "server": "the server", "deletion": "a deletion"},
+    "lease": "the silence of its agent",
+}
 
 
 def whole_log(conversation: Conversation, after: int, *, follows: bool) -> Iterator[Entry]:
@@ -90,4 +94,6 @@ def decider(actor: Any) -> str:
     kind, name = str(actor.get("kind") or ""), in_line(str(actor.get("name") or ""))
     if kind == "rule":
         return f"rule {name}"
+    if kind == "terminal":
+        return f"{name}, at the terminal"
     return _KINDS.get(kind) or name or "somebody"

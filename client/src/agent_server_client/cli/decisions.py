@@ -23,6 +23,7 @@ from agent_server_client.cli.asking import (
     titles_of,
     words_of,
 )
+from agent_server_client.cli.decided import decider
 from agent_server_client.cli.elsewhere import Elsewhere, Gone
 from agent_server_client.cli.program import (
     INTERRUPTED,
@@ -263,7 +264,9 @@ class Approver:
 @command()
 @click.option("-w", "--watch", is_flag=True, help="Follow it: show what opens and what is decided, until Ctrl-C.")
 @click.option("--text", help="Only what has this text in its tool, arguments, thought or title.")
-def inbox(session: Session, watch: bool, text: str | None) -> None:
+@click.option("--machine", metavar="NAME", help="Only what agents on this machine ask, by its whole name.")
+@click.option("--agent", metavar="NAME", help="Only what agents of this name ask on machines of people: claude-code.")
+def inbox(session: Session, watch: bool, text: str | None, machine: str | None, agent: str | None) -> None:
     """Show what waits for a decision, the oldest first.
 
     First come actions, then destinations that sandboxes ask to reach, and budgets of models that are used up.
@@ -272,8 +275,9 @@ def inbox(session: Session, watch: bool, text: str | None) -> None:
         _watch(session, session.client(patient=True))
         return
     client = session.client()
-    actions = client.pending_actions(text=text)
-    destinations = [one for one in asked_for(client) if text is None or text.casefold() in one.id]
+    actions = client.pending_actions(text=text, machine=machine, agent=agent)
+    waiting = [] if machine or agent else asked_for(client)
+    destinations = [one for one in waiting if text is None or text.casefold() in one.id]
     if session.as_json:
         print_json([*(one.item for one in actions), *(one.item for one in destinations)])
         return
@@ -502,7 +506,7 @@ def _watch(session: Session, client: Client) -> None:
             session.out.print(card(WaitingAction(data)))
         if name in ("decided", "expired", "closed"):
             shown.discard(data["action_id"])
-            who = in_line((data.get("actor") or {}).get("name") or "")
+            who = decider(data.get("actor") or {})
             words = {"decided": f"{data.get('decision')} by {who}", "expired": "rejected by its deadline"}
             reason = visible(data.get("reason") or "", prose=True)
             named_as = shown_id(session.out, data["action_id"])

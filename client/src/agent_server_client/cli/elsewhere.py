@@ -7,9 +7,10 @@ from threading import Thread
 from typing import Any
 
 from agent_server_client._sync import Client, Conversation
+from agent_server_client.cli.decided import decider
 from agent_server_client.cli.questions import Read, typed_line
 from agent_server_client.errors import AgentServerError
-from agent_server_client.visible import in_line, visible
+from agent_server_client.visible import visible
 from agent_server_client.wire import Tries
 
 #: ended waits that are remembered, of all conversations: a question opens soon after its action was read
@@ -117,7 +118,9 @@ def how_it_ended(kind: str, data: Any) -> str:
         return "Its time is over: the server has rejected it."
     if kind == "closed":
         return "It no longer waits, and nobody has decided it: the agent was stopped or deleted."
-    who = in_line((data.get("actor") or {}).get("name") or "somebody else")
+    if data["decision"] == "withdrawn":
+        return "Its agent asks no more: it has ended, or was stopped."
+    who = decider(data.get("actor") or {"name": "somebody else"})
     reason = visible(data.get("reason") or "", prose=True).strip()
     decision = {"approve": "approved", "reject": "rejected", "edit": "approved with an edit"}.get(data["decision"])
     end = "" if reason.endswith((".", "!", "?")) else "."

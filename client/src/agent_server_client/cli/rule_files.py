@@ -12,9 +12,19 @@ from agent_server_client.cli.shown import counted, moment, short
 from agent_server_client.models import ApprovalRule
 from agent_server_client.visible import in_line
 
+#: members of a rule that say where it holds, and the words before each
+_PLACES = {
+    "folder": "in the folder",
+    "repository": "in the repository",
+    "machine": "on the machine",
+    "person": "of the person",
+    "agent": "of the agent",
+    "key_id": "of the key",
+}
+
 #: members of a rule that say what it decides; the reason says only why
 CONTENT = (
-    *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", "key_id", "repository", "folder", "tags"),
+    *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", *_PLACES, "tags"),
     *("expires_at", "max_uses", "effects", "quorum", "not_by_owner", "not_by_asker"),
 )
 
@@ -71,7 +81,7 @@ def in_words(rule: Mapping[str, Any]) -> str:
         parts.append(f"{'only' if rule.get('decision') == 'approve' else 'any of'} {', '.join(effects)}")
     if ids := rule.get("conversation_ids"):
         parts.append(f"in {short(ids[0])}" if len(ids) == 1 else f"in {counted(len(ids), 'conversation')}")
-    for name, words in (("folder", "in the folder"), ("repository", "in the repository"), ("key_id", "of the key")):
+    for name, words in _PLACES.items():
         if named := rule.get(name):
             parts.append(f"{words} {in_line(named)}")
     parts += [f"tag {in_line(n if v is None else f'{n}={v}')}" for n, v in (rule.get("tags") or {}).items()]

@@ -350,8 +350,35 @@ def card(item: WaitingAction, ids: Mapping[str, str] | None = None) -> Card:
     whose = (item["conversation_id"], item["conversation_title"])
     if held := quorum_of(item):
         body.append(Text(held, "yellow"))
-    facts = Text.assemble((words, colour), ("  ·  ", "dim"), *_seen(item, own))
+    asker = [(f"{said}  ·  {_at_terminal(item)}\n", "cyan") for said in filter(None, [asker_of(item)])]
+    facts = Text.assemble(*asker, (words, colour), ("  ·  ", "dim"), *_seen(item, own))
     return Card(in_line(item["tool_name"]), facts, item, body, (item["action_id"], *whose), colour, ids)
+
+
+def asker_of(item: Any) -> str:
+    """Who asks from outside of the server, in its own words: `claude-code · ada@laptop · /home/ada/shop`; "" if nobody.
+
+    Servers of an earlier release know no such agents.
+    """
+    if not (of := item.get("asked_from")):
+        return ""
+    who = "@".join(filter(None, (of["person"], of["machine"])))
+    return " · ".join(in_line(one) for one in (of["agent"], who, of["folder"]) if one)
+
+
+def is_in_terminal(item: Any) -> bool:
+    """Whether only the terminal of its agent can answer an action."""
+    return bool((item.get("asked_from") or {}).get("in_terminal"))
+
+
+def _at_terminal(item: Any) -> str:
+    """Whether the terminal of such an agent asks too."""
+    of = item["asked_from"]
+    if is_in_terminal(item):
+        return "asked in the terminal: answer it there"
+    if of["kind"] == "gate":
+        return "asked here alone"
+    return "also asked at its terminal" if of["order"] == "races" else "its terminal asks later"
 
 
 def is_incomplete(item: WaitingAction) -> bool:
@@ -370,6 +397,8 @@ def quorum_of(item: WaitingAction) -> str:
 
 def why_not(item: WaitingAction) -> str:
     """Why the reader may not approve an action; "" where they may."""
+    if is_in_terminal(item):
+        return "It is asked in its terminal now: answer it there"
     held = item.get("quorum") or {}
     if held.get("voted"):
         return "You have approved it already: others must approve it too"
