@@ -21,7 +21,7 @@ from tests.servers import free_port
 ADMIN = "an-admin-key-of-the-tests"
 
 #: what exits without a request: they read the configuration alone, or need a terminal
-OFFLINE = {"profiles", "completion", "chat"}
+OFFLINE = {"profiles", "completion", "chat", "hook", "hook status", "hook remove"}
 
 #: what a key with the scope `read` may do
 READS = {
