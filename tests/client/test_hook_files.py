@@ -6,7 +6,10 @@ import stat
 import pytest
 from agentctl.hooks import edits, install, settings
 
-JSON_AGENTS = ("claude", "codex", "copilot", "qwen")
+from tests.servers import PROJECT
+
+#: the two forms of entries
+JSON_AGENTS = ("claude", "copilot")
 
 #: files as people have them
 KEPT = {
@@ -217,3 +220,11 @@ def test_the_settings_are_the_persons_alone(home):
     path.chmod(0o644)
     with pytest.raises(settings.BadSettings, match="chmod 600"):
         settings.read()
+
+
+def test_the_versions_that_were_measured_are_those_of_the_page_and_of_the_test_packages():
+    page = (PROJECT / "docs/hooks.md").read_text()
+    packages = (PROJECT / "tests/interop/hooks/packages").read_text().split()
+    measured = [form.measured for form in install.FORMS.values()]
+    assert [one.rpartition("@")[2] for one in packages] == measured
+    assert all(f"`{one.rpartition('@')[0]}` | {one.rpartition('@')[2]} |" in page for one in packages)

@@ -126,7 +126,9 @@ def test_without_the_server_the_terminal_alone_asks_which_is_told_once_in_a_sess
     configured(tmp_path)
     event = QUESTIONS[name][0]
 
-    first, second, other = (hooked(name, one, tmp_path) for one in (event, event, {**event, "session_id": "s2", "sessionId": "s2"}))
+    first, second, other = (
+        hooked(name, one, tmp_path) for one in (event, event, {**event, "session_id": "s2", "sessionId": "s2"})
+    )
 
     assert [one.returncode for one in (first, second, other)] == [0, 0, 0]
     assert "does not answer" in first.stderr
@@ -162,7 +164,9 @@ def found_reason(answer):
 def test_a_hook_imports_no_more_than_it_needs(tmp_path):
     configured(tmp_path)
     code = HOOKED.format(name="claude").replace("main()", "")
-    code += "import agentctl.hooks.run; print([one for one in ('click', 'httpx', 'rich', 'asyncio') if one in sys.modules])"
+    code += (
+        "import agentctl.hooks.run; print([one for one in ('click', 'httpx', 'rich', 'asyncio') if one in sys.modules])"
+    )
     environment = {"PYTHONPATH": str(PROJECT / "client/src"), "HOME": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

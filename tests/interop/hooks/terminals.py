@@ -37,11 +37,15 @@ class Published(NamedTuple):
 
 
 PUBLISHED = {
-    "claude": Published("claude", "--model claude-sonnet-4-5", "? for shortcuts", "Do you want", ("Enter",), ("Escape",), True),
+    "claude": Published(
+        "claude", "--model claude-sonnet-4-5", "? for shortcuts", "Do you want", ("Enter",), ("Escape",), True
+    ),
     "codex": Published("codex", "", "OpenAI Codex", "Would you like", ("y",), ("Escape",), True),
     "opencode": Published("opencode", "", "Ask anything", "Permission required", ("Enter",), ("Escape", "Enter"), True),
     "copilot": Published("copilot", "", "Enter @", "Do you want", ("Enter",), ("Escape",), False),
-    "qwen": Published("qwen", "--approval-mode default", "Type your message", "Apply this change", ("Enter",), ("Escape",), False),
+    "qwen": Published(
+        "qwen", "--approval-mode default", "Type your message", "Apply this change", ("Enter",), ("Escape",), False
+    ),
 }
 
 
@@ -117,7 +121,12 @@ def _claude(home: Path, model: str) -> dict[str, str]:
     known = {"hasCompletedOnboarding": True, "theme": "dark", "projects": {str(home / "work"): accepted}}
     known |= {"customApiKeyResponses": {"approved": [_KEY[-20:]], "rejected": []}}
     (home / ".claude.json").write_text(json.dumps(known))
-    quiet = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING")
+    quiet = (
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "DISABLE_AUTOUPDATER",
+        "DISABLE_TELEMETRY",
+        "DISABLE_ERROR_REPORTING",
+    )
     return {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": _KEY, **dict.fromkeys(quiet, "1")}
 
 
@@ -135,7 +144,11 @@ def _codex(home: Path, model: str) -> dict[str, str]:
 def _opencode(home: Path, model: str) -> dict[str, str]:
     folder = home / ".config/opencode"
     folder.mkdir(parents=True, exist_ok=True)
-    one = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": f"{model}/v1", "apiKey": "x"}, "models": {"scripted": {}}}
+    one = {
+        "npm": "@ai-sdk/openai-compatible",
+        "options": {"baseURL": f"{model}/v1", "apiKey": "x"},
+        "models": {"scripted": {}},
+    }
     config = {"provider": {"scripted": one}, "model": "scripted/scripted", "small_model": "scripted/scripted"}
     config |= {"permission": {"bash": "ask", "edit": "ask", "webfetch": "ask"}, "autoupdate": False}
     (folder / "opencode.json").write_text(json.dumps(config))

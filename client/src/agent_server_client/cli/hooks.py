@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 from agentctl.hooks import NAMES, install, settings
-from agentctl.hooks.wire import Away, Refused, Server
+from agentctl.hooks.run import alive
+from agentctl.hooks.wire import Away, Server
 from rich.text import Text
 
 from agent_server_client._sync import Client
@@ -101,7 +102,9 @@ def _show_status(session: Session) -> None:
     except (install.CannotEdit, settings.BadSettings) as error:
         raise Failed(REFUSED, str(error)) from None
     if session.as_json:
-        print_json({"url": values.get("url"), "server": answers, "require": bool(values.get("require")), "agents": rows})
+        print_json(
+            {"url": values.get("url"), "server": answers, "require": bool(values.get("require")), "agents": rows}
+        )
         return
     print_table(
         session.out,
@@ -174,11 +177,9 @@ def _answers(values: dict[str, object]) -> str:
     if not url:
         return "none: agentctl hook install NAME"
     try:
-        Server(url, key).call("GET", "/api/v1/permission-requests/none")
+        alive(Server(url, key))
     except Away as error:
         return str(error)
-    except Refused as error:
-        return _ANSWERS if error.status in (404, 422) else f"{url} refuses the key: {error}"
     return _ANSWERS
 
 

@@ -44,10 +44,24 @@ class Agent(NamedTuple):
     question: Callable[[Json], Question | None]
     report: Callable[[Json], Report | None]
     form: Callable[[Question, Verdict], Json]
+    notice: str = ""  #: the member of an answer whose text the agent shows to its person
 
 
 #: Tools that change nothing and reach nothing new: a gate lets them pass.
-_UNGATED = {"read", "glob", "grep", "ls", "list", "todowrite", "todoread", "task", "agent", "skill", "toolsearch", "view"}
+_UNGATED = {
+    "read",
+    "glob",
+    "grep",
+    "ls",
+    "list",
+    "todowrite",
+    "todoread",
+    "task",
+    "agent",
+    "skill",
+    "toolsearch",
+    "view",
+}
 
 #: Tools whose question a plain yes does not answer: the person answers them in the terminal.
 _OF_THE_TERMINAL = {"AskUserQuestion", "ask_user_question", "question"}
@@ -176,7 +190,9 @@ def _opencode_question(event: Json) -> Question | None:
 def _opencode_report(event: Json) -> Report | None:
     name = event_of(event)
     if name == "call":
-        return Report("call", "", str(event.get("tool_name")), event.get("tool_input") or {}, text_of(event.get("result")))
+        return Report(
+            "call", "", str(event.get("tool_name")), event.get("tool_input") or {}, text_of(event.get("result"))
+        )
     if name == "prompt":
         return Report("prompt", text_of(event.get("prompt")))
     return Report("end") if name == "end" else None
@@ -187,9 +203,9 @@ def _opencode_form(_: Question, verdict: Verdict) -> Json:
 
 
 AGENTS = {
-    "claude": Agent("claude-code", True, True, _nested_question, _nested_report, _nested_form),
+    "claude": Agent("claude-code", True, True, _nested_question, _nested_report, _nested_form, "systemMessage"),
     "codex": Agent("codex", False, False, _nested_question, _nested_report, _nested_form),
-    "opencode": Agent("opencode", True, False, _opencode_question, _opencode_report, _opencode_form),
+    "opencode": Agent("opencode", True, False, _opencode_question, _opencode_report, _opencode_form, "notice"),
     "copilot": Agent("copilot", False, False, _copilot_question, _copilot_report, _copilot_form),
     "qwen": Agent("qwen-code", False, True, _nested_question, _nested_report, _nested_form),
 }

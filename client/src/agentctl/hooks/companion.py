@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any
 
-from agentctl.hooks.agents import Agent, Json
+from agentctl.hooks.agents import Agent, Json, Verdict
 from agentctl.hooks.codex import Session
 from agentctl.hooks.run import A_DAY, Asking, request_of, verdict_of
 from agentctl.hooks.settings import PATIENCE
@@ -100,9 +100,9 @@ class Companion:
     def _await(self, number: Any, asking: Asking) -> None:
         try:
             state = asking.answer(time.monotonic() + A_DAY)
-        except (Away, Refused):
-            return  # the terminal alone
-        verdict = verdict_of(self._agent, state) if state else None
+            verdict = verdict_of(self._agent, state) if state else None
+        except (Away, Refused) as error:  # the terminal alone, unless the inbox is required
+            verdict = Verdict(False, str(error)) if self._values.get("require") else None
         if verdict is None or number in self._resolved:
             return
         self._answered.add(number)

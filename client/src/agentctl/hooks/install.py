@@ -69,7 +69,7 @@ FORMS = {
         timeout=86_400,
         order="The terminal and the inbox ask at the same time where Codex runs its app server; else the inbox first.",
         asked="escalations out of its sandbox, patches outside of what is writable, networks",
-        unasked="commands inside its sandbox, `codex exec`, `approval_policy = \"never\"`, your rules",
+        unasked='commands inside its sandbox, `codex exec`, `approval_policy = "never"`, your rules',
         trust="Trust the hooks once: Codex asks at its next start, or type /hooks. Until then they do not run.",
         variable="CODEX_HOME",
     ),
@@ -145,7 +145,9 @@ def version_of(name: str) -> str | None:
     if program is None:
         return None
     try:
-        ran = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+        ran = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     found = re.search(r"\d+\.\d+\.\d+", ran.stdout)

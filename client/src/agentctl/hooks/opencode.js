@@ -40,8 +40,9 @@ export const Inbox = async ({ client, directory }) => {
       complete: Boolean(call),
     });
     questions.set(id, child);
-    const { reply, message } = await answer;
+    const { reply, message, notice } = await answer;
     questions.delete(id);
+    if (notice) client.tui.showToast({ body: { message: notice, variant: "warning" } }).catch(() => {});
     if (!reply) return;
     await client._client.post({
       url: "/permission/{requestID}/reply",

@@ -52,6 +52,7 @@ class Asking:
                     raise
                 time.sleep(_PAUSE)
             else:
+                heard()
                 self.id = state["id"]
                 return state
 
@@ -97,7 +98,9 @@ def verdict_of(agent: Agent, state: Json) -> Verdict | None:
     if state["state"] == "approved":
         arguments = state.get("arguments") if state.get("decision") == "edit" else None
         if arguments is not None and not agent.edits:
-            words = f"The inbox approved other arguments. Call the tool again with exactly these: {json.dumps(arguments)}"
+            words = (
+                f"The inbox approved other arguments. Call the tool again with exactly these: {json.dumps(arguments)}"
+            )
             return Verdict(False, words)
         return Verdict(True, "", arguments)
     if state["state"] == "rejected":
@@ -117,6 +120,15 @@ def request_of(agent: Agent, event: Json, question: Question, order: str, second
         "lease_seconds": LEASE,
         "expires_in": max(1, round(seconds)),
     }
+
+
+def alive(server: Server) -> None:
+    """Return where the server answers and takes the key. Raises Away."""
+    try:
+        server.call("GET", f"{_REQUESTS}/none")
+    except Refused as error:
+        if error.status not in (404, 422):
+            raise Away(f"{server.url} refuses the key of the hook: {error}") from None
 
 
 def who(agent: Agent, event: Json) -> Json:
@@ -156,6 +168,10 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
     agent = AGENTS[name]
     is_required = bool(values.get("require")) or question.kind == "gate"
     if name == "codex" and question.kind == "permission" and (session := codex.joined(event)):
+        try:
+            alive(server)
+        except Away as error:
+            return _without(agent, event, question, str(error), is_required=is_required)
         codex.leave_behind(session, server, values, agent, event)
         return 0
     is_patient = agent.races or question.kind == "gate"
@@ -164,8 +180,8 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
     order = "races" if agent.races and question.kind == "permission" else "first"
     body = request_of(agent, event, question, order, seconds)
     asking = Asking(server, body, os.urandom(16).hex(), patience if is_patient and not has_told() else _BRIEF)
-    _heed(name)
     try:
+        _heed(name)
         state = asking.answer(time.monotonic() + seconds + POLL)
         _ignore()
     except Ended as end:
@@ -176,7 +192,6 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
         return _without(agent, event, question, f"The inbox refuses: {error}", is_required=is_required)
     except Away as error:
         return _without(agent, event, question, str(error), is_required=is_required)
-    heard()
     verdict = verdict_of(agent, state) if state else None
     if verdict is None and question.kind == "gate" and (not state or state["state"] != "approved"):
         verdict = Verdict(False, "Nobody has answered in the inbox")
@@ -194,8 +209,8 @@ def _without(agent: Agent, event: Json, question: Question, words: str, *, is_re
         print(json.dumps(agent.form(question, Verdict(False, f"The inbox is required and cannot be asked. {words}"))))
     elif is_new:
         sentence = f"The inbox is not asked, so this terminal alone decides. {words}"
-        if agent.name == "claude-code":
-            print(json.dumps({"systemMessage": sentence}))
+        if agent.notice:
+            print(json.dumps({agent.notice: sentence}))
         print(sentence, file=sys.stderr)
     sys.stdout.flush()
     return 0
@@ -203,7 +218,7 @@ def _without(agent: Agent, event: Json, question: Question, words: str, *, is_re
 
 def _tell(agent: Agent, server: Server, event: Json, report: Report) -> None:
     """Report what an agent tells besides. It is lost where the server is away: nobody waits for it."""
-    if has_told():
+    if has_told() or (report.kind == "prompt" and not report.text):
         return
     body: Json = {**who(agent, event), "kind": report.kind, "text": report.text}
     if report.kind == "call":

@@ -32,6 +32,8 @@ def read() -> dict[str, Any]:
         raise BadSettings(f"{place} cannot be read: {error}") from None
     if not isinstance(found, dict):
         raise BadSettings(f"{place} should be a JSON object")
+    if not isinstance(found.get("patience", PATIENCE), (int, float)):
+        raise BadSettings(f"{place}: `patience` should be a number of seconds")
     if found.get("key") and mode & 0o077:
         raise BadSettings(f"Others can read the key in {place}: chmod 600 {place}")
     return found
