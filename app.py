@@ -37,6 +37,7 @@ from blueprints.once import register_once
 from blueprints.openai import openai
 from blueprints.operations import notifications, operations
 from blueprints.people import ProxiedPeople
+from blueprints.permission_requests import hooks, permission_requests
 from blueprints.posture import Posture, TrustedProxies, admit, with_headers
 from blueprints.previews import PreviewHosts, previews
 from blueprints.provider_connections import provider_connections
@@ -79,6 +80,8 @@ BLUEPRINTS = (
     pending_messages,
     pending_actions,
     inbox_stream,
+    permission_requests,
+    hooks,
     waiting,
     list_stream,
     sandboxes,

@@ -174,7 +174,8 @@ class Guard:
         """Why a person may not do something, and who may."""
         about = (request.view_args or {}).get("conversation_id")
         if not principal.rights or about is None:
-            where, role = "outside of single conversations", "ask, steer" if scope == "write" else scope
+            where = "outside of single conversations"
+            role = {"write": "ask, steer", "ask": "admin"}.get(scope, scope)
             return f"{principal.name} may not do this: it needs a grant of the role {role} {where}, see docs/access.md"
         roles = "admin" if scope == "admin" else "steer" if scope == "write" else scope
         others = self._store.access.people.who_may(scope, about)

@@ -8,10 +8,11 @@ from typing import Literal, NamedTuple
 
 from core.wire import ConversationId
 
-#: what a key may be for; `write` and `approve` include `read`, `admin` includes all
-SCOPES = ("read", "write", "approve", "admin")
+#: what a key may be for; `write` and `approve` include `read`, `admin` includes all. `ask` is for hooks of agents in
+#: terminals, which can read it: it opens and awaits permission requests of its own, and reads and decides nothing
+SCOPES = ("read", "write", "approve", "admin", "ask")
 
-Scope = Literal["read", "write", "approve", "admin"]
+Scope = Literal["read", "write", "approve", "admin", "ask"]
 
 #: what a client is told whose key has ended while something that it opened goes on
 REVOKED = "The key was revoked or has expired"
@@ -21,6 +22,7 @@ _INCLUDED: dict[str, tuple[str, ...]] = {
     "write": ("read", "write"),
     "approve": ("read", "approve"),
     "admin": SCOPES,
+    "ask": ("ask",),
 }
 
 

@@ -43,6 +43,9 @@ class Origin(NamedTuple):
     key_id: str = ""  #: id of the key that started it
     repository: str = ""  #: HOST/OWNER/NAME, as `repository_name` has it
     folder: str = ""  #: absolute, without `.`, `..` and empty parts
+    machine: str = ""  #: host of an agent that runs outside of sandboxes, in its hook's words, as are the next two
+    person: str = ""  #: user on that machine
+    agent: str = ""  #: name of that agent, such as `claude-code`
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> "Origin":

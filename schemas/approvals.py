@@ -679,6 +679,40 @@ class ShownQuorum(BaseSchema):
     voted = fields.Boolean(required=True, metadata={"description": "Whether the reader has approved it."})
 
 
+class AskedFrom(BaseSchema):
+    """The terminal at which an agent outside of sandboxes asks. All names are the words of its hook, not checked."""
+
+    agent = fields.String(required=True, metadata={"description": "Such as `claude-code`."})
+    machine = fields.String(required=True)
+    person = fields.String(required=True, metadata={"description": "User on the machine; empty: not told."})
+    folder = fields.String(required=True, metadata={"description": "The working folder of the session."})
+    kind = fields.String(
+        required=True,
+        metadata={"enum": ["permission", "gate"], "description": "`gate`: no terminal asks."},
+    )
+    order = fields.String(
+        required=True,
+        metadata={
+            "enum": ["races", "first"],
+            "description": "`races`: the terminal asks at the same time; `first`: it asks after the hook.",
+        },
+    )
+    answerable_until = fields.String(
+        required=True,
+        metadata={
+            "format": "date-time",
+            "description": "Until then the hook waits for an answer. Later `in_terminal` is true.",
+        },
+    )
+    in_terminal = fields.Boolean(
+        required=True,
+        metadata={
+            "description": "Whether the hook has stopped waiting: only the terminal can answer, `can` is empty, and a "
+            "decision is refused with 409 `in_terminal`."
+        },
+    )
+
+
 class WaitingAction(BaseSchema):
     """An action that waits for a decision, with what a person needs for it."""
 
@@ -732,6 +766,12 @@ class WaitingAction(BaseSchema):
     )
     repository = fields.String(
         required=True, allow_none=True, metadata={"description": "The same, as HOST/OWNER/NAME."}
+    )
+    asked_from = fields.Nested(
+        AskedFrom,
+        required=True,
+        allow_none=True,
+        metadata={"description": "Null: the agent runs in a sandbox, or posts its events itself."},
     )
     quorum = fields.Nested(
         ShownQuorum,

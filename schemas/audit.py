@@ -21,7 +21,10 @@ from schemas.fields import (
 )
 
 #: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
-ACTOR_KINDS = ("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person")
+ACTOR_KINDS = (
+    *("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"),
+    *("terminal", "lease"),
+)
 DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
     *("asked", "refused"),  # of destinations alone
@@ -29,6 +32,7 @@ DECISIONS = (
     *("terminal_opened", "terminal_closed", "preview_opened"),
     "joined",  # of sandboxes alone
     *("agree", "owner_changed", "mode_changed"),
+    "withdrawn",  # of what an agent in a terminal asks
 )
 
 #: pattern of the name of a chain of the destinations of a day

@@ -318,6 +318,19 @@ class ConversationSearch(ConversationFilter, SkillsChoice, OrderedSearch):
     order = ListingOrder("CREATED_AT", "UPDATED_AT")
 
 
+class ExternalSession(BaseSchema):
+    """The session of an agent that runs in a terminal, in its hook's words: a conversation of the kind `external`."""
+
+    kind = fields.Constant("external")
+    agent = fields.String(required=True, metadata={"description": "Such as `claude-code`."})
+    version = fields.String(required=True, metadata={"description": "Of the agent; empty: not told."})
+    machine = fields.String(required=True)
+    person = fields.String(required=True, metadata={"description": "User on the machine; empty: not told."})
+    folder = fields.String(required=True)
+    mode = fields.String(required=True, metadata={"description": "The agent's own permission mode when it began."})
+    session = fields.String(required=True, metadata={"description": "The agent's id of the session."})
+
+
 class ConversationInfo(BaseSchema):
     """The state of a conversation, with every member that clients expect. Source: the agent-server wire.
 
@@ -364,6 +377,13 @@ class ConversationInfo(BaseSchema):
     capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
         dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
+    )
+
+    external = fields.Nested(
+        ExternalSession,
+        dump_default=None,
+        allow_none=True,
+        metadata={"description": "Of an agent that runs in a terminal outside of sandboxes; null: it is none."},
     )
 
     @pre_dump

@@ -128,6 +128,16 @@ class NobodyRuns(StoreError):
     )
 
 
+class RunsInTerminal(StoreError):
+    """A message, a run, a pause or an interrupt for an agent that runs in a terminal outside of sandboxes."""
+
+    kind = Kind.CONFLICT
+    words = (
+        "The agent of this conversation runs in a terminal, and takes messages there alone: write to it at its "
+        "terminal. What it asks for is decided here: GET /api/v1/pending-actions lists it"
+    )
+
+
 class ActsUnasked(StoreError):
     """A policy would hold the actions of an agent that waits for nobody."""
 

@@ -253,6 +253,14 @@ class RuleKeys:
         return f"{cls.root}:rehearsal:{rehearsal_id}"
 
 
+class AskingKeys:
+    """The name of what a key with the scope `ask` has open, in one slot."""
+
+    @staticmethod
+    def root(owner: str) -> str:
+        return f"asking:{{{quote(owner, safe='')}}}"
+
+
 class NotifyKeys:
     """The name that all keys of notifications are below, in one slot."""
 

@@ -1,6 +1,7 @@
 """Approvals: what is decided of pending actions, by whom, and the audit of it."""
 
 from settings.limits import ConversationLimits, SandboxLimits
+from store.approvals.asked import Asked
 from store.approvals.audit import Audit, TerminalAudit
 from store.approvals.background import BackgroundRehearsals
 from store.approvals.decisions import Confirmations, LinkUses
@@ -56,3 +57,4 @@ class ApprovalWing:
         self.inbox = Inbox(redis, scripts, self.rule_decisions)
         self.checks = ApprovalChecks(redis, scripts, listing, self.projections, audit_days=bounds.audit_days)
         self.link_uses = LinkUses(scripts)
+        self.asked = Asked(redis, scripts)

@@ -43,6 +43,8 @@ PROBLEMS = {
     "needs_people": "must be approved by people, each by name: not by a rule, a run or a link",
     "own": "must be approved by somebody else: you own its conversation, or sent the message that asked for it",
     "voted": "has your approval already: somebody else must approve it too",
+    "in_terminal": "is asked at its terminal: its hook waits no longer, and only the terminal can answer",
+    "withdrawn": "is withdrawn: its asker has gone",
     "edit_of_several": "cannot be edited: several people approve it as it is, or none",
 }
 
@@ -67,7 +69,7 @@ class Decision(NamedTuple):
     """
 
     action_id: str
-    verb: Literal["approve", "reject", "edit"]
+    verb: Literal["approve", "reject", "edit", "withdraw"]
     reason: str = ""
     digest: str | None = None
     arguments: object = None  #: of an edit: those that take the place of the action's
@@ -131,12 +133,16 @@ def decide_pending(
     latest: int | None = None,
     echo: str = "",
     quorum: ReadQuorum,
+    at_terminal: bool = False,
 ) -> "DecidePending.Reply | None":
     """Run `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them.
 
+    at_terminal: they are told by the asker of an action, `agents/asking.py`.
+
     Raises RightsChanged, and then nothing was decided.
     """
-    approves = verb == "approve" or (verb == "each" and any(one["verb"] != "reject" for one in json.loads(decisions)))
+    verbs = {one["verb"] for one in json.loads(decisions)} if verb == "each" else {verb}
+    approves = bool(verbs & {"approve", "edit"})
     for attempt in range(MOST_READ):
         reply = scripts.decide_pending(
             ConversationKeys(conversation_id).root,
@@ -152,6 +158,7 @@ def decide_pending(
             ballot=actor.ballot,
             rights=actor.rights,
             quorum=quorum(conversation_id, actor, attempt > 0) if approves else "",
+            at_terminal=at_terminal,
             each=decisions,
         )
         if reply is None or reply.outcome != "unread":
@@ -217,14 +224,22 @@ class Confirmations:
             raise StaleDecision(json.loads(reply.problems))
         return reply.outcome in ("won", "agreed")
 
-    def decide_each(self, conversation_id: ConversationId, decisions: Sequence[Decision], actor: Actor) -> None:
+    def decide_each(
+        self,
+        conversation_id: ConversationId,
+        decisions: Sequence[Decision],
+        actor: Actor,
+        *,
+        at_terminal: bool = False,
+    ) -> None:
         """Decide single actions of a detached conversation, all or none.
 
+        at_terminal: the asker of the actions tells what was decided at its terminal, and no quorum holds that back.
         Raises ConversationNotFound, ReasonTooLong, StaleDecision, NeedsApproval of an actor who may not decide, and
         RightsChanged. Source: docs/approvals.md.
         """
         encoded = self.encode_decisions(conversation_id, decisions)
-        reply = self._decide(conversation_id, "each", actor, decisions=encoded)
+        reply = self._decide(conversation_id, "each", actor, decisions=encoded, at_terminal=at_terminal)
         if reply.outcome == "forbidden":
             raise NeedsApproval
         if reply.outcome not in ("won", "agreed"):
@@ -235,7 +250,14 @@ class Confirmations:
         self._decide(conversation_id, "expire", SERVER)
 
     def _decide(
-        self, conversation_id: ConversationId, verb: str, actor: Actor, *, reason: str = "", decisions: str = ""
+        self,
+        conversation_id: ConversationId,
+        verb: str,
+        actor: Actor,
+        *,
+        reason: str = "",
+        decisions: str = "",
+        at_terminal: bool = False,
     ) -> "DecidePending.Reply":
         """Decide, and list the conversation. Raises ConversationNotFound."""
         stamp = Stamp.now()
@@ -248,6 +270,7 @@ class Confirmations:
             reason=reason,
             decisions=decisions,
             quorum=self._quorum,
+            at_terminal=at_terminal,
         )
         if reply is None:
             raise ConversationNotFound

@@ -34,6 +34,7 @@ from core.refused import Kind
 from core.rehearsal import like_answer
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
+from store.approvals.asked import shown_asker
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.approvals.effects import held_risks
 from store.approvals.seen import shown_seen
@@ -129,6 +130,7 @@ class PendingAction:
     folder: str | None  #: that the start of its conversation named
     repository: str | None  #: the same, HOST/OWNER/NAME
     opened: str  #: id of the entry of the stream by which it was opened
+    asked_from: dict[str, Any] | None = None  #: the terminal at which its agent asks
 
     @property
     def complete(self) -> bool:
@@ -191,6 +193,8 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
     capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
+    asked_from = shown_asker(record, Origin.of(json.loads(origin or b"{}")))
+    can = [] if asked_from and asked_from["in_terminal"] else ["approve", "reject"]
     like, began = _like(tool_name, json.dumps(arguments)), Origin.of(json.loads(origin or b"{}"))
     return PendingAction(
         conversation_id=entry.conversation_id,
@@ -207,13 +211,14 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
         expires_at=utc_time(Micros(int(expires))) if expires else None,
         digest=record["digest"],
         sandbox_id=sandbox_id,
-        can=["approve", "reject", *(["edit"] if "edit" in capabilities else [])],
+        can=[*can, *(["edit"] if can and "edit" in capabilities else [])],
         decided_together=sandbox_id is not None and "decide_each" not in capabilities,
         **shown_seen(tool_name, arguments, folder and folder.decode(), record["risk"]),
         like=None if like is None else json.loads(like),
         folder=began.folder or None,
         repository=began.repository or None,
         opened=entry.item["opened"],
+        asked_from=asked_from,
     )
 
 

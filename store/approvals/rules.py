@@ -33,6 +33,7 @@ from core.refused import Kind
 from core.rehearsal import MOST_TOGETHER
 from core.wire import ConversationId, Micros, now
 from settings.limits import ConversationLimits
+from store.approvals.asked import is_handed
 from store.approvals.audit import SERVER, Actor, Audit
 from store.approvals.decisions import MOST_ENTRIES, Approvals, Confirmations, Decision, StaleDecision
 from store.approvals.deliveries import Deliveries
@@ -381,7 +382,7 @@ class RuleDecisions:
         rules = [rule for rule in self._rules.in_force(now()) if rule.decision != "approve"]
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         folder = self._folder_of(found)
-        records = {one["id"]: one for one in found.pending}
+        records = {one["id"]: one for one in found.pending if not is_handed(one)}
         decisions = []
         for shown in self._confirmations.pending(conversation_id):
             record = records.get(shown["id"], {"since": None})
@@ -410,7 +411,7 @@ class RuleDecisions:
         tools = {rule.tool_name for rule in rules}
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         folder = self._folder_of(found) if found.approves_inside else None
-        records = {one["id"]: one for one in found.pending if one["tool"] in tools}
+        records = {one["id"]: one for one in found.pending if one["tool"] in tools and not is_handed(one)}
         waiting = []
         for shown in self._confirmations.pending(conversation_id) if records else ():
             record = records.get(shown["id"], {"since": None})

@@ -30,6 +30,7 @@ from store.errors import (
     NotStartedHere,
     OwnerChanged,
     RightsChanged,
+    RunsInTerminal,
     StoreFull,
     TooManySecrets,
 )
@@ -133,6 +134,8 @@ class Conversations:
         approves_inside: bool = False,
         owner: str = "",
         right_tags: dict[str, str] | None = None,
+        external: Mapping[str, str] | None = None,
+        capabilities: Sequence[str] = (),
         **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -141,9 +144,10 @@ class Conversations:
         starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
         start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. owner: name
-        of who starts it. right_tags: those that grants are compared with, where they are not its tags. One round trip,
-        in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the
-        start task that `app` names has ended.
+        of who starts it. right_tags: those that grants are compared with, where they are not its tags. external:
+        `agents/asking.py`. capabilities: of an agent that does not report them. One round trip, in a sandbox two.
+        Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app`
+        names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -168,6 +172,8 @@ class Conversations:
             right_tags=(tags or {}) if right_tags is None else right_tags,
         )
         fields |= info_fields(info) | _own_fields(confirmation_seconds, origin, approves_inside)
+        if external:
+            fields |= Conversation.fields_of(external=external, told={"capabilities": list(capabilities)})
         if sandbox_id:
             fields |= in_sandbox(sandbox_id, app or {}, incarnation)
         sealed = self._sealer.seal(conversation_id, secrets or {})
@@ -388,6 +394,8 @@ class Conversations:
                 raise HeldByQuorum
             case ChangeStatus.Unattended():
                 raise NobodyRuns
+            case ChangeStatus.External():
+                raise RunsInTerminal
             case ChangeStatus.Changed() | ChangeStatus.Unread():
                 raise RightsChanged
 

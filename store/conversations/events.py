@@ -3,7 +3,7 @@
 import itertools
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Literal
@@ -13,7 +13,7 @@ from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, read_event, user_message
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor
+from store.approvals.audit import SERVER, Actor, said
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
     claim,
@@ -37,6 +37,7 @@ from store.errors import (
     NotItsSandbox,
     NotStartedHere,
     RightsChanged,
+    RunsInTerminal,
     TooManyKinds,
     TooManyPending,
     UnknownCursor,
@@ -102,6 +103,8 @@ class EventLog:
         fetched: bool = False,
         hook_hash: str = "",
         actor: Actor = SERVER,
+        asked: Mapping[str, object] | None = None,
+        unasked: str = "",
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
@@ -110,12 +113,14 @@ class EventLog:
         sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `effects.py`.
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
         fetched: they come from that log: later ones may have been posted before, whose state stays. hook_hash: of the
-        hook key that the request has shown; "" none. actor: who posts.
+        hook key that the request has shown; "" none. actor: who posts. asked, unasked: `agents/asking.py`; what an
+        asker awaits, and why actions ran that the batch opens and closes.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
         TooManyPending, TooManyKinds, LogTooLong, StoreFull, and NotStartedHere of a conversation that its sandbox does
         not have.
         """
-        stamp, root, poster = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("agent").json
+        stamp, root = Stamp.now(), ConversationKeys(conversation_id).root
+        poster = actor.json if unasked else actor.by("agent").json
         is_checked, batch = sandbox_id is not None and not made_here, list(events)
         in_sandbox = self._masks.of_sandbox(sandbox_id, hook_hash) if sandbox_id else NOTHING
         version, mask = self._masks.of_conversation(conversation_id)
@@ -133,6 +138,8 @@ class EventLog:
                 expiry=self._bounds.confirmation_seconds,
                 most_bytes=self._bounds.max_conversation_bytes,
                 secrets_version=version,
+                asked=json.dumps(asked) if asked else "",
+                unasked=said(unasked) if unasked else "",
                 events=rows,
             )
             if reply is None:
@@ -202,6 +209,8 @@ class EventLog:
                     raise RightsChanged
                 case SendMessage.Unattended():
                     raise NobodyRuns
+                case SendMessage.External():
+                    raise RunsInTerminal
                 case SendMessage.TooLong():
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 

@@ -5,6 +5,7 @@
 -- digest, tool = the tool's name as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline),
 -- shown = the action in words as canonical JSON (nil: of an earlier release),
 -- trace = W3C traceparent of the batch that opened it (nil: none),
+-- ask = of an action that an asker awaits: `_asked.lua` (nil: none),
 -- votes = approvals so far where several people must approve it, see `_quorum.lua` (nil: none)},
 -- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited ones as JSON,
 -- released = true: the conversation has gone on with it}. A rejected one is kept only until a sandbox's agent is told.

@@ -1,7 +1,10 @@
 -- _decisions: the decisions that one call takes.
 -- include: _actions.lua
+-- include: _asked.lua
 local EXPIRY = '{"address":"","kind":"expiry","name":""}'
 local EXPIRED = '"No decision came before the deadline."'
+local GONE = '"Its asker has gone."'
+local LEASE = '{"address":"","kind":"lease","name":""}'
 local chosen = {} -- {action, verb, by}
 
 -- Who decides at a deadline.
@@ -17,6 +20,25 @@ local function split_due(actions, together)
   if together and #due > 0 then return actions, {} end
   return due, fresh
 end
+
+-- The actions whose asker has gone, those that only their terminal can answer, and the others.
+local function split_left(actions)
+  local left, handed, rest = {}, {}, {}
+  for _, action in ipairs(actions) do
+    local ask = action.ask
+    if ask and not ask.handed and has_ended(ask) then
+      hand_to_terminal(ask)
+      keep_action(action)
+    end
+    if ask and tonumber(ask.lapses) <= tonumber(now) then left[#left + 1] = action
+    elseif ask and ask.handed then handed[#handed + 1] = action
+    else rest[#rest + 1] = action end
+  end
+  return left, handed, rest
+end
+
+-- Who withdraws what its asker has left.
+local function left_behind(time) return {actor = LEASE, reason = GONE, said = GONE, time = time} end
 
 local function choose(actions, verb, by)
   for _, action in ipairs(actions) do
@@ -52,7 +74,7 @@ local function audit_chosen()
     table.insert(by_words[words].actions, one.action)
   end
   for _, group in ipairs(groups) do
-    write_audit(group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited,
+    write_audit(group.verb == 'withdraw' and 'withdrawn' or group.verb, group.actions, group.by.actor, group.by.said, group.by.time, group.edited,
       group.edited_shown, group.agreed)
   end
   local told = traced()
@@ -65,7 +87,7 @@ local function decisions(open)
   local rejected, approved, is_whole = {}, {}, #undecided(open) == 0
   for _, action in ipairs(unreleased(open)) do
     if action.decided == 'reject' then rejected[#rejected + 1] = action
-    elseif action.decided then approved[#approved + 1] = action end
+    elseif action.decided and action.decided ~= 'withdraw' then approved[#approved + 1] = action end
   end
   return rejected, approved, is_whole
 end
@@ -79,8 +101,24 @@ local function say_edited(stamp)
   end
 end
 
+-- Ends withdrawn actions: each gets its AgentErrorEvent.
+local function withdraw_actions(open, stamp)
+  local withdrawn = {}
+  for _, action in ipairs(open) do
+    if action.decided == 'withdraw' then
+      local id = next_id()
+      append_event(id, 'AgentErrorEvent:agent', stamp.score,
+        '{"id":"' .. id .. '","timestamp":"' .. stamp.iso .. '","source":"agent",' ..
+        string.gsub(action.subject, ', "action_id": .*$', '') .. ',"error":' .. action.reason .. ',"kind":"AgentErrorEvent"}', '')
+      withdrawn[#withdrawn + 1] = action
+    end
+  end
+  close_actions(withdrawn)
+end
+
 -- Detached: the conversation goes on when all are decided.
 local function go_on(open, stamp)
+  withdraw_actions(open, stamp)
   local rejected, approved, is_whole = decisions(open)
   if is_whole then set_status(#approved > 0 and 'running' or 'idle', stamp) end
   reject_actions(rejected, stamp)

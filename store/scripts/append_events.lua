@@ -11,6 +11,8 @@
 --       actor:json who posts them, canonical  expiry:int seconds until a pending action expires, where the conversation
 --       says nothing; 0: never
 --       most_bytes:int of the log  secrets_version:text of the secrets that are masked in the events
+--       asked:json {kind, order, subagent, lease, patience} of the one action of the batch that an asker awaits; "" none
+--       unasked:json why actions ran that this batch opens and closes, canonical: they are audited as unapproved; "" none
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
 --       the bytes ("" is not stored), its text ("" none), "" or the JSON object that `store/approvals/effects.py` describes
 -- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): how many are new, the last seq, the
@@ -25,6 +27,7 @@
 -- Log  needed
 -- Brings  bytes
 -- include: _actions.lua
+-- include: _asked.lua
 -- include: _masked.lua
 
 -- The open actions while a batch is appended: read once, changed in memory, written back once.
@@ -113,7 +116,7 @@ local function write_open()
       words[#words + 1], words[#words + 2] = id, cjson.encode({seq = action.seq, at = action.at, time = action.time,
         since = action.since, group = action.group, call = action.call, subject = action.subject, name = action.name,
         digest = action.digest, tool = action.tool, shown = action.shown, risk = action.risk, expires = action.expires,
-        size = action.size, trace = action.trace})
+        size = action.size, trace = action.trace, ask = action.ask})
     end
   end
   call_with_all('HDEL', root .. ':pending', open.closed)
@@ -215,7 +218,11 @@ local final_at, state_at = state[2] or '-inf', state[5] or '-inf'
 if sandbox ~= (state[1] or '') then return close_log('foreign', stamp.utc) end
 if secrets_version ~= version_of_secrets(state[9], state[10]) then return close_log('unmasked', stamp.utc) end
 local by_agent = sandbox ~= '' and not made_here
-local waited, held, live, ends_run = log.status == WAITING, {}, {}, false
+local waited, held, live, ran, ends_run = log.status == WAITING, {}, {}, {}, false
+
+-- What the record of the action has of its asker: `_asked.lua`.
+local awaited = asked ~= '' and cjson.decode(asked) or nil
+if awaited then awaited.ends, awaited.lapses = after_seconds(awaited.patience), after_seconds(awaited.lease) end
 
 local function refuse(outcome, ...)
   open_log(stamp.id_prefix)
@@ -249,9 +256,10 @@ end
 local function apply(effect, id, seq, score)
   if effect.open then
     local action = effect.open
-    action.id, action.seq, action.at, action.since = id, seq, score, stamp.utc
+    action.id, action.seq, action.at, action.since, action.ask = id, seq, score, stamp.utc, awaited
     open_action(action)
-    if sandbox == '' and string.find(log.held, action.risk, 1, true) then held[#held + 1] = action end
+    if unasked ~= '' then ran[#ran + 1] = action
+    elseif sandbox == '' and (awaited or string.find(log.held, action.risk, 1, true)) then held[#held + 1] = action end
   end
   if effect.close then
     if not made_here and not effect.fetched then note_closed(effect.close) end
@@ -295,9 +303,15 @@ if by_agent and appended > 0 then
 end
 forget_beyond(most_open)
 if waits_now then set_deadlines(tonumber(state[7] or expiry), not waited) end
+for _, action in ipairs(held) do end_gate(action) end
 write_open()
 if waits_now ~= waited or (waits_now and open) then change_approvals() end
 audit_resumed(actor, stamp.utc)
+if #ran > 0 then
+  write_audit('unapproved', ran, actor, unasked, stamp.utc)
+  change_approvals()
+  log.fields.unapproved_resumes = string.format('%d', (state[4] or 0) + 1)
+end
 if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
 forget_spent()
 local told = by_agent and say_resumed(stamp, state[4]) or ''

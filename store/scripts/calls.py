@@ -181,6 +181,9 @@ class ChangeStatus:
     class Unattended(NamedTuple):
         state: LogState
 
+    class External(NamedTuple):
+        state: LogState
+
 
 class ClaimChecks:
     """Replies of `claim_checks.lua`."""
@@ -670,6 +673,18 @@ class ReadLog:
         events: list[bytes]
 
 
+class ReadRequest:
+    """Replies of `read_request.lua`."""
+
+    class Reply(NamedTuple):
+        origin: str
+        external: str
+        waits: str
+        is_due: bool
+        record: str | None
+        entry: str | None
+
+
 class ReadSandboxes:
     """Replies of `read_sandboxes.lua`."""
 
@@ -780,6 +795,9 @@ class SendMessage:
         state: LogState
 
     class Unattended(NamedTuple):
+        state: LogState
+
+    class External(NamedTuple):
         state: LogState
 
 
@@ -943,6 +961,7 @@ class Calls:
     _freeze_log: Sends
     _get_events: Sends
     _get_final_event: Sends
+    _hold_request: Sends
     _interrupt_conversation: Sends
     _join_sandbox: Sends
     _keep_fields: Sends
@@ -993,6 +1012,7 @@ class Calls:
     _read_link: Sends
     _read_list_changes: Sends
     _read_log: Sends
+    _read_request: Sends
     _read_sandboxes: Sends
     _read_spending: Sends
     _read_start_tasks: Sends
@@ -1102,6 +1122,8 @@ class Calls:
         expiry: int,
         most_bytes: int,
         secrets_version: str,
+        asked: str,
+        unasked: str,
         events: Iterable[tuple[str, str, int, bytes, bytes, str | bytes]],
     ) -> (
         AppendEvents.Appended
@@ -1126,6 +1148,8 @@ class Calls:
                 expiry,
                 most_bytes,
                 secrets_version,
+                asked,
+                unasked,
                 *chain.from_iterable(events),
             ],
         )
@@ -1359,6 +1383,7 @@ class Calls:
         | ChangeStatus.Held
         | ChangeStatus.Refused
         | ChangeStatus.Unattended
+        | ChangeStatus.External
         | None
     ):
         """Run, pause or interrupt a conversation, as `_status.lua` has it."""
@@ -1380,6 +1405,8 @@ class Calls:
                 return ChangeStatus.Refused(_log_state(words))
             case b"unattended", 8, words:
                 return ChangeStatus.Unattended(_log_state(words))
+            case b"external", 8, words:
+                return ChangeStatus.External(_log_state(words))
         raise UnknownReply("change_status", reply)
 
     def check_sandbox(self, root: str, *, id: str) -> None:
@@ -1777,6 +1804,7 @@ class Calls:
         ballot: str,
         rights: str,
         quorum: str,
+        at_terminal: bool,
         each: str,
     ) -> DecidePending.Reply | None:
         """Decide pending actions, all alike or each by itself."""
@@ -1795,6 +1823,7 @@ class Calls:
                 ballot,
                 rights,
                 quorum,
+                "1" if at_terminal else "",
                 each,
             ],
         )
@@ -2021,6 +2050,22 @@ class Calls:
             return None
         result: list[bytes] = [value for value in reply]
         return result
+
+    def hold_request(
+        self, root: str, *, conversation: str, request: str, lease: int, most: int, most_here: int, most_sessions: int
+    ) -> Literal["held", "full", "session_full", "too_many_sessions"]:
+        """Count an open request of a key that asks, or its session, within their bounds."""
+        reply = self._hold_request([root], [conversation, request, lease, most, most_here, most_sessions])
+        match _outcome(reply):
+            case b"held", 0, _:
+                return "held"
+            case b"full", 0, _:
+                return "full"
+            case b"session_full", 0, _:
+                return "session_full"
+            case b"too_many_sessions", 0, _:
+                return "too_many_sessions"
+        raise UnknownReply("hold_request", reply)
 
     def interrupt_conversation(
         self, root: str, *, stamp: Stamp, sandbox_id: str, failure: str
@@ -2661,6 +2706,21 @@ class Calls:
         words = iter(reply)
         return ReadLog.Reply(next(words).decode(), int(next(words)), [value for value in words])
 
+    def read_request(self, root: str, *, id: str, renews: bool) -> ReadRequest.Reply | None:
+        """An action that an asker awaits, and the decision about it."""
+        reply = self._read_request([root], [id, "1" if renews else ""])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ReadRequest.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words) in (1, b"1"),
+            None if (value := next(words)) is None else value.decode(),
+            None if (value := next(words)) is None else value.decode(),
+        )
+
     def read_sandboxes(self, root: str, *, spans: Spans, host: str, ids: Iterable[str]) -> ReadSandboxes.Reply:
         """Sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING."""
         reply = self._read_sandboxes([root], [*spans, host, *ids])
@@ -2964,6 +3024,7 @@ class Calls:
         | SendMessage.Changed
         | SendMessage.TooLong
         | SendMessage.Unattended
+        | SendMessage.External
         | None
     ):
         """Append a user's message."""
@@ -2999,6 +3060,8 @@ class Calls:
                 return SendMessage.TooLong(_log_state(words))
             case b"unattended", 8, words:
                 return SendMessage.Unattended(_log_state(words))
+            case b"external", 8, words:
+                return SendMessage.External(_log_state(words))
         raise UnknownReply("send_message", reply)
 
     def set_aside(self, root: str, *, span: int) -> None:

@@ -11,6 +11,7 @@
 --          | "held"(state:log_state): it would accept what several people must approve
 --          | "refused"(state:log_state): by its status
 --          | "unattended"(state:log_state): a run of a detached copy, to which no agent has posted
+--          | "external"(state:log_state): its agent runs in a terminal
 --          | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
@@ -19,6 +20,7 @@
 -- include: _quorum.lua
 if not open_log(stamp.id_prefix) then return false end
 if seq_of(minted_id(1), log.stored) then return close_log('done', stamp.utc) end
+if redis.call('HEXISTS', root, 'external') == 1 then return close_log('external', stamp.utc) end
 local status = after(verb)
 if not status then return close_log('refused', stamp.utc) end
 

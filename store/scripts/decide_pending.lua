@@ -17,6 +17,8 @@
 --       it is: key, or person and groups}; "" as nobody
 --       rights:json of a person, as `_rights.lua` compares them; "" none
 --       quorum:json what `_quorum.lua` reads; "" not read, so nothing is approved
+--       at_terminal:flag what was decided is told by the asker, of actions that it awaits: no quorum holds that back, and
+--       "each" has "withdraw" too
 --       each:json list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
 --       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest,
 --       edited_shown = canonical JSON of what they are in words}
@@ -34,13 +36,14 @@
 -- include: _outstanding.lua
 -- include: _echoes.lua
 
+local UNHELD = '"Allowed at its terminal, though several people must approve it."'
 local voter = ballot ~= '' and cjson.decode(ballot) or {voter = ''}
 local read = quorum ~= '' and cjson.decode(quorum) or nil
 
 -- The actions that the given decisions approve, among those that can be decided.
 local function approved_of(given, fresh)
   local is_given, found = {}, {}
-  for _, one in ipairs(given) do is_given[one.id] = one.verb ~= 'reject' end
+  for _, one in ipairs(given) do is_given[one.id] = one.verb ~= 'reject' and one.verb ~= 'withdraw' end
   for _, action in ipairs(fresh) do
     if is_given[action.id] then found[#found + 1] = action end
   end
@@ -48,18 +51,21 @@ local function approved_of(given, fresh)
 end
 
 -- What is wrong with the given decisions: {action_id, problem} each.
-local function problems_of(given, fresh, due, together, edits)
-  local waiting, is_due, is_given, problems = {}, {}, {}, {}
+local function problems_of(given, fresh, over, together, edits)
+  local waiting, problem_of, is_given, problems = {}, {}, {}, {}
   for _, action in ipairs(fresh) do waiting[action.id] = action end
-  for _, action in ipairs(due) do is_due[action.id] = true end
+  for problem, actions in pairs(over) do
+    for _, action in ipairs(actions) do problem_of[action.id] = problem end
+  end
   local function note(id, problem) problems[#problems + 1] = {action_id = id, problem = problem} end
   for _, one in ipairs(given) do
     local action = waiting[one.id]
     is_given[one.id] = true
-    if is_due[one.id] then note(one.id, 'expired')
-    elseif not action then note(one.id, 'not_pending')
+    if problem_of[one.id] then note(one.id, problem_of[one.id])
+    elseif not action or (at_terminal and not action.ask) then note(one.id, 'not_pending')
     elseif one.digest ~= '' and one.digest ~= action.digest then note(one.id, 'changed')
     elseif one.since ~= '' and one.since ~= action.since then note(one.id, 'changed')
+    elseif at_terminal then -- it has happened
     elseif one.verb == 'edit' and (together or not edits) then note(one.id, 'edit_not_understood')
     elseif together and one.verb ~= given[1].verb then note(one.id, 'decided_alike')
     elseif one.verb == 'edit' and held_by(read, action) then note(one.id, 'edit_of_several')
@@ -83,7 +89,7 @@ local function counted(given, fresh, by, together)
   for _, action in ipairs(fresh) do waiting[action.id] = action end
   for _, one in ipairs(given) do
     local said_by = {actor = by.actor, said = one.said, time = by.time}
-    if one.verb ~= 'approve' or vote(read, waiting[one.id], voter, said_by) then
+    if at_terminal or one.verb ~= 'approve' or vote(read, waiting[one.id], voter, said_by) then
       taken[#taken + 1] = one
     else
       has_agreed, is_whole = true, false
@@ -97,7 +103,10 @@ local function choose_each(given, fresh, by)
   for _, action in ipairs(fresh) do waiting[action.id] = action end
   for _, one in ipairs(given) do
     local action = waiting[one.id]
-    choose({action}, one.verb, {actor = by.actor, reason = one.reason, said = one.said, time = by.time})
+    local is_unheld = at_terminal and one.verb == 'approve' and held_by(read, action)
+    choose({action}, one.verb,
+      {actor = by.actor, reason = one.reason, said = is_unheld and UNHELD or one.said, time = by.time})
+    if is_unheld then chosen[#chosen].verb = 'unapproved' end
     if one.verb == 'edit' then
       action.arguments, action.edited, action.edited_shown = one.arguments, one.edited, one.edited_shown
     end
@@ -161,10 +170,13 @@ end
 local by = {actor = actor, reason = reason, said = said, time = stamp.utc}
 local together = sandbox_id ~= '' and not string.find(capabilities, '"decide_each"', 1, true)
 local due, fresh = split_due(waiting, together)
+local left, handed, rest = split_left(fresh)
+if at_terminal then left = {} else fresh = rest end
 if verb == 'each' then
   local given = cjson.decode(each)
   if is_outdated(read, approved_of(given, fresh)) then return close('unread') end
-  local problems = problems_of(given, fresh, due, together, string.find(capabilities, '"edit"', 1, true))
+  local over = {expired = due, withdrawn = left, in_terminal = not at_terminal and handed or {}}
+  local problems = problems_of(given, fresh, over, together, string.find(capabilities, '"edit"', 1, true))
   if #problems > 0 then return close('stale', cjson.encode(problems)) end
   choose_each(counted(given, fresh, by, together), fresh, by)
 elseif verb == 'overtake' then
@@ -184,7 +196,10 @@ elseif verb == 'approve' then
 else
   choose(fresh, verb, by)
 end
-if #waiting > 0 then choose(due, 'reject', expired(stamp.utc)) end
+if #waiting > 0 then
+  choose(due, 'reject', expired(stamp.utc))
+  choose(left, 'withdraw', left_behind(stamp.utc))
+end
 local is_left = #waiting == 0 and verb ~= 'each' and #unreleased(open) > 0
 if has_agreed then
   redis.call('HSET', root, 'decision_id', stamp.id_prefix)

@@ -4,7 +4,7 @@
 --       part:text "": the note is whole; "part": more audit entries follow, so the pending actions are not compared yet;
 --       "gone": neither the conversation nor its audit exists; "due": whole, and what is decided is to take effect
 --       number:int entries of its audit
---       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when it expires ("" never)
+--       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when something is due of it ("" never)
 --       entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)* of the audit that follow: kind is
 --       "decided", "expired" or "changed" (an approval that is not the last one), ids are those of its actions
 -- Returns  "noted" | "late"

@@ -7,6 +7,7 @@
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
 -- include: _actions.lua
+-- include: _asked.lua
 -- include: _time.lua
 
 -- The value of a JSON text. cjson refuses a lone surrogate: there each of the text's surrogates becomes a question mark.
@@ -36,7 +37,7 @@ local pending, waiting = {}, undecided(open)
 for _, action in ipairs(waiting) do
   local item = cjson.encode({seq = action.seq, since = action.since, tool = read_json(action.tool), risk = action.risk,
     digest = action.digest, expires = action.expires or '', size = action.size or 0})
-  for _, word in ipairs({action.id, micros_of(action.since), action.expires or '', item}) do
+  for _, word in ipairs({action.id, micros_of(action.since), due_of(action) or '', item}) do
     pending[#pending + 1] = word
   end
 end

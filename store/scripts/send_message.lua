@@ -11,6 +11,7 @@
 --          | "forbidden"(state:log_state): it would reject what waits
 --          | "changed"(state:log_state): the right of the sender has | "too_long"(state:log_state)
 --          | "unattended"(state:log_state): a detached copy, to which no agent has posted
+--          | "external"(state:log_state): its agent runs in a terminal
 --          | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
@@ -20,6 +21,7 @@
 -- include: _rights.lua
 if not open_log(stamp.id_prefix) then return false end
 if not seq_of(id, log.stored) then
+  if redis.call('HEXISTS', root, 'external') == 1 then return close_log('external', stamp.utc) end
   if redis.call('HEXISTS', root, 'unattended') == 1 then return close_log('unattended', stamp.utc) end
   if log.bytes + #event + #record > most_bytes then return close_log('too_long', stamp.utc) end
   local rejected = log.status == 'waiting_for_confirmation' and unreleased(open_actions()) or {}

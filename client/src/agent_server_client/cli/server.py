@@ -28,7 +28,7 @@ from agent_server_client.cli.shown import counted, moment, print_table, size, wh
 from agent_server_client.models import KeyInfo, OwnGrant, SpecIsolation
 from agent_server_client.visible import in_line, visible
 
-_SCOPES = ("read", "write", "approve", "ask", "admin")
+_SCOPES = ("read", "write", "approve", "admin", "ask")
 
 #: what a first key changes for a server that is open, and what to do before
 _FIRST_KEY = (

@@ -1,0 +1,445 @@
+"""Permission requests of agents that run in terminals, outside of sandboxes. Source: docs/approvals.md, "Terminals".
+
+A session is a conversation with the field `external`, which no sandbox has: its hook carries decisions out, so nothing
+is delivered. A request is an ActionEvent that waits whatever the policy, so rules, people, links, deadlines and the
+audit decide it as any other. What its terminal decided goes through the same script: one of them wins.
+
+The hook renews a lease with each look. Without it the request is withdrawn, whoever was killed (`agents/expiry.py`).
+When the hook stops waiting, the terminal alone can answer. Nothing that an asker says is checked: the audit marks it by
+the actor `terminal`.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import NAMESPACE_URL, uuid5
+
+from core.approvals import action_digest, shown_arguments
+from core.cuts import beginning
+from core.incomplete import INCOMPLETE
+from core.refused import Kind
+from core.scopes import Origin, folder_name
+from core.visible import visible
+from core.wire import MOST_TITLE, ConversationId, Event, now, own_event
+from store import Store
+from store.approvals.asked import Request, RequestNotFound
+from store.approvals.audit import Actor
+from store.approvals.decisions import Decision, StaleDecision
+from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, FellBehind, Stopping, StoreError
+from store.link.attempts import minted
+
+#: Maximum number of bytes of JSON of the arguments of a call, and of characters of the result of one.
+MOST_BYTES, MOST_RESULT = 512 * 1024, 64 * 1024
+
+#: Maximum number of requests and reports of one key within a minute.
+MOST_PER_MINUTE = 3000
+
+#: Kind of the action of a request, and what a member says of one that shows less than will run.
+_KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
+
+_ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+
+#: Seconds between two looks at a request that is awaited; its lease may be shorter.
+_LOOK_SECONDS = 5.0
+
+#: Reasons of what is told by the terminal. They are the server's words: an asker sends none.
+_REASONS = {"approve": "", "reject": "Refused at its terminal.", "withdraw": "Withdrawn by its asker."}
+_UNASKED = "It ran, and its agent had not asked: the agent's own settings let it."
+_REFUSED = "It ran, although it was refused."
+_UNSEEN = "Allowed, and never seen to run."
+
+Outcome = Literal["allowed", "refused", "withdrawn", "ran"]
+_VERBS: Mapping[str, Literal["approve", "reject", "withdraw"]] = {
+    "allowed": "approve",
+    "ran": "approve",
+    "refused": "reject",
+    "withdrawn": "withdraw",
+}
+
+
+class NotPending(StoreError):
+    """A terminal tells what became of a request that was decided before."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, request: Request) -> None:
+        shown = request.shown
+        by = shown.get("by", {"kind": "nobody", "name": ""})
+        super().__init__(
+            f"not_pending: the request was {request.state} before, by {by['kind']} {by['name']}".rstrip()
+            + ". Carry that out, or report what has run"
+        )
+
+
+class ArgumentsTooLong(StoreError):
+    """The arguments of a call have too many bytes."""
+
+    kind = Kind.MEMBER
+    member = "arguments"
+    words = f"Should have at most {MOST_BYTES} bytes of JSON: send the beginning, with `complete` false"
+
+
+class AsksTooFast(StoreError):
+    """A key has sent as many requests and reports within a minute as it may."""
+
+    kind = Kind.TOO_FAST
+    words = f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute"
+    retry_after = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """The session of an agent, in its hook's words."""
+
+    agent: str
+    version: str
+    id: str
+    cwd: str
+    host: str
+    user: str
+    mode: str = ""
+    subagent: str = ""
+
+    @classmethod
+    def of(cls, agent: Mapping[str, Any], session: Mapping[str, Any]) -> "Session":
+        """A session by the members of a request."""
+        subagent = session["subagent"] or ""
+        return cls(agent["name"], agent["version"], **{**session, "subagent": subagent})
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """What its conversation has of it."""
+        return {
+            "kind": "external",
+            "agent": self.agent,
+            "version": self.version,
+            "machine": self.host,
+            "person": self.user,
+            "folder": visible(self.cwd),
+            "mode": self.mode,
+            "session": self.id,
+        }
+
+    @property
+    def title(self) -> str:
+        """Of its conversation, until it has a prompt."""
+        return beginning(f"{self.agent} in {visible(self.cwd)}", MOST_TITLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a tool."""
+
+    tool_name: str
+    arguments: Mapping[str, Any]
+    complete: bool = True
+
+    @property
+    def action(self) -> dict[str, Any]:
+        """The action of its event: what a person is shown is all of it but `kind`."""
+        arguments = dict(self.arguments)
+        if not self.complete:
+            return {"kind": _KIND, "data": {**arguments, INCOMPLETE: _INCOMPLETE}}
+        # A member `kind` would be taken for that of the action, and nobody would see it.
+        return {"kind": _KIND, "data": arguments} if "kind" in arguments else {"kind": _KIND, **arguments}
+
+    @property
+    def digest(self) -> str:
+        return action_digest(self.tool_name, shown_arguments(self.action))
+
+    def check(self) -> None:
+        """Raises ArgumentsTooLong."""
+        if len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace")) > MOST_BYTES:
+            raise ArgumentsTooLong
+
+    def event(self, identity: str) -> Event:
+        """Its ActionEvent."""
+        return own_event(
+            identity,
+            "ActionEvent",
+            now(),
+            "agent",
+            thought=[],
+            tool_name=self.tool_name,
+            tool_call_id=identity,
+            llm_response_id=identity,
+            security_risk="UNKNOWN",
+            summary=None,
+            action=self.action,
+        )
+
+    def observed(self, action_id: str, result: Any = None, *, is_error: bool = False) -> Event:
+        """The ObservationEvent of an action that has run; each action has one."""
+        text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
+        content = [{"type": "text", "text": beginning(text, MOST_RESULT)}] if text else []
+        return own_event(
+            str(uuid5(NAMESPACE_URL, f"{action_id} ran")),
+            "ObservationEvent",
+            now(),
+            tool_name=self.tool_name,
+            tool_call_id=action_id,
+            action_id=action_id,
+            observation={"kind": "ExternalObservation", "content": content, "is_error": is_error},
+        )
+
+
+class Asking:
+    """What a key with the scope `ask` may do."""
+
+    def __init__(self, store: Store, key_id: str, actor: Actor) -> None:
+        """key_id: of the asker. actor: the same, as the audit names who asks."""
+        self._store = store
+        self._key = key_id
+        self._actor = actor
+
+    def _count(self) -> None:
+        """Raises AsksTooFast."""
+        if self._store.access.counters.hit(f"asks {self._key}", 60, 1) > MOST_PER_MINUTE:
+            raise AsksTooFast
+
+    def _id(self, session: Session) -> ConversationId:
+        name = json.dumps(["external", self._key, session.agent, session.host, session.id])
+        return ConversationId(str(uuid5(NAMESPACE_URL, name)))
+
+    def _terminal(self, external: Mapping[str, str]) -> Actor:
+        """The terminal of a session as the audit names it: the asker's own word."""
+        name = f"{external['person'] or 'somebody'}@{external['machine']}"
+        return Actor("terminal", name, self._actor.address)
+
+    def _begin(self, session: Session, *, can_edit: bool = False) -> ConversationId:
+        """The conversation of a session, made where there is none.
+
+        Raises TooMuchAsked; RequestNotFound where its id is another conversation's.
+        """
+        conversation_id = self._id(session)
+        if self._external(conversation_id) is None:
+            self._store.approvals.asked.hold_session(self._key, conversation_id)
+            self._store.conversations.create(
+                conversation_id,
+                confirmation_policy={"kind": "AlwaysConfirm"},
+                title=session.title,
+                origin=Origin(
+                    self._key,
+                    folder=folder_name(session.cwd),
+                    machine=session.host,
+                    person=session.user,
+                    agent=session.agent,
+                ),
+                owner=self._actor.name,
+                external=session.shown,
+                capabilities=["decide_each", *(["edit"] if can_edit else [])],
+                workspace={"kind": "LocalWorkspace", "working_dir": session.cwd},
+            )
+            if self._external(conversation_id) is None:
+                raise RequestNotFound
+        return conversation_id
+
+    def _external(self, conversation_id: ConversationId) -> Mapping[str, str] | None:
+        """The session of a conversation of this key; None: there is none. Raises RequestNotFound of another's."""
+        [state] = self._store.conversations.get_many([conversation_id])
+        if state is None:
+            return None
+        external, origin = state["external"], Origin.of(state["origin"] or {})
+        if not external or origin.key_id != self._key:
+            raise RequestNotFound
+        return external  # type: ignore[no-any-return]
+
+    def open(self, session: Session, call: Call, ask: Mapping[str, Any], *, can_edit: bool = False) -> Request:
+        """Open a request; rules decide it at once. ask: kind, order, lease and patience, both in seconds.
+
+        Raises ArgumentsTooLong, AsksTooFast, TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
+        """
+        call.check()
+        self._count()
+        conversation_id, action_id = self._begin(session, can_edit=can_edit), str(minted("request"))
+        self._store.approvals.asked.hold(self._key, conversation_id, action_id, ask)
+        asked = {**ask, "subagent": session.subagent}
+        self._store.events.append(conversation_id, [call.event(action_id)], made_here=True, asked=asked)
+        return self._settled(self._store.approvals.asked.read(conversation_id, action_id, self._key))
+
+    def look(self, request_id: str, *, renews: bool = True) -> Request:
+        """A request as it stands, its lease renewed. Raises RequestNotFound."""
+        if not (named := _ID.fullmatch(request_id)):
+            raise RequestNotFound
+        conversation_id, action_id = named.groups()
+        asked = self._store.approvals.asked
+        request = asked.read(ConversationId(conversation_id), action_id, self._key, renews=renews)
+        if request.is_due:  # the sweep has not come here yet
+            with suppress(ConversationNotFound):
+                self._store.approvals.confirmations.expire(request.conversation_id)
+            request = asked.read(request.conversation_id, action_id, self._key)
+        if renews and request.state == "pending" and request.record:
+            asked.hold(self._key, request.conversation_id, action_id, request.record["ask"])
+        return self._settled(request)
+
+    def _settled(self, request: Request) -> Request:
+        if request.state not in ("pending", "expired"):
+            self._store.approvals.asked.leave(self._key, request)
+        return request
+
+    def wait(self, request_id: str, seconds: float, check: Callable[[], None] = lambda: None) -> Request:
+        """Wait until a request is answered, at most so long. check: called between two looks; may raise.
+
+        Raises RequestNotFound.
+        """
+        deadline = time.monotonic() + seconds
+        request = self.look(request_id)
+        with ExitStack() as stack:
+            follower = None
+            while request.state == "pending" and (left := deadline - time.monotonic()) > 0:
+                check()
+                lease = request.record["ask"]["lease"] if request.record else _LOOK_SECONDS
+                pause = min(left, _LOOK_SECONDS, lease / 3)
+                try:
+                    if follower is None:
+                        follower = stack.enter_context(self._store.streams.events.follow(request.conversation_id, None))
+                    else:
+                        follower.next(pause)
+                except FellBehind:
+                    follower = None
+                except (Stopping, ConversationNotFound, *UNAVAILABLE):
+                    break
+                request = self.look(request_id)
+        return request
+
+    def tell(self, request: Request, outcome: Outcome, call: Call | None = None, result: Any = None) -> Request:
+        """Take what became of a request at its terminal. call: as it ran, with its result. A repeat changes nothing.
+
+        Raises NotPending where it was decided otherwise before. What ran all the same is told by `report_call`.
+        """
+        identity, verb = request.id, _VERBS[outcome]
+        external = self._external(request.conversation_id)
+        if external is None:
+            raise RequestNotFound
+        terminal = self._terminal(external)
+        if request.state in ("pending", "expired"):
+            decision = Decision(request.action_id, verb, _REASONS[verb])
+            with suppress(StaleDecision):  # another answer has won
+                self._store.approvals.confirmations.decide_each(
+                    request.conversation_id, [decision], terminal, at_terminal=True
+                )
+            request = self.look(identity, renews=False)
+        wanted = {"approve": "approved", "reject": "rejected", "withdraw": "withdrawn"}[verb]
+        if outcome == "ran" and request.state in ("rejected", "withdrawn"):
+            self._ran_unasked(request.conversation_id, call or self._call_of(request), terminal, _REFUSED, result)
+        elif request.state != wanted or (outcome != "ran" and not _is_by(request, terminal)):
+            raise NotPending(request)
+        elif outcome == "ran":
+            ran = call or self._call_of(request)
+            self._store.events.append(
+                request.conversation_id, [ran.observed(request.action_id, result)], made_here=True, actor=terminal
+            )
+        return request
+
+    def _call_of(self, request: Request) -> Call:
+        try:
+            event = json.loads(self._store.events.get(request.conversation_id, request.action_id))
+        except EventNotFound:
+            raise RequestNotFound from None
+        return Call(event["tool_name"], shown_arguments(event["action"]))
+
+    def tell_of_call(self, session: Session, call: Call, outcome: Outcome) -> Request:
+        """The same of a call without an id: the oldest that waits, else the newest that was allowed.
+
+        Raises RequestNotFound where nothing of the kind is open.
+        """
+        self._count()
+        conversation_id = self._id(session)
+        found = self._store.approvals.asked.of_call(conversation_id, call.digest, session.subagent)
+        if found is None:
+            raise RequestNotFound
+        return self.tell(self._store.approvals.asked.read(conversation_id, found, self._key), outcome, call)
+
+    def report_call(self, session: Session, call: Call, result: Any, *, is_error: bool) -> None:
+        """Take a call that has run: what was asked for is closed, and anything else is audited as unapproved."""
+        call.check()
+        self._count()
+        conversation_id = self._begin(session)
+        asked, terminal = self._store.approvals.asked, self._terminal(session.shown)
+        found = asked.of_call(conversation_id, call.digest, session.subagent)
+        if found is None:
+            reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
+            self._ran_unasked(conversation_id, call, terminal, reason, result, is_error=is_error)
+            return
+        decision = Decision(found, "approve", _REASONS["approve"])
+        with suppress(StaleDecision):  # it was decided before
+            self._store.approvals.confirmations.decide_each(conversation_id, [decision], terminal, at_terminal=True)
+        events = [call.observed(found, result, is_error=is_error)]
+        self._store.events.append(conversation_id, events, made_here=True, actor=terminal)
+        asked.leave(self._key, asked.read(conversation_id, found, self._key))
+
+    def _ran_unasked(
+        self,
+        conversation_id: ConversationId,
+        call: Call,
+        terminal: Actor,
+        reason: str,
+        result: Any,
+        *,
+        is_error: bool = False,
+    ) -> None:
+        identity = str(minted("ran"))
+        events = [call.event(identity), call.observed(identity, result, is_error=is_error)]
+        self._store.events.append(conversation_id, events, made_here=True, actor=terminal, unasked=reason)
+
+    def report_prompt(self, session: Session, text: str) -> None:
+        """Take what a person has written to the agent; the first one names the conversation."""
+        self._count()
+        conversation_id = self._begin(session)
+        message = {"role": "user", "content": [{"type": "text", "text": text}]}
+        event = own_event(str(minted("prompt")), "MessageEvent", now(), "user", llm_message=message)
+        self._store.events.append(conversation_id, [event], made_here=True)
+        [state] = self._store.conversations.get_many([conversation_id])
+        line = " ".join(visible(text).split())
+        if state and state["title"] == session.title and line:
+            title = beginning(f"{session.agent}: {line}", MOST_TITLE)
+            self._store.conversations.update(conversation_id, title=title)
+
+    def report_turn(self, session: Session) -> None:
+        """Take the end of a turn: what only its terminal could answer, and was not seen to run, is withdrawn."""
+        self._count()
+        conversation_id = self._id(session)
+        if self._external(conversation_id) is not None:
+            waiting, _ = self._store.approvals.asked.open_ids(conversation_id, in_terminal=True)
+            self._withdraw(conversation_id, waiting, self._terminal(session.shown))
+
+    def report_end(self, session: Session) -> None:
+        """Take the end of a session: what waits is withdrawn, and what was allowed and not seen to run is said."""
+        self._count()
+        conversation_id = self._id(session)
+        if self._external(conversation_id) is None:
+            return
+        waiting, allowed = self._store.approvals.asked.open_ids(conversation_id)
+        self._withdraw(conversation_id, waiting, self._terminal(session.shown))
+        unseen = [
+            own_event(
+                str(uuid5(NAMESPACE_URL, f"{action_id} unseen")),
+                "AgentErrorEvent",
+                now(),
+                "agent",
+                tool_name=json.loads(event)["tool_name"],
+                tool_call_id=action_id,
+                error=_UNSEEN,
+            )
+            for action_id in allowed
+            if (event := self._store.events.get_many(conversation_id, [action_id])[0])
+        ]
+        end = own_event(
+            str(minted("end")), "ConversationStateUpdateEvent", now(), key="execution_status", value="finished"
+        )
+        self._store.events.append(conversation_id, [*unseen, end], made_here=True)
+
+    def _withdraw(self, conversation_id: ConversationId, action_ids: list[str], terminal: Actor) -> None:
+        for action_id in action_ids:
+            decision = Decision(action_id, "withdraw", _REASONS["withdraw"])
+            with suppress(StaleDecision):
+                self._store.approvals.confirmations.decide_each(conversation_id, [decision], terminal, at_terminal=True)
+
+
+def _is_by(request: Request, actor: Actor) -> bool:
+    by = request.shown.get("by", {})
+    return (by.get("kind"), by.get("name")) == (actor.kind, beginning(actor.name, 256))

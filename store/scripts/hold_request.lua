@@ -1,0 +1,34 @@
+-- hold_request: count an open request of a key that asks, or its session, within their bounds; or count it no longer.
+-- KEYS  root of what the key asks
+-- ARGV  conversation:text its session  request:text "" the session alone  lease:int seconds; 0: the request is over
+--       most:int open requests of the key  most_here:int of the session  most_sessions:int of the key in a day
+-- Returns  "held" | "full" | "session_full" | "too_many_sessions"
+-- Cost  O(o): o open requests of the key
+-- Idempotent  a repeat counts the same request once
+-- Kept  not proven: a bound errs by what was lost
+-- include: _clock.lua
+local DAY = 86400
+local open, sessions = root .. ':open', root .. ':sessions'
+if lease == 0 then
+  redis.call('ZREM', open, request)
+  return 'held'
+end
+redis.call('ZREMRANGEBYSCORE', open, '-inf', now)
+redis.call('ZREMRANGEBYSCORE', sessions, '-inf', string.format('%.0f', now - DAY * 1000000))
+if not redis.call('ZSCORE', sessions, conversation) then
+  if redis.call('ZCARD', sessions) >= most_sessions then return 'too_many_sessions' end
+  redis.call('ZADD', sessions, now, conversation)
+  redis.call('EXPIRE', sessions, DAY)
+end
+if request == '' then return 'held' end
+if not redis.call('ZSCORE', open, request) then
+  local members, here = redis.call('ZRANGE', open, 0, -1), 0
+  if #members >= most then return 'full' end
+  for _, member in ipairs(members) do
+    if string.sub(member, 1, #conversation) == conversation then here = here + 1 end
+  end
+  if here >= most_here then return 'session_full' end
+end
+redis.call('ZADD', open, string.format('%.0f', now + lease * 1000000), request)
+redis.call('EXPIRE', open, DAY)
+return 'held'

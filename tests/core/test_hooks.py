@@ -1,0 +1,123 @@
+"""What each agent's hook sends, and the answer in exactly its form. The events are recorded, see docs/hooks.md."""
+
+import pytest
+
+from core.hooks import HookRefused
+from core.hooks.claude import CLAUDE, QWEN
+from core.hooks.copilot import COPILOT
+
+CLAUDE_ASKS = {
+    "session_id": "7bf5e061",
+    "transcript_path": "/t.jsonl",
+    "cwd": "/home/ada/x",
+    "prompt_id": "a2e7cf5e",
+    "permission_mode": "default",
+    "hook_event_name": "PermissionRequest",
+    "tool_name": "Bash",
+    "tool_input": {"command": "touch proof"},
+    "permission_suggestions": [],
+}
+COPILOT_ASKS = {
+    "hookName": "permissionRequest",
+    "sessionId": "3a71bdd3",
+    "timestamp": 1795784915832,
+    "cwd": "/home/ada/x",
+    "toolName": "bash",
+    "toolInput": {"command": "touch proof"},
+    "permissionSuggestions": [],
+}
+APPROVED, REJECTED = {"state": "approved", "reason": ""}, {"state": "rejected", "reason": "not today"}
+EDITED = {**APPROVED, "arguments": {"command": "ls"}}
+
+
+def of_claude(**decision):
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+
+
+def of_gate(**verdict):
+    return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **verdict}}
+
+
+@pytest.mark.parametrize(
+    ("adapter", "event", "request_", "answer"),
+    [
+        (CLAUDE, CLAUDE_ASKS, APPROVED, of_claude(behavior="allow")),
+        (CLAUDE, CLAUDE_ASKS, EDITED, of_claude(behavior="allow", updatedInput={"command": "ls"})),
+        (CLAUDE, CLAUDE_ASKS, REJECTED, of_claude(behavior="deny", message="not today")),
+        (QWEN, CLAUDE_ASKS, {"state": "rejected"}, of_claude(behavior="deny", message="Refused in the inbox.")),
+        (CLAUDE, {**CLAUDE_ASKS, "hook_event_name": "PreToolUse"}, APPROVED, of_gate(permissionDecision="allow")),
+        (
+            CLAUDE,
+            {**CLAUDE_ASKS, "hook_event_name": "PreToolUse"},
+            REJECTED,
+            of_gate(permissionDecision="deny", permissionDecisionReason="not today"),
+        ),
+        (COPILOT, COPILOT_ASKS, APPROVED, {"behavior": "allow"}),
+        (COPILOT, COPILOT_ASKS, REJECTED, {"behavior": "deny", "message": "not today"}),
+        (COPILOT, {**COPILOT_ASKS, "hookName": "preToolUse"}, APPROVED, {"permissionDecision": "allow"}),
+        *(
+            (one, event, {"state": state}, {})
+            for one, event in ((CLAUDE, CLAUDE_ASKS), (COPILOT, COPILOT_ASKS))
+            for state in ("pending", "expired", "withdrawn")
+        ),
+    ],
+)
+def test_an_answer_has_exactly_its_agents_form(adapter, event, request_, answer):
+    assert adapter.answer(event, request_) == answer
+
+
+@pytest.mark.parametrize(("adapter", "event", "tool"), [(CLAUDE, CLAUDE_ASKS, "Bash"), (COPILOT, COPILOT_ASKS, "bash")])
+def test_a_permission_request_is_read(adapter, event, tool):
+    heard = adapter.read(event)
+
+    assert (heard.kind, heard.session, heard.cwd) == (
+        "permission",
+        event.get("session_id") or event["sessionId"],
+        "/home/ada/x",
+    )
+    assert (heard.tool_name, heard.arguments) == (tool, {"command": "touch proof"})
+
+
+def test_what_an_agent_reports_is_read():
+    call = {**CLAUDE_ASKS, "hook_event_name": "PostToolUse", "tool_response": {"stdout": "x"}, "agent_id": "sub"}
+    failed = {**CLAUDE_ASKS, "hook_event_name": "PostToolUseFailure", "error": "no"}
+    prompt = {**CLAUDE_ASKS, "hook_event_name": "UserPromptSubmit", "prompt": "Mend it"}
+
+    assert CLAUDE.read(call)[:7] == (
+        "call",
+        "7bf5e061",
+        "/home/ada/x",
+        "default",
+        "sub",
+        "Bash",
+        {"command": "touch proof"},
+    )
+    assert (CLAUDE.read(failed).result, CLAUDE.read(failed).is_error) == ("no", True)
+    assert CLAUDE.read(prompt).text == "Mend it"
+    kinds = [
+        CLAUDE.read({**CLAUDE_ASKS, "hook_event_name": name}).kind for name in ("Stop", "SessionEnd", "Notification")
+    ]
+    assert kinds == ["turn", "end", "nothing"]
+    listed = {**COPILOT_ASKS, "hookName": "postToolUse", "toolInput": None, "toolArgs": '{"command": "ls"}'}
+    assert COPILOT.read(listed).arguments == {"command": "ls"}
+
+
+def test_a_question_to_the_person_is_left_to_the_terminal():
+    """A bare allow does not answer it."""
+    assert CLAUDE.read({**CLAUDE_ASKS, "tool_name": "AskUserQuestion"}).kind == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "event"),
+    [
+        (CLAUDE, {}),
+        (CLAUDE, {**CLAUDE_ASKS, "session_id": 1}),
+        (CLAUDE, {**CLAUDE_ASKS, "tool_input": "touch"}),
+        (CLAUDE, {name: value for name, value in CLAUDE_ASKS.items() if name != "tool_name"}),
+        (COPILOT, {**COPILOT_ASKS, "sessionId": ""}),
+        (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": "{"}),
+    ],
+)
+def test_an_event_that_lacks_what_it_needs_is_refused_by_name(adapter, event):
+    with pytest.raises(HookRefused, match="The event of the hook has no"):
+        adapter.read(event)

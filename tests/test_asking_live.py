@@ -1,0 +1,138 @@
+"""Hooks of agents in terminals on a real server: they wait, hang up, and are left by their askers."""
+
+import json
+import threading
+import time
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from tests.approvals.terminals import Inbox, Terminal
+from tests.core.test_hooks import CLAUDE_ASKS, COPILOT_ASKS
+from tests.servers import agent_server, store_server, wait_until
+
+pytestmark = pytest.mark.process("a real server, whose sweep ends leases")
+
+ADMIN = "an-admin-key-for-tests-only"
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("asking")
+    with (
+        store_server(folder) as (url, _),
+        agent_server(folder / "log", REDIS_URL=url, SESSION_API_KEY=ADMIN, MAX_FOLLOWERS_PER_KEY="1000") as (one, _),
+        httpx.Client(base_url=one.base_url, timeout=60) as anyone,
+    ):
+        one.headers["X-Session-API-Key"] = ADMIN
+        made = one.post("/api/v1/keys", json={"name": "hook", "scopes": ["ask"]}).json()
+        yield SimpleNamespace(one=one, anyone=anyone, keys={"ask key": made["key"]})
+
+
+@pytest.fixture
+def inbox(house):
+    return Inbox(house)
+
+
+class Hook(threading.Thread):
+    """A hook of an agent that waits for its answer."""
+
+    def __init__(self, house, agent: str, event: dict, **query) -> None:
+        super().__init__(daemon=True)
+        self.client = httpx.Client(base_url=house.anyone.base_url, timeout=60)
+        self.path, self.event, self.query = f"/api/v1/hooks/{agent}", event, query
+        self.headers = {"X-Session-API-Key": house.keys["ask key"], "X-Agent-Host": "laptop", "X-Agent-User": "ada"}
+        self.pieces: list[bytes] = []
+        self.start()
+
+    def run(self) -> None:
+        options = {"json": self.event, "headers": self.headers, "params": self.query}
+        with self.client.stream("POST", self.path, **options) as response:
+            self.status = response.status_code
+            for piece in response.iter_raw():
+                self.pieces.append(piece)
+
+    @property
+    def answer(self):
+        self.join(30)
+        return json.loads(b"".join(self.pieces))
+
+
+def item_of(inbox, session: str) -> SimpleNamespace:
+    """The item of a session that waits."""
+    found: list[dict] = []
+
+    def look() -> bool:
+        items = inbox.server.get("/api/v1/pending-actions").json()["items"]
+        found[:] = [
+            one for one in items if session in json.dumps(one["asked_from"]) or session in one["arguments"].values()
+        ]
+        return bool(found)
+
+    wait_until(look, "the request")
+    return SimpleNamespace(**found[0])
+
+
+def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
+    hook = Hook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "drip"}})
+    item = item_of(inbox, "drip")
+    wait_until(lambda: len(hook.pieces) >= 2, "two line feeds")
+    assert b"".join(hook.pieces).strip() == b""
+    assert inbox.decides(item, "approve").status_code == 200
+
+    assert hook.answer == {
+        "hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+    }
+
+
+def test_a_hook_that_hangs_up_withdraws(house, inbox):
+    hook = Hook(house, "copilot", {**COPILOT_ASKS, "toolInput": {"command": "hang up"}})
+    item = item_of(inbox, "hang up")
+    hook.client.close()
+
+    wait_until(lambda: inbox.entries(item.conversation_id), "the withdrawal")
+    assert inbox.entries(item.conversation_id)[-1][:2] == ("withdrawn", "terminal")
+
+
+def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
+    hook = Hook(house, "qwen", {**CLAUDE_ASKS, "tool_input": {"command": "patience"}}, patience=1)
+    item = item_of(inbox, "patience")
+
+    assert hook.answer == {}
+    assert inbox.decides(item, "approve").json()["problems"][0]["problem"] == "in_terminal"
+
+
+def test_a_long_poll_ends_with_the_decision(house, inbox):
+    terminal = Terminal(house)
+    asked = terminal.asks()
+    threading.Timer(0.3, inbox.decides, (asked, "reject")).start()
+    began = time.monotonic()
+    path = f"/api/v1/permission-requests/{asked.id}?wait=20"
+    found = house.anyone.get(path, headers={"X-Session-API-Key": terminal.key}).json()
+
+    assert (found["state"], time.monotonic() - began < 5) == ("rejected", True)
+
+
+def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
+    terminal = Terminal(house)
+    asked = terminal.asks(lease_seconds=1)
+    for _ in range(6):
+        time.sleep(0.4)
+        assert terminal.state(asked)["state"] == "pending"
+    left = time.monotonic()
+    wait_until(lambda: not inbox.items(asked.conversation_id), "the end of the lease")
+
+    assert time.monotonic() - left < 3
+    assert inbox.entries(asked.conversation_id) == [("withdrawn", "lease", "")]
+
+
+def test_a_revoked_key_ends_what_waits(house, inbox):
+    made = house.one.post("/api/v1/keys", json={"name": "gone", "scopes": ["ask"]}).json()
+    home = SimpleNamespace(**{**vars(house), "keys": {"ask key": made["key"]}})
+    hook = Hook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
+    item_of(inbox, "revoked")
+    house.one.delete(f"/api/v1/keys/{made['id']}")
+    hook.join(10)
+
+    assert not hook.is_alive()
