@@ -79,7 +79,7 @@ def test_a_gate_answers_in_the_form_of_its_event():
     }
 
 
-def test_what_an_agent_tells_is_a_prompt_a_call_or_an_end():
+def test_what_an_agent_tells_is_a_prompt_a_call_or_an_end_of_a_turn_or_of_the_session():
     report = AGENTS["claude"].report
     ran = nested("PostToolUse", tool_input=TOUCH, tool_response={"stdout": "a", "stderr": "b", "interrupted": False})
     assert report(ran) == Report("call", "", "Bash", TOUCH, "ab")
@@ -87,7 +87,8 @@ def test_what_an_agent_tells_is_a_prompt_a_call_or_an_end():
         "call", "", "Bash", TOUCH, "no", is_error=True
     )
     assert report(nested("UserPromptSubmit", prompt="hello")) == Report("prompt", "hello")
-    assert report(nested("Stop")) == Report("end")
+    assert report(nested("Stop")) == Report("turn")
+    assert report(nested("SessionEnd")) == Report("end")
     assert report(nested("Notification")) is None
 
 

@@ -25,7 +25,7 @@ class Question(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What an agent tells besides: kind `prompt`, `call` or `end`."""
+    """What an agent tells besides: kind `prompt`, `call`, `turn` or `end`."""
 
     kind: str
     text: str = ""
@@ -127,9 +127,8 @@ def _nested_report(event: Json) -> Report | None:
         return Report("call", "", str(event.get("tool_name") or ""), whole, text_of(result), failed)
     if name == "UserPromptSubmit":
         return Report("prompt", text_of(event.get("prompt")))
-    if name in ("Stop", "SessionEnd", "Interrupt"):
-        return Report("end", text_of(event.get("last_assistant_message") or ""))
-    return None
+    kind = {"Stop": "turn", "Interrupt": "turn", "SessionEnd": "end"}.get(name)
+    return Report(kind) if kind else None
 
 
 def text_of(value: Any) -> str:
@@ -195,7 +194,7 @@ def _opencode_report(event: Json) -> Report | None:
         )
     if name == "prompt":
         return Report("prompt", text_of(event.get("prompt")))
-    return Report("end") if name == "end" else None
+    return Report(name) if name in ("turn", "end") else None
 
 
 def _opencode_form(_: Question, verdict: Verdict) -> Json:
@@ -206,6 +205,6 @@ AGENTS = {
     "claude": Agent("claude-code", True, True, _nested_question, _nested_report, _nested_form, "systemMessage"),
     "codex": Agent("codex", False, False, _nested_question, _nested_report, _nested_form),
     "opencode": Agent("opencode", True, False, _opencode_question, _opencode_report, _opencode_form, "notice"),
-    "copilot": Agent("copilot", False, False, _copilot_question, _copilot_report, _copilot_form),
+    "copilot": Agent("copilot-cli", False, False, _copilot_question, _copilot_report, _copilot_form),
     "qwen": Agent("qwen-code", False, True, _nested_question, _nested_report, _nested_form),
 }

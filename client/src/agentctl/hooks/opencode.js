@@ -58,7 +58,7 @@ export const Inbox = async ({ client, directory }) => {
       if (type === "permission.asked") ask(properties).catch(() => {});
       if (type === "permission.replied")
         questions.get(properties.requestID)?.stdin.end(JSON.stringify({ replied: properties.reply }) + "\n");
-      if (type === "session.idle") tell({ hook_event_name: "end", session_id: properties.sessionID });
+      if (type === "session.idle") tell({ hook_event_name: "turn", session_id: properties.sessionID });
     },
     "chat.message": async ({ sessionID }, { parts }) => {
       const prompt = parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text).join("\n");

@@ -117,6 +117,7 @@ def request_of(agent: Agent, event: Json, question: Question, order: str, second
         "complete": question.is_whole,
         "kind": question.kind,
         "order": order,
+        "can_edit": agent.edits,
         "lease_seconds": LEASE,
         "expires_in": max(1, round(seconds)),
     }
@@ -223,14 +224,8 @@ def _tell(agent: Agent, server: Server, event: Json, report: Report) -> None:
     body: Json = {**who(agent, event), "kind": report.kind, "text": report.text}
     if report.kind == "call":
         body |= {"tool_name": report.tool, "arguments": report.arguments or {}}
+        body |= {"result": report.result, "is_error": report.is_error}
     try:
-        if report.kind == "call":
-            ran = {name: body[name] for name in ("agent", "session", "tool_name", "arguments")}
-            try:
-                server.call("POST", f"{_REQUESTS}/outcomes", {**ran, "outcome": "ran", "by": "terminal"})
-            except Refused:
-                pass  # nobody was asked for this call
-            body |= {"result": report.result, "is_error": report.is_error}
         server.call("POST", f"{_REQUESTS}/reports", body)
     except Refused as error:
         print(f"The inbox refuses a report: {error}", file=sys.stderr)
