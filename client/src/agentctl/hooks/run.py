@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -20,6 +21,9 @@ A_DAY = 86_000
 
 #: Seconds between attempts to reach a server, and for which a hook that goes first, or a report, tries.
 _PAUSE, _BRIEF = 1.0, 2.0
+
+#: Seconds between looks at whether the agent is still there.
+_WATCH = 1.0
 
 #: Maximum number of bytes of an event.
 _EVENT_BYTES = 16 << 20
@@ -236,21 +240,26 @@ def _tell(agent: Agent, server: Server, event: Json, report: Report) -> None:
 
 def _heed(name: str) -> None:
     """Raise Ended when the agent takes no answer any more."""
+    parent, output = os.getppid(), select.poll()
+    output.register(1, 0)
 
-    def ended(*_: Any) -> NoReturn:
-        # The agent ends its hook when a person says no. Where the agent itself has ended, nobody said anything.
-        raise Ended("refused" if os.getppid() == parent else "withdrawn")
+    def ended(number: int, _: object) -> None:
+        # Agents end their hook by SIGTERM when a person says no. Whoever is killed says nothing: its pipe closes.
+        if number == signal.SIGTERM:
+            raise Ended("refused")
+        if number != signal.SIGALRM or os.getppid() != parent or output.poll(0):
+            raise Ended("withdrawn")
 
-    parent = os.getppid()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, ended)
+    signal.setitimer(signal.ITIMER_REAL, _WATCH, _WATCH)
     if name == "opencode":
         _read_on()
 
 
 def _read_on() -> None:
     """Wait beside the question for our plugin's next line, {"replied": "once" | "always" | "reject"}, or its end."""
-    import threading  # noqa: PLC0415 - opencode alone needs it
+    import threading
 
     said = ["withdrawn"]
 
@@ -267,5 +276,5 @@ def _read_on() -> None:
 
 
 def _ignore() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
