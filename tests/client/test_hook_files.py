@@ -153,7 +153,7 @@ def test_a_link_to_nothing_and_a_read_only_file_are_refused(home):
     path.write_text("{}")
     path.chmod(0o444)
 
-    with pytest.raises(install.CannotEdit, match="is read-only. It was not changed: chmod u\\+w"):
+    with pytest.raises(install.CannotEdit, match=r"is read-only\. It was not changed: chmod u\+w"):
         install.install("claude", path, gate=False, require=False)
 
     assert path.read_text() == "{}"

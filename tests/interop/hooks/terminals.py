@@ -1,4 +1,4 @@
-"""Published agents in terminals of their own, with a scripted model, without an account: `tests/interop/hooks/packages`."""
+"""Published agents in terminals of their own, with a scripted model and without an account."""
 
 import contextlib
 import json
@@ -142,7 +142,8 @@ def _codex(home: Path, model: str) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     (folder / "config.toml").write_text(
         f'model = "scripted"\nmodel_provider = "scripted"\napproval_policy = "on-request"\n'
-        f'[model_providers.scripted]\nname = "scripted"\nbase_url = "{model}/v1"\nwire_api = "responses"\nenv_key = "SCRIPTED_KEY"\n'
+        f'[model_providers.scripted]\nname = "scripted"\nbase_url = "{model}/v1"\nwire_api = "responses"\n'
+        f'env_key = "SCRIPTED_KEY"\n'
         f'[projects."{home / "work"}"]\ntrust_level = "trusted"\n'
     )
     return {"CODEX_HOME": str(folder), "SCRIPTED_KEY": "x"}

@@ -52,8 +52,8 @@ def install_hook(
 ) -> None:
     """Install the hook of an agent.
 
-    It goes into the file that the agent reads, beside what you have there. The key of the hook can ask, and can read and
-    decide nothing.
+    It goes into the file that the agent reads, beside what you have there. The key of the hook can ask, and reads and
+    decides nothing.
     """
     client = session.client()
     try:
@@ -95,30 +95,28 @@ def _show_status(session: Session) -> None:
         answers = _answers(values)
         rows = []
         for name in NAMES:
-            files = [install.file_of(name, None)]
-            files += [install.file_of(name, Path.cwd())] if install.FORMS[name].project else []
-            has = [str(one) for one in dict.fromkeys(files) if install.is_installed(name, one)]
-            rows.append({"agent": name, "version": install.version_of(name), "files": has})
+            places = [install.file_of(name, None)]
+            places += [install.file_of(name, Path.cwd())] if install.FORMS[name].project else []
+            has = [str(one) for one in dict.fromkeys(places) if install.is_installed(name, one)]
+            rows.append((name, install.version_of(name), has))
     except (install.CannotEdit, settings.BadSettings) as error:
         raise Failed(REFUSED, str(error)) from None
     if session.as_json:
+        agents = [{"agent": name, "version": version, "files": has} for name, version, has in rows]
         print_json(
-            {"url": values.get("url"), "server": answers, "require": bool(values.get("require")), "agents": rows}
+            {"url": values.get("url"), "server": answers, "require": bool(values.get("require")), "agents": agents}
         )
         return
-    print_table(
-        session.out,
-        ("AGENT", "VERSION", "MEASURED", "HOOK"),
-        [
-            (
-                str(row["agent"]),
-                "not found" if row["version"] is None else str(row["version"]) or "–",
-                install.FORMS[str(row["agent"])].measured,
-                ", ".join(map(in_line, row["files"])) or "–",
-            )
-            for row in rows
-        ],
-    )
+    shown = [
+        (
+            name,
+            "not found" if version is None else version or "–",
+            install.FORMS[name].measured,
+            ", ".join(map(in_line, has)) or "–",
+        )
+        for name, version, has in rows
+    ]
+    print_table(session.out, ("AGENT", "VERSION", "MEASURED", "HOOK"), shown)
     session.err.print(f"The server of the hooks: {answers}", soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
@@ -79,7 +80,7 @@ def session_of(event: Json) -> Json:
     mode = event.get("permission_mode")
     found = {
         "id": _line(event.get("session_id") or event.get("sessionId") or "none", 256),
-        "cwd": _line(event.get("cwd") or os.getcwd(), 1024),
+        "cwd": _line(event.get("cwd") or Path.cwd(), 1024),
         "host": _name(os.uname().nodename)[:253],
         "user": _name(_user())[:100],
     }

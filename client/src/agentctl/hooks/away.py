@@ -2,20 +2,22 @@
 
 import os
 import time
+from contextlib import suppress
+from pathlib import Path
 
 #: Seconds for which a report is not tried again, and a hook is brief, after a server was away.
 _REST = 30.0
 
 
-def _path() -> str:
-    folder = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    return os.path.join(folder, "agentctl", "hooks-away")
+def _path() -> Path:
+    folder = os.environ.get("XDG_STATE_HOME")
+    return Path(folder or Path.home() / ".local/state") / "agentctl/hooks-away"
 
 
 def has_told() -> bool:
     """Return whether the server was away a moment ago."""
     try:
-        return time.time() - os.stat(_path()).st_mtime < _REST
+        return time.time() - _path().stat().st_mtime < _REST
     except OSError:
         return False
 
@@ -24,22 +26,16 @@ def missed(session: str) -> bool:
     """Note that the server is away. Return whether that is new to a session."""
     path = _path()
     try:
-        with open(path, encoding="utf-8") as file:
-            told = file.read().splitlines()
+        told = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         told = []
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with open(path, "w", encoding="utf-8") as file:
-            file.write("\n".join([*told[-99:], *([] if session in told else [session])]))
-    except OSError:
-        pass  # it is told again
+    with suppress(OSError):  # without the note it is told again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join([*told[-99:], *([] if session in told else [session])]), encoding="utf-8")
     return session not in told
 
 
 def heard() -> None:
     """Note that the server answers."""
-    try:
-        os.unlink(_path())
-    except OSError:
-        pass
+    with suppress(OSError):
+        _path().unlink()

@@ -1,14 +1,15 @@
 """Codex's app server: a second client of a terminal's session, which may answer what the terminal asks.
 
-Codex runs a hook before its own question and waits for it. So the hook ends at once without an answer, and the process that
-it leaves behind gets the question from the app server, asks the inbox, and answers. The first answer wins. The app server
-is experimental: where it is missing, or does not know the session, `joined` returns None and the hook waits itself.
+Codex runs a hook before its own question and waits for it. So the hook ends at once without an answer. The process that
+it leaves behind gets the question from the app server, asks the inbox, and answers. The first answer wins. The app
+server is experimental: where it is missing, or does not know the session, `joined` returns None, and the hook waits.
 """
 
 import json
 import os
 import socket
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ class Session:
 
 def joined(event: "Json") -> Session | None:
     """Return the session of an event as the app server shares it, or None."""
-    home = os.environ.get("CODEX_HOME") or os.path.expanduser("~/.codex")
-    path = os.path.realpath(os.path.join(home, "app-server-control", "app-server-control.sock"))
+    home = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
+    path = str((home / "app-server-control/app-server-control.sock").resolve())
     try:
         session = Session(path)
         info = {"name": "agentctl", "title": "Inbox", "version": "1"}

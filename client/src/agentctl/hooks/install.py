@@ -55,8 +55,8 @@ FORMS = {
         timeout=86_400,
         order="The terminal and the inbox ask at the same time, and the first answer wins.",
         asked="whatever Claude Code asks at its terminal; with `-p` the inbox alone",
-        unasked="read-only commands, your allow rules, `acceptEdits` for edits, `bypassPermissions`, `--bare`, `!` commands",
-        trust="Nothing: it is in force within 2 seconds. In a project, Claude Code asks once whether you trust the folder.",
+        unasked="read-only commands, allow rules, `acceptEdits` for edits, `bypassPermissions`, `--bare`, `!` commands",
+        trust="Nothing: it is in force within 2 seconds. In a project, Claude Code asks whether you trust the folder.",
         variable="CLAUDE_CONFIG_DIR",
     ),
     "codex": Form(
@@ -163,7 +163,7 @@ def install(name: str, path: Path, *, gate: bool, require: bool) -> bool:
     wanted = _entries(name, gate=gate, require=require)
     before = _read(path)
     text = before or ""
-    record = _records().get(str(path)) or {"created": []} | ({"was": before} if _is_blank(text) else {})
+    record: dict[str, Any] = _records().get(str(path)) or {"created": []} | ({"was": before} if _is_blank(text) else {})
     try:
         if _present(text) == wanted:
             return False
@@ -264,9 +264,11 @@ def _hooks(text: str) -> Node | None:
     if _is_blank(text):
         return None
     node = parse(text).get("hooks")
-    if node and not isinstance(node.value, dict):
+    if node is None:
+        return None
+    if not isinstance(node.value, dict):
         raise NotJson("`hooks` should be an object")
-    for event, _, one in node.members if node else ():
+    for event, _, one in node.members:
         node.get(event)  # raises for a name that stands twice
         if not isinstance(one.value, list):
             raise NotJson(f"`hooks.{event}` should be a list")
@@ -316,10 +318,7 @@ def _without(text: str, record: dict[str, Any] | None) -> str:
                 break
             inner = items[which].get("hooks") if items[which].members else None
             others = [one for one in (inner.items if inner else ()) if not _is_own(one.value)]
-            if inner and others:
-                text = _without_inner(text, inner)
-            else:
-                text = removed(text, place, which)
+            text = _without_inner(text, inner) if inner and others else removed(text, place, which)
             touched.append(event)
     made = record["created"] if record else ["", *touched]
     for event in dict.fromkeys(touched):
@@ -340,6 +339,7 @@ def _without_inner(text: str, inner: Node) -> str:
 
 
 def _at(text: str, place: tuple[str, ...]) -> Node:
+    """Return the value at a path that the text has."""
     node: Node | None = parse(text)
     for name in place:
         node = node.get(name) if node else None

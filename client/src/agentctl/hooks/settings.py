@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from pathlib import Path
 from typing import Any
 
 #: Seconds for which a hook that runs before the agent's own question waits for the inbox.
@@ -13,17 +14,16 @@ class BadSettings(Exception):
     """The settings cannot be used; the message says what to do."""
 
 
-def path() -> str:
+def path() -> Path:
     """Return the path of the settings, which nobody else may read."""
-    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return os.path.join(folder, "agentctl", "hooks.json")
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "agentctl/hooks.json"
 
 
 def read() -> dict[str, Any]:
     """Return the settings; empty where there are none. Raises BadSettings."""
     place = path()
     try:
-        with open(place, encoding="utf-8") as file:
+        with place.open(encoding="utf-8") as file:
             found = json.load(file)
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     except FileNotFoundError:
@@ -42,9 +42,8 @@ def read() -> dict[str, Any]:
 def write(values: dict[str, Any]) -> None:
     """Replace the settings. Only this user may read them."""
     place = path()
-    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-    draft = f"{place}.{os.getpid()}"
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(values, file, indent=2)
-        file.write("\n")
-    os.replace(draft, place)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = place.with_name(f"{place.name}.{os.getpid()}")
+    draft.touch(mode=0o600)
+    draft.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    draft.replace(place)
