@@ -95,9 +95,9 @@ class Companion:
         server = Server(self._server.url, str(self._values.get("key") or ""))
         asking = Asking(server, body, once, float(self._values.get("patience") or PATIENCE))
         self._open[number] = (str(params.get("itemId")), asking)
-        threading.Thread(target=self._await, args=(number, asking), daemon=True).start()
+        threading.Thread(target=self._await, args=(number, params, asking), daemon=True).start()
 
-    def _await(self, number: Any, asking: Asking) -> None:
+    def _await(self, number: Any, params: Json, asking: Asking) -> None:
         try:
             state = asking.answer(time.monotonic() + A_DAY)
             verdict = verdict_of(self._agent, state) if state else None
@@ -107,6 +107,10 @@ class Companion:
             return
         self._answered.add(number)
         with self._sending:
+            if not verdict.allows:  # a refusal has no reason: the agent reads it as the person's next words
+                words = {"type": "text", "text": f"This call was refused in the inbox: {verdict.reason}"}
+                turn = {"threadId": self._thread, "expectedTurnId": params.get("turnId"), "input": [words]}
+                self._session.send(id=4, method="turn/steer", params=turn)
             self._session.send(id=number, result={"decision": "accept" if verdict.allows else "decline"})
 
     def _end(self, question: Any, outcome: str) -> None:
