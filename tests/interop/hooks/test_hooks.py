@@ -39,8 +39,8 @@ class Inbox:
         self._context = None
         self.start()
 
-    def start(self):
-        settings = {"REDIS_URL": self._store, "PORT": self.port, "SESSION_API_KEY": KEY}
+    def start(self, **more):
+        settings = {"REDIS_URL": self._store, "PORT": self.port, "SESSION_API_KEY": KEY, **more}
         self._context = agent_server(self._folder / "log", **settings)
         self.client, _ = self._context.__enter__()
         self.client.headers["Authorization"] = f"Bearer {KEY}"
@@ -263,3 +263,39 @@ def test_a_rule_answers_before_anybody_is_asked(terminal, inbox):
     inbox.call("DELETE", f"approval-rules/{made['id']}")
     entries = [one for one in inbox.call("GET", "audit")["items"] if name in str(one["shown"])]
     assert [(one["actor"]["kind"], one["decision"]) for one in entries] == [("rule", "approve")]
+
+
+@every
+def test_a_deadline_of_the_inbox_refuses(terminal, inbox):
+    inbox.stop()
+    inbox.start(CONFIRMATION_SECONDS="5")
+    try:
+        name = proof()
+        terminal.say(f"run: touch {name}")
+        action = inbox.asked(name)
+
+        [(kind, _, decision, _)] = inbox.settled(action)
+
+        assert (kind, decision) == ("expiry", "reject")
+        terminal.wait_without(terminal.agent.question)
+        assert not (terminal.work / name).exists()
+    finally:
+        inbox.stop()
+        inbox.start()
+
+
+@pytest.mark.parametrize("name", [name for name, one in PUBLISHED.items() if not one.races])
+def test_after_the_patience_the_terminal_asks_and_the_audit_has_its_answer(name, homes, model, inbox):
+    with opened(name, homes(name, "--patience", "3"), model) as terminal:
+        file = proof()
+        terminal.say(f"run: touch {file}")
+        action = inbox.asked(file)
+        terminal.wait_for(terminal.agent.question)
+        assert not inbox.decide(action, "approve")
+
+        terminal.press(*terminal.agent.yes)
+
+        ran(terminal, file)
+        [(kind, _, decision, _)] = inbox.settled(action)
+        assert (kind, decision) == ("terminal", "approve")
+        assert inbox.waiting(file) == []

@@ -15,7 +15,7 @@ export const Inbox = async ({ client, directory }) => {
     let output = "";
     child.stdout.on("data", (data) => (output += data));
     child.stdin.on("error", () => {});
-    child.stdin.write(JSON.stringify({ cwd: directory, ...event }) + "\n");
+    child.stdin.write(`${JSON.stringify({ cwd: directory, ...event })}\n`);
     const answer = new Promise((resolve) => {
       child.on("error", () => resolve({}));
       child.on("close", () => {
@@ -57,11 +57,14 @@ export const Inbox = async ({ client, directory }) => {
       // Not awaited: an event hook that waits would hold up the events after it.
       if (type === "permission.asked") ask(properties).catch(() => {});
       if (type === "permission.replied")
-        questions.get(properties.requestID)?.stdin.end(JSON.stringify({ replied: properties.reply }) + "\n");
+        questions.get(properties.requestID)?.stdin.end(`${JSON.stringify({ replied: properties.reply })}\n`);
       if (type === "session.idle") tell({ hook_event_name: "turn", session_id: properties.sessionID });
     },
     "chat.message": async ({ sessionID }, { parts }) => {
-      const prompt = parts.filter((part) => part.type === "text" && !part.synthetic).map((part) => part.text).join("\n");
+      const prompt = parts
+        .filter((part) => part.type === "text" && !part.synthetic)
+        .map((part) => part.text)
+        .join("\n");
       if (prompt) tell({ hook_event_name: "prompt", session_id: sessionID, prompt });
     },
     "tool.execute.before": async ({ tool, sessionID, callID }, { args }) => {
