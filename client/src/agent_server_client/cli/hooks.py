@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 from agentctl.hooks import NAMES, install, settings
-from agentctl.hooks.run import alive
+from agentctl.hooks.asking import alive
 from agentctl.hooks.wire import Away, Server
 from rich.text import Text
 
@@ -15,6 +15,9 @@ from agent_server_client.cli.program import NOT_ALLOWED, REFUSED, Failed, Sessio
 from agent_server_client.cli.shown import print_table
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line
+
+#: What is said of a server that takes the key of the hooks.
+_ANSWERS = "it answers"
 
 #: What nothing on this machine can hold.
 _LIMIT = "An agent that may write your files can take the hook out. A sandbox or managed settings enforce; a hook asks."
@@ -164,9 +167,6 @@ def _reached(client: Client, values: dict[str, object], key: str | None) -> dict
         )
         raise Failed(NOT_ALLOWED, words, status=403) from None
     return {"url": url, "key": made["key"]}
-
-
-_ANSWERS = "it answers"
 
 
 def _answers(values: dict[str, object]) -> str:

@@ -1,11 +1,35 @@
 """What each agent sends to a hook and reads from it. Measured with the versions of docs/hooks.md."""
 
+import json
 import os
+import pwd
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 Json = dict[str, Any]
+
+#: Tools that change nothing and reach nothing new: a gate lets them pass.
+_UNGATED = {
+    "read",
+    "glob",
+    "grep",
+    "ls",
+    "list",
+    "todowrite",
+    "todoread",
+    "task",
+    "agent",
+    "skill",
+    "toolsearch",
+    "view",
+}
+
+#: Tools whose question a plain yes does not answer: the person answers them in the terminal.
+_OF_THE_TERMINAL = {"AskUserQuestion", "ask_user_question", "question"}
+
+#: Maximum length of a reported text, in characters.
+_TEXT = 20_000
 
 
 class Verdict(NamedTuple):
@@ -48,28 +72,6 @@ class Agent(NamedTuple):
     notice: str = ""  #: the member of an answer whose text the agent shows to its person
 
 
-#: Tools that change nothing and reach nothing new: a gate lets them pass.
-_UNGATED = {
-    "read",
-    "glob",
-    "grep",
-    "ls",
-    "list",
-    "todowrite",
-    "todoread",
-    "task",
-    "agent",
-    "skill",
-    "toolsearch",
-    "view",
-}
-
-#: Tools whose question a plain yes does not answer: the person answers them in the terminal.
-_OF_THE_TERMINAL = {"AskUserQuestion", "ask_user_question", "question"}
-
-_TEXT = 20_000  #: Maximum length of a reported text, in characters.
-
-
 def event_of(event: Json) -> str:
     """Return the name of an event."""
     return str(event.get("hook_event_name") or event.get("hookName") or "")
@@ -102,8 +104,6 @@ def _line(value: Any, most: int) -> str:
 def _user() -> str:
     if name := os.environ.get("USER") or os.environ.get("LOGNAME"):
         return name
-    import pwd
-
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -154,8 +154,6 @@ def text_of(value: Any) -> str:
     if isinstance(value, dict) and isinstance(value.get("textResultForLlm"), str):
         value = value["textResultForLlm"]
     if not isinstance(value, str):
-        import json
-
         value = json.dumps(value, ensure_ascii=False)
     return str(value)[:_TEXT]
 

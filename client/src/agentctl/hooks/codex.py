@@ -10,11 +10,9 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from agentctl.hooks.agents import Agent, Json
-    from agentctl.hooks.wire import Server
+from agentctl.hooks.agents import Json
 
 #: Seconds for the app server to answer.
 _ANSWER = 3.0
@@ -101,7 +99,7 @@ class Session:
         return True
 
 
-def joined(event: "Json") -> Session | None:
+def joined(event: Json) -> Session | None:
     """Return the session of an event as the app server shares it, or None."""
     home = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = str((home / "app-server-control/app-server-control.sock").resolve())
@@ -115,21 +113,3 @@ def joined(event: "Json") -> Session | None:
     except (OSError, ValueError):
         return None
     return session if event.get("session_id") in loaded else None
-
-
-def leave_behind(session: Session, server: "Server", values: "Json", agent: "Agent", event: "Json") -> None:
-    """Return at once in this process; the one that it leaves behind asks the inbox beside the terminal."""
-    if os.fork():
-        return
-    try:
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)  # Codex waits until the hook's output is closed
-        from agentctl.hooks.companion import Companion
-
-        Companion(session, server, values, agent, event).run()
-    except (OSError, ValueError):
-        pass  # the terminal has the question
-    finally:
-        os._exit(0)

@@ -1,13 +1,15 @@
 """The process that a hook of Codex leaves behind: the inbox and the terminal ask at the same time."""
 
+import os
 import shlex
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from agentctl.hooks.agents import Agent, Json, Verdict
+from agentctl.hooks.asking import A_DAY, Asking, request_of, verdict_of
 from agentctl.hooks.codex import Session
-from agentctl.hooks.run import A_DAY, Asking, request_of, verdict_of
 from agentctl.hooks.settings import PATIENCE
 from agentctl.hooks.wire import Away, Refused, Server
 
@@ -19,6 +21,19 @@ _REFUSAL = 1.0
 
 #: Seconds between looks at what has been resolved.
 _LOOK = 0.2
+
+
+def leave_behind(session: Session, server: Server, values: Json, agent: Agent, event: Json) -> None:
+    """Return at once in this process; the one that it leaves behind asks the inbox beside the terminal."""
+    if os.fork():
+        return
+    with suppress(OSError, ValueError):  # the terminal has the question
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)  # Codex waits until the hook's output is closed
+        Companion(session, server, values, agent, event).run()
+    os._exit(0)
 
 
 class Companion:

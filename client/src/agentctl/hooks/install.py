@@ -15,6 +15,14 @@ from typing import Any, NamedTuple
 from agentctl.hooks import settings
 from agentctl.hooks.edits import Node, NotJson, added, parse, removed
 
+#: Timeout of a hook that only reports, in seconds.
+_TELL_SECONDS = 30
+
+#: The first line of our plugin.
+_MARK = "// Made by `agentctl hook install opencode`."
+
+_OWN = re.compile(r"agentctl['\"]? hook (?:claude|codex|opencode|copilot|qwen)$")
+
 
 class CannotEdit(Exception):
     """A file stays as it is; the message says why."""
@@ -36,13 +44,6 @@ class Form(NamedTuple):
     trust: str
     variable: str = ""  #: names another folder for the user's file
 
-
-#: Timeout of a hook that only reports, in seconds.
-_TELL_SECONDS = 30
-
-_MARK = "// Made by `agentctl hook install opencode`."
-
-_OWN = re.compile(r"agentctl['\"]? hook (?:claude|codex|opencode|copilot|qwen)$")
 
 FORMS = {
     "claude": Form(
