@@ -31,6 +31,7 @@ _DECIDED = {
     "edit": "approved with other arguments",
     "deleted": "dropped",
     "unapproved": "carried out without a decision",
+    "withdrawn": "withdrawn by the agent that asked",
 }
 
 

@@ -301,7 +301,9 @@ class Asking:
                         follower.next(pause)
                 except FellBehind:
                     follower = None
-                except (Stopping, ConversationNotFound, *UNAVAILABLE):
+                except (Stopping, ConversationNotFound):
+                    break
+                except UNAVAILABLE:
                     break
                 request = self.look(request_id)
         return request

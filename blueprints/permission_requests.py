@@ -12,6 +12,7 @@ from typing import Any
 
 from flask import Response, g, jsonify, request, url_for
 from marshmallow import ValidationError
+from werkzeug.exceptions import NotFound
 
 from agents.asking import Asking, Call, Session
 from agents.forwarding import ClientGone
@@ -148,7 +149,7 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
             asking.report_end(session)
 
 
-@hooks.post("/<any(claude, qwen, copilot):agent>")
+@hooks.post("/<agent>")
 @needs("ask")
 @hooks.refuses_key
 @hooks.fails(409, 429)
@@ -168,8 +169,10 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
     200, HookAnswer, description="The agent's own form, after a line feed every few seconds; `{}` is no opinion"
 )
 def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) -> Response:
-    """Take an event of an agent's hook as the agent sends it, and answer it in the agent's form."""
-    adapter, event = _ADAPTERS[agent], as_unicode(event)
+    """Take an event of an agent's hook as the agent sends it, and answer in the agent's form: claude, qwen, copilot."""
+    adapter, event = _ADAPTERS.get(agent), as_unicode(event)
+    if adapter is None:
+        raise NotFound(f"No hooks of {agent} are known: POST /api/v1/hooks/ takes {', '.join(_ADAPTERS)}")
     try:
         heard = adapter.read(event)
     except HookRefused as fault:

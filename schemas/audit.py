@@ -252,7 +252,8 @@ class ActionDecision(BaseSchema):
     )
     actor = fields.Nested(Decider, required=True)
     decision = fields.String(
-        required=True, metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted", "mode_changed"]}
+        required=True,
+        metadata={"enum": ["approve", "reject", "edit", "unapproved", "deleted", "mode_changed", "withdrawn"]},
     )
     edited_shown = fields.List(
         fields.Nested(ShownAction),

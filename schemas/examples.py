@@ -98,6 +98,7 @@ _PENDING = {
     "like": None,
     "folder": "/workspace/project",
     "repository": None,
+    "asked_from": None,
 }
 
 _BOX = {

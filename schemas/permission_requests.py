@@ -17,9 +17,6 @@ MOST_WAIT, MOST_LEASE, MOST_PATIENCE = 60, 600, 86_400
 #: Maximum number of characters of an id of a session, of a folder, and of the text or the result of a report.
 MOST_SESSION, MOST_FOLDER, MOST_TEXT = 256, 1024, 64 * 1024
 
-#: Maximum number of bytes of JSON of the arguments of a request.
-MOST_BYTES = MOST_ARGUMENTS_BYTES
-
 #: What the names of agents, machines and people match: nothing that reads as a sentence, or turns text around.
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@+\\-]*$"
 _NO_NAME = Fault("Should have letters of ASCII, digits and _ . @ + - \\ alone", "string_pattern_mismatch")
@@ -66,7 +63,7 @@ class AskingSession(_Strict):
 class _Call(_Strict):
     tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES)
     arguments = fields.Dict(
-        required=True, metadata={"description": f"At most {MOST_BYTES} bytes of JSON, as the agent has them."}
+        required=True, metadata={"description": f"At most {MOST_ARGUMENTS_BYTES} bytes of JSON, as the agent has them."}
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from blueprints import terminals
 from core.approvals import MOST_MATCHED
+from core.cuts import beginning
 from core.effects import RISK_OF
 from core.egress import MOST_NAME as MOST_HOST
 from core.paths import MOST_PATH
@@ -34,6 +35,7 @@ from schemas import access, approvals, audit, events
 from schemas.approvals import MOST_DECISIONS
 from schemas.conversations import MOST_SECRET_BYTES, MOST_SECRET_NAME, MOST_TAGS
 from schemas.forwarding import MOST_INPUT
+from schemas.permission_requests import MOST_TEXT
 from settings.config import Config
 from tests.blueprints import API
 from tests.blueprints.test_doors import CHARACTERS, carried, posted
@@ -43,6 +45,7 @@ from tests.servers import PROJECT
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 APPS, RULES, INBOX = "/api/v1/app-conversations", "/api/v1/approval-rules", "/api/v1/pending-actions"
+ASKS = "/api/v1/permission-requests"
 LIST, SEARCH = "/api/v1/conversations/search", "/api/v1/messages/search"
 
 LIMITS = ("maxLength", "maxItems", "maxProperties", "maximum")
@@ -124,6 +127,26 @@ def tags(doors: Doors, character: str) -> None:
     doors.ruled(tags={name: value})
     doors.ruled(tags={f"{number}": "x" * MOST_TAG for number in range(approvals.MOST_TAGS)})
     carried_on(doors, url)
+
+
+def terminals_ask(doors: Doors, character: str) -> None:
+    character = "x" if character == "\x01" else character  # a line has no controls
+    named = ("host", "user")
+    session = {name: ("x" if name in named else character) * most for name, most in _SESSION.items()}
+    whole = {"agent": {"name": "x" * 64, "version": character * 64}, "session": session}
+    call = {"tool_name": character * (MOST_CALL_BYTES // len(character.encode())), "arguments": {}}
+    made = doors.client.post(ASKS, json={**whole, **call, "lease_seconds": 600, "expires_in": 86_400})
+    assert made.status_code == 201, made.text[:500]
+    [shown] = doors.finds(INBOX, conversation_id=made.get_json()["conversation_id"])
+    assert (shown["tool_name"], shown["asked_from"]["machine"]) == (call["tool_name"], session["host"])
+    told = doors.client.post(f"{ASKS}/outcomes", json={**whole, **call, "outcome": "allowed"})
+    assert told.get_json()["by"] == {"kind": "terminal", "name": beginning(f"{session['user']}@{session['host']}", 256)}
+    for report in (
+        {"kind": "call", **call, "result": character * 100_000},
+        {"kind": "prompt", "text": character * MOST_TEXT},
+    ):
+        assert doors.client.post(f"{ASKS}/reports", json={**whole, **report}).status_code == 204
+    carried_on(doors, f"{API}/{shown['conversation_id']}")
 
 
 def confirmation(doors: Doors, _: str) -> None:
@@ -381,6 +404,9 @@ def asked(most: int, name: str, *paths: str) -> dict[str, int]:
 
 _CONNECTION = ("ProviderConnectionCreate", "ProviderConnectionUpdate")
 
+#: of what an agent in a terminal says of its session
+_SESSION = {"id": 256, "cwd": 1024, "host": 253, "user": 100, "mode": 64, "subagent": 256}
+
 _SEARCHES = (
     "/api/conversations/{conversation_id}/events/search",
     "/api/v1/conversation/{conversation_id}/events/search",
@@ -439,6 +465,17 @@ TABLE = {
         | asked(4096, "path", "/api/workspaces", "/api/workspaces/parents"),
         "catalogs._MOST_PATH",
         folders,
+    ),
+    "an agent in a terminal": Row(
+        of(64, ".name", "AskingAgent")
+        | of(64, ".version", "AskingAgent")
+        | {f"AskingSession.{name}": most for name, most in _SESSION.items()}
+        | of(MOST_CALL_BYTES, ".tool_name", "PermissionRequest", "PermissionOutcomeOfCall", "PermissionReport")
+        | {"PermissionRequest.lease_seconds": 600, "PermissionRequest.expires_in": 86_400}
+        | of(MOST_TEXT, ".text", "PermissionReport"),
+        "permission_requests.MOST_WAIT permission_requests.MOST_LEASE permission_requests.MOST_PATIENCE "
+        "permission_requests.MOST_SESSION permission_requests.MOST_FOLDER permission_requests.MOST_TEXT",
+        terminals_ask,
     ),
     "a rule": Row(
         of(approvals.MOST_ARGUMENTS, ".arguments", *_RULE)
@@ -554,7 +591,9 @@ OF_ONE_DOOR = {
     | of(128, ".key_id", *_RULE)
     | of(128, ".mcp_config names", "AgentSettings"),
     "where a rule holds, which has a form of its own": of(1024, ".folder", *_RULE) | of(1024, ".repository", *_RULE),
-    "how long a response waits": asked(30, "wait", f"{API}/{{conversation_id}}/events/search"),
+    "how long a response waits": asked(30, "wait", f"{API}/{{conversation_id}}/events/search")
+    | asked(60, "wait", "/api/v1/permission-requests/{request_id}")
+    | asked(86_400, "patience", "/api/v1/hooks/{agent}"),
     "lines of a log, of which a supervisor keeps fewer": asked(10_000, "tail", "/api/v1/sandboxes/{sandbox_id}/logs"),
     "a path goes on to an agent server, whose system has the bound of Linux": asked(
         4096, "path", f"{APPS}/{{conversation_id}}/files", f"{_GIT}/changes", f"{_GIT}/diff"
@@ -563,7 +602,7 @@ OF_ONE_DOOR = {
     | {"ProjectQuery.project_dir": 4096},
     "a response, which says that it was cut": {f"response of {APPS}/{{conversation_id}}/files": 2000}
     | {"StrayConversations.newest": 20},
-    "as many as there are": {"KeyRequest.scopes": 4, "TicketRequest.scopes": 4}
+    "as many as there are": {"KeyRequest.scopes": 5, "TicketRequest.scopes": 5}
     | of(len(RISK_OF), ".effects", "ApprovalRuleRequest", "RuleMembers"),
     "the id of a target comes from a list of the settings": {"NotificationTest.target": 64},
     "all messages become one, which has the bound of an event": {

@@ -54,7 +54,7 @@ def text_of(event: Mapping[str, Any], name: str, *, required: bool = True) -> st
 
 def arguments_of(event: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """The arguments of a call, by the first of the names that the event has. Raises HookRefused."""
-    value = next((event[name] for name in names if event.get(name) is not None), {})
+    value: Any = next((event[name] for name in names if event.get(name) is not None), {})
     if not isinstance(value, Mapping):
         raise HookRefused(f"The event of the hook has no object {names[0]}")
     return value

@@ -37,8 +37,19 @@ from store.scripts import Scripts
 
 #: what an actor can be: who decided, or what did. Source: docs/approvals.md
 ActorKind = Literal[
-    *("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"),
-    *("terminal", "lease"),
+    "key",
+    "link",
+    "message",
+    "run",
+    "rule",
+    "expiry",
+    "agent",
+    "sandbox",
+    "deletion",
+    "server",
+    "person",
+    "terminal",
+    "lease",
 ]
 ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 

@@ -286,7 +286,9 @@ def _inherited(
 
     There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
     """
-    origin = Origin.of(state["origin"] or {})._replace(key_id=key_id)
+    # The folder and the machine of an agent in a terminal are not its copy's: rules that name them do not hold there.
+    began = {} if state["external"] else state["origin"] or {}
+    origin = Origin.of(began)._replace(key_id=key_id)
     fields = policy_fields(state) | Conversation.fields_of(origin=origin.stored)
     if sandbox_id is None:
         return fields | Conversation.fields_of(unattended=True)

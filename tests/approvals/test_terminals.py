@@ -259,6 +259,15 @@ def test_messages_and_runs_are_refused_with_where_to_write(terminal, inbox):
         assert (response.status_code, "write to it at its terminal" in response.json()["detail"]) == (409, True)
 
 
+def test_a_fork_has_no_machine_that_a_rule_could_name(terminal, inbox, house):
+    asked = terminal.asks()
+    path = f"/api/conversations/{asked.conversation_id}/fork"
+    fork = inbox.server.post(path, json={}).json()["id"]
+
+    began = house.store.conversations.get(fork)
+    assert (began["external"], began["origin"]) == (None, {"key_id": "settings-1"})
+
+
 def test_no_policy_lets_a_request_pass_that_nobody_decided(terminal, inbox):
     first = terminal.asks("one")
     path = f"/api/conversations/{first.conversation_id}/confirmation_policy"

@@ -29,7 +29,21 @@ class ActionDecision(Record):
 
 
 class Actor(Record):
-    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"]
+    kind: Literal[
+        "key",
+        "link",
+        "message",
+        "run",
+        "rule",
+        "expiry",
+        "agent",
+        "sandbox",
+        "deletion",
+        "server",
+        "person",
+        "terminal",
+        "lease",
+    ]
     name: str
     address: str
 
@@ -173,6 +187,17 @@ class AskedDestinationInfo(Record):
     budget: "AskedBudgetInfo | None"
 
 
+class AskedFrom(Record):
+    agent: str
+    machine: str
+    person: str
+    folder: str
+    kind: Literal["permission", "gate"]
+    order: Literal["races", "first"]
+    answerable_until: str
+    in_terminal: bool
+
+
 class AuditEntry(Record):
     conversation_id: str | None
     chain: str
@@ -196,6 +221,7 @@ class AuditEntry(Record):
         "agree",
         "owner_changed",
         "mode_changed",
+        "withdrawn",
     ]
     action_ids: list[str]
     digests: list[str]
@@ -268,6 +294,7 @@ class ConversationInfo(Record):
     approval_mode: Literal["everything", "risky", "outside", "nothing", None]
     capabilities: list[str]
     unapproved_resumes: int
+    external: "ExternalSession | None"
 
 
 class DecidedExample(Record):
@@ -282,7 +309,21 @@ class DecidedExample(Record):
 
 
 class Decider(Record):
-    kind: Literal["key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"]
+    kind: Literal[
+        "key",
+        "link",
+        "message",
+        "run",
+        "rule",
+        "expiry",
+        "agent",
+        "sandbox",
+        "deletion",
+        "server",
+        "person",
+        "terminal",
+        "lease",
+    ]
     name: str
 
 
@@ -301,6 +342,17 @@ class ExposedUrl(Record):
     name: str
     url: str
     port: int
+
+
+class ExternalSession(Record):
+    kind: Any
+    agent: str
+    version: str
+    machine: str
+    person: str
+    folder: str
+    mode: str
+    session: str
 
 
 class FolderRecord(Record):
@@ -359,7 +411,7 @@ class Isolation(Record):
 class KeyInfo(Record):
     id: str
     name: str
-    scopes: list[Literal["read", "write", "approve", "admin"]]
+    scopes: list[Literal["read", "write", "approve", "admin", "ask"]]
     created_at: str
     expires_at: str | None
     used_at: str | None
@@ -385,7 +437,7 @@ class ListedConversation(Record):
 class NewKey(Record):
     id: str
     name: str
-    scopes: list[Literal["read", "write", "approve", "admin"]]
+    scopes: list[Literal["read", "write", "approve", "admin", "ask"]]
     created_at: str
     expires_at: str | None
     used_at: str | None
@@ -592,7 +644,7 @@ class StrayConversations(Record):
 class User(Record):
     id: str
     name: str
-    scopes: list[Literal["read", "write", "approve", "admin"]]
+    scopes: list[Literal["read", "write", "approve", "admin", "ask"]]
     person: str | None
     groups: list[str]
     grants: list["OwnGrant"]
@@ -625,4 +677,5 @@ class WaitingAction(Record):
     like: dict[str, Any] | None
     folder: str | None
     repository: str | None
+    asked_from: "AskedFrom | None"
     quorum: "ShownQuorum"
