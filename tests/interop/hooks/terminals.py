@@ -195,7 +195,9 @@ def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
         screen = terminal.screen()
         for words, keys in _AT_START.items():
             if words in screen:
+                time.sleep(2)  # it takes no key at once
                 terminal.press(*keys)
+                time.sleep(2)
                 return False
         return terminal.agent.ready in screen
 

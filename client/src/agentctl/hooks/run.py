@@ -50,7 +50,7 @@ def main(name: str) -> int:
             raise settings.BadSettings(f"{settings.path()} names no server. Run: agentctl hook install {name}")
     except settings.BadSettings as error:
         question = agent.question(event)
-        is_gate = bool(question) and question.kind == "gate"
+        is_gate = question is not None and question.kind == "gate"
         return _without(agent, event, question, str(error), is_required=is_gate) if question else 0
     server = Server(values["url"], values.get("key", ""))
     if question := agent.question(event):
