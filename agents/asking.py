@@ -230,8 +230,7 @@ class Asking:
                     agent=session.agent,
                 ),
                 owner=self._actor.name,
-                external=session.shown,
-                capabilities=["decide_each", *(["edit"] if can_edit else [])],
+                external={**session.shown, "can_edit": can_edit},
                 workspace={"kind": "LocalWorkspace", "working_dir": session.cwd},
             )
             if self._external(conversation_id) is None:
@@ -308,7 +307,15 @@ class Asking:
                 request = self.look(request_id)
         return request
 
-    def tell(self, request: Request, outcome: Outcome, call: Call | None = None, result: Any = None) -> Request:
+    def tell(
+        self,
+        request: Request,
+        outcome: Outcome,
+        call: Call | None = None,
+        result: Any = None,
+        *,
+        is_error: bool = False,
+    ) -> Request:
         """Take what became of a request at its terminal. call: as it ran, with its result. A repeat changes nothing.
 
         Raises NotPending where it was decided otherwise before. What ran all the same is told by `report_call`.
@@ -327,14 +334,13 @@ class Asking:
             request = self.look(identity, renews=False)
         wanted = {"approve": "approved", "reject": "rejected", "withdraw": "withdrawn"}[verb]
         if outcome == "ran" and request.state in ("rejected", "withdrawn"):
-            self._ran_unasked(request.conversation_id, call or self._call_of(request), terminal, _REFUSED, result)
+            ran = call or self._call_of(request)
+            self._ran_unasked(request.conversation_id, ran, terminal, _REFUSED, result, is_error=is_error)
         elif request.state != wanted or (outcome != "ran" and not _is_by(request, terminal)):
             raise NotPending(request)
         elif outcome == "ran":
-            ran = call or self._call_of(request)
-            self._store.events.append(
-                request.conversation_id, [ran.observed(request.action_id, result)], made_here=True, actor=terminal
-            )
+            seen = (call or self._call_of(request)).observed(request.action_id, result, is_error=is_error)
+            self._store.events.append(request.conversation_id, [seen], made_here=True, actor=terminal)
         return request
 
     def _call_of(self, request: Request) -> Call:
@@ -367,12 +373,8 @@ class Asking:
             reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
             self._ran_unasked(conversation_id, call, terminal, reason, result, is_error=is_error)
             return
-        decision = Decision(found, "approve", _REASONS["approve"])
-        with suppress(StaleDecision):  # it was decided before
-            self._store.approvals.confirmations.decide_each(conversation_id, [decision], terminal, at_terminal=True)
-        events = [call.observed(found, result, is_error=is_error)]
-        self._store.events.append(conversation_id, events, made_here=True, actor=terminal)
-        asked.leave(self._key, asked.read(conversation_id, found, self._key))
+        request = asked.read(conversation_id, found, self._key)
+        self.tell(request, "ran", call, result, is_error=is_error)
 
     def _ran_unasked(
         self,
@@ -440,6 +442,7 @@ class Asking:
             decision = Decision(action_id, "withdraw", _REASONS["withdraw"])
             with suppress(StaleDecision):
                 self._store.approvals.confirmations.decide_each(conversation_id, [decision], terminal, at_terminal=True)
+            self.look(f"{conversation_id}.{action_id}", renews=False)  # it counts no longer
 
 
 def _is_by(request: Request, actor: Actor) -> bool:

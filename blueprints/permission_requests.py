@@ -151,7 +151,7 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
 
 @hooks.post("/<agent>")
 @needs("ask")
-@hooks.refuses_key
+@hooks.replay(has_key=True)
 @hooks.fails(409, 429)
 @hooks.doc(
     parameters=[

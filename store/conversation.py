@@ -42,7 +42,7 @@ class Conversation(Record):
     imported_at: str  #: UTC, Z
     approves_inside: Annotated[bool | None, JSON] = None  #: this server approves what stays inside: `core/modes.py`
     origin: Mapping[str, str] | None = None  #: where it began, never changed: `core/scopes.py`; missing: not known
-    external: Mapping[str, str] | None = None  #: the session of an agent in a terminal: `agents/asking.py`
+    external: Mapping[str, Any] | None = None  #: the session of an agent in a terminal: `agents/asking.py`
     revision: str  #: a number that grows with every change, also from one life of an id to the next
     last_user_message_id: str
     text_chunk: int  #: number of the chunk of text that grows

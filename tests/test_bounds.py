@@ -134,7 +134,7 @@ def terminals_ask(doors: Doors, character: str) -> None:
     named = ("host", "user")
     session = {name: ("x" if name in named else character) * most for name, most in _SESSION.items()}
     whole = {"agent": {"name": "x" * 64, "version": character * 64}, "session": session}
-    call = {"tool_name": character * (MOST_CALL_BYTES // len(character.encode())), "arguments": {}}
+    call = {"tool_name": "of " + character * ((MOST_CALL_BYTES - 3) // len(character.encode())), "arguments": {}}
     made = doors.client.post(ASKS, json={**whole, **call, "lease_seconds": 600, "expires_in": 86_400})
     assert made.status_code == 201, made.text[:500]
     [shown] = doors.finds(INBOX, conversation_id=made.get_json()["conversation_id"])
@@ -735,7 +735,7 @@ def test_the_largest_number_of_every_query_is_taken_and_one_more_is_refused_by_n
     for method, path, one in _numbers():
         url = path.replace("{conversation_id}", str(uuid4())).replace("{", "").replace("}", "")
         most, statuses = one["schema"]["maximum"], []
-        needed = {"after_seq": 0} if one["name"] == "wait" else {}
+        needed = {"after_seq": 0} if one["name"] == "wait" and "/events/" in path else {}
         for value in (most, most + 1):
             response = client.open(url, method=method.upper(), query_string={one["name"]: value, **needed})
             faults = response.get_json()["detail"] if response.status_code == 422 else []

@@ -65,6 +65,9 @@ STORELESS = {
     "get_hooks": 200,
     "delete_workspace_session": 204,
     "follow_commands": 426,
+    "get_permission_request": 404,  # no id of a request
+    "tell_permission_outcome": 404,
+    "take_hook_event": 404,  # no known agent
 }
 
 

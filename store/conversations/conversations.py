@@ -70,12 +70,16 @@ _NO_MODEL = "none"
 _PAGE = 100
 
 
-def _own_fields(confirmation_seconds: int | None, origin: Origin, approves_inside: bool) -> dict[str, str]:
+def _own_fields(
+    confirmation_seconds: int | None, origin: Origin, approves_inside: bool, external: Mapping[str, Any] | None
+) -> dict[str, str]:
     """The fields that some conversations have."""
-    values = {
+    values: dict[str, Any] = {
         "confirmation_seconds": confirmation_seconds,
         "origin": origin.stored or None,
         "approves_inside": approves_inside or None,
+        "external": external,
+        "told": external and {"capabilities": ["decide_each", *(["edit"] if external["can_edit"] else [])]},
     }
     return Conversation.fields_of(**{name: value for name, value in values.items() if value is not None})
 
@@ -134,8 +138,7 @@ class Conversations:
         approves_inside: bool = False,
         owner: str = "",
         right_tags: dict[str, str] | None = None,
-        external: Mapping[str, str] | None = None,
-        capabilities: Sequence[str] = (),
+        external: Mapping[str, Any] | None = None,
         **info: object,
     ) -> bool:
         """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
@@ -145,9 +148,8 @@ class Conversations:
         A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
         start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. owner: name
         of who starts it. right_tags: those that grants are compared with, where they are not its tags. external:
-        `agents/asking.py`. capabilities: of an agent that does not report them. One round trip, in a sandbox two.
-        Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound where the start task that `app`
-        names has ended.
+        `agents/asking.py`. One round trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull,
+        and ConversationNotFound where the start task that `app` names has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -171,9 +173,7 @@ class Conversations:
             owner=owner,
             right_tags=(tags or {}) if right_tags is None else right_tags,
         )
-        fields |= info_fields(info) | _own_fields(confirmation_seconds, origin, approves_inside)
-        if external:
-            fields |= Conversation.fields_of(external=external, told={"capabilities": list(capabilities)})
+        fields |= info_fields(info) | _own_fields(confirmation_seconds, origin, approves_inside, external)
         if sandbox_id:
             fields |= in_sandbox(sandbox_id, app or {}, incarnation)
         sealed = self._sealer.seal(conversation_id, secrets or {})

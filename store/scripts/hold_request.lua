@@ -8,27 +8,26 @@
 -- Kept  not proven: a bound errs by what was lost
 -- include: _clock.lua
 local DAY = 86400
-local open, sessions = root .. ':open', root .. ':sessions'
 if lease == 0 then
-  redis.call('ZREM', open, request)
+  redis.call('ZREM', root .. ':open', request)
   return 'held'
 end
-redis.call('ZREMRANGEBYSCORE', open, '-inf', now)
-redis.call('ZREMRANGEBYSCORE', sessions, '-inf', string.format('%.0f', now - DAY * 1000000))
-if not redis.call('ZSCORE', sessions, conversation) then
-  if redis.call('ZCARD', sessions) >= most_sessions then return 'too_many_sessions' end
-  redis.call('ZADD', sessions, now, conversation)
-  redis.call('EXPIRE', sessions, DAY)
+redis.call('ZREMRANGEBYSCORE', root .. ':open', '-inf', now)
+redis.call('ZREMRANGEBYSCORE', root .. ':sessions', '-inf', string.format('%.0f', now - DAY * 1000000))
+if not redis.call('ZSCORE', root .. ':sessions', conversation) then
+  if redis.call('ZCARD', root .. ':sessions') >= most_sessions then return 'too_many_sessions' end
+  redis.call('ZADD', root .. ':sessions', now, conversation)
+  redis.call('EXPIRE', root .. ':sessions', DAY)
 end
 if request == '' then return 'held' end
-if not redis.call('ZSCORE', open, request) then
-  local members, here = redis.call('ZRANGE', open, 0, -1), 0
+if not redis.call('ZSCORE', root .. ':open', request) then
+  local members, here = redis.call('ZRANGE', root .. ':open', 0, -1), 0
   if #members >= most then return 'full' end
   for _, member in ipairs(members) do
     if string.sub(member, 1, #conversation) == conversation then here = here + 1 end
   end
   if here >= most_here then return 'session_full' end
 end
-redis.call('ZADD', open, string.format('%.0f', now + lease * 1000000), request)
-redis.call('EXPIRE', open, DAY)
+redis.call('ZADD', root .. ':open', string.format('%.0f', now + lease * 1000000), request)
+redis.call('EXPIRE', root .. ':open', 3 * DAY)
 return 'held'

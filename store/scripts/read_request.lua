@@ -6,7 +6,6 @@
 --          and the entry of the audit that decided it | missing: no such conversation
 -- Cost  O(e): e list nodes between the entry and the nearer end of the audit
 -- Idempotent  a repeat renews the lease again
--- Log  not guarded: open actions stay in Redis
 -- Kept  not proven: a lease that is lost only ends a wait
 -- include: _asked.lua
 local state = redis.call('HMGET', root, 'origin', 'external', 'execution_status')

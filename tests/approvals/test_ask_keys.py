@@ -1,13 +1,15 @@
 """A key with the scope `ask` stands in files that agents can read: it opens what it asks, and nothing else."""
 
 import re
+from uuid import uuid4
 
 import pytest
 
 from app import create_app
 from settings.config import Config
+from store.approvals.asked import MOST_OPEN, MOST_OPEN_HERE, MOST_SESSIONS, TooMuchAsked
 from tests.approvals import ADMIN, shown
-from tests.approvals.terminals import Inbox, Terminal, ask_key
+from tests.approvals.terminals import Inbox, Terminal, ask_key, set_back
 from tests.blueprints import NOWHERE
 
 #: operations of this scope, and those that need no key, or none of this kind
@@ -55,6 +57,37 @@ def test_a_decision_of_an_asker_trains_no_rule(house):
 
     found = inbox.server.get("/api/v1/approval-rules/proposals").json()
     assert [one for one in found["items"] if one["rule"]["tool_name"] == "Trained"] == []
+
+
+def test_open_requests_of_a_session_and_of_a_key_and_new_sessions_are_bounded(house):
+    asked, session, ask = house.store.approvals.asked, str(uuid4()), {"lease": 20, "patience": 590}
+    for number in range(MOST_OPEN_HERE):
+        asked.hold("flood", session, f"{number}", ask)
+    asked.hold("flood", session, "1", ask)  # it is counted already
+    with pytest.raises(TooMuchAsked, match=f"This session has {MOST_OPEN_HERE} permission requests open"):
+        asked.hold("flood", session, "one more", ask)
+    for number in range(MOST_OPEN - MOST_OPEN_HERE):
+        asked.hold("flood", str(uuid4()), f"{number}", ask)
+    with pytest.raises(TooMuchAsked, match=f"This key has {MOST_OPEN} permission requests open"):
+        asked.hold("flood", str(uuid4()), "one more", ask)
+    asked.hold("another key", str(uuid4()), "one more", ask)
+
+    for _ in range(MOST_SESSIONS):
+        asked.hold_session("many", str(uuid4()))
+    with pytest.raises(TooMuchAsked, match=f"This key has begun {MOST_SESSIONS} sessions within 24 hours"):
+        asked.hold_session("many", str(uuid4()))
+
+
+def test_what_its_terminal_did_not_allow_counts_no_longer_after_the_turn(house):
+    terminal = Terminal(house, ask_key(house, "turns"))
+    asked = terminal.asks(expires_in=30, lease_seconds=600)
+    set_back(house, asked, "ends")
+    redis = house.store.conversations._redis
+    owner = house.store.conversations.get(asked.conversation_id)["origin"]["key_id"]
+    assert redis.zcard(f"asking:{{{owner}}}:open") == 1
+    terminal.reports("turn")
+
+    assert redis.zcard(f"asking:{{{owner}}}:open") == 0
 
 
 def test_too_long_arguments_are_refused_with_the_bound(house):

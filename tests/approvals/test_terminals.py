@@ -207,6 +207,17 @@ def test_what_ran_unasked_or_refused_is_audited_as_unapproved(terminal, inbox):
     assert (state["unapproved_resumes"], state["execution_status"]) == (2, "idle")
 
 
+def test_a_call_that_runs_after_the_deadline_was_refused(terminal, inbox, house):
+    gate = terminal.asks(kind="gate")
+    set_back(house, gate, "ends")
+    terminal.ran()
+
+    assert [one[:2] for one in inbox.entries(gate.conversation_id)] == [
+        ("reject", "expiry"),
+        ("unapproved", "terminal"),
+    ]
+
+
 def test_what_was_allowed_and_ran_is_observed_once(terminal, inbox):
     asked = terminal.asks()
     inbox.decides(asked, "approve")

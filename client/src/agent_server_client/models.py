@@ -21,7 +21,7 @@ class Record(dict[str, Any]):
 class ActionDecision(Record):
     action_ids: list[str]
     actor: "Decider"
-    decision: Literal["approve", "reject", "edit", "unapproved", "deleted", "mode_changed"]
+    decision: Literal["approve", "reject", "edit", "unapproved", "deleted", "mode_changed", "withdrawn"]
     edited_shown: list["ShownAction"]
     reason: str
     seq: int
