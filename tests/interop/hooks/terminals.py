@@ -108,11 +108,16 @@ def environment_of(name: str, home: Path, model: str) -> dict[str, str]:
     bin_folder = home / "bin"
     bin_folder.mkdir(exist_ok=True)
     hook = bin_folder / "agentctl"
-    if hook.exists():  # it may run
-        return _variables(name, home, model)
-    hook.write_text(f'#!/bin/sh\nPYTHONPATH={PROJECT}/client/src exec {sys.executable} -m agentctl "$@"\n')
+    _once(hook, f'#!/bin/sh\nPYTHONPATH={PROJECT}/client/src exec {sys.executable} -m agentctl "$@"\n')
     hook.chmod(0o755)
     return _variables(name, home, model)
+
+
+def _once(path: Path, text: str) -> None:
+    """Write a file that is not there: the agent, and the hook, change it later."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def _variables(name: str, home: Path, model: str) -> dict[str, str]:
@@ -127,7 +132,7 @@ def _claude(home: Path, model: str) -> dict[str, str]:
     accepted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
     known = {"hasCompletedOnboarding": True, "theme": "dark", "projects": {str(home / "work"): accepted}}
     known |= {"customApiKeyResponses": {"approved": [_KEY[-20:]], "rejected": []}}
-    (home / ".claude.json").write_text(json.dumps(known))
+    _once(home / ".claude.json", json.dumps(known))
     quiet = (
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
         "DISABLE_AUTOUPDATER",
@@ -139,19 +144,18 @@ def _claude(home: Path, model: str) -> dict[str, str]:
 
 def _codex(home: Path, model: str) -> dict[str, str]:
     folder = home / ".codex"
-    folder.mkdir(exist_ok=True)
-    (folder / "config.toml").write_text(
+    _once(
+        folder / "config.toml",
         f'model = "scripted"\nmodel_provider = "scripted"\napproval_policy = "on-request"\n'
         f'[model_providers.scripted]\nname = "scripted"\nbase_url = "{model}/v1"\nwire_api = "responses"\n'
         f'env_key = "SCRIPTED_KEY"\n'
-        f'[projects."{home / "work"}"]\ntrust_level = "trusted"\n'
+        f'[projects."{home / "work"}"]\ntrust_level = "trusted"\n',
     )
     return {"CODEX_HOME": str(folder), "SCRIPTED_KEY": "x"}
 
 
 def _opencode(home: Path, model: str) -> dict[str, str]:
     folder = home / ".config/opencode"
-    folder.mkdir(parents=True, exist_ok=True)
     one = {
         "npm": "@ai-sdk/openai-compatible",
         "options": {"baseURL": f"{model}/v1", "apiKey": "x"},
@@ -159,14 +163,13 @@ def _opencode(home: Path, model: str) -> dict[str, str]:
     }
     config = {"provider": {"scripted": one}, "model": "scripted/scripted", "small_model": "scripted/scripted"}
     config |= {"permission": {"bash": "ask", "edit": "ask", "webfetch": "ask"}, "autoupdate": False}
-    (folder / "opencode.json").write_text(json.dumps(config))
+    _once(folder / "opencode.json", json.dumps(config))
     return {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
 def _copilot(home: Path, model: str) -> dict[str, str]:
     folder = home / ".copilot"
-    folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"trustedFolders": [str(home / "work")], "banner": "never"}))
+    _once(folder / "config.json", json.dumps({"trustedFolders": [str(home / "work")], "banner": "never"}))
     found = {"COPILOT_AUTO_UPDATE": "false", "COPILOT_OFFLINE": "true", "COPILOT_MODEL": "scripted"}
     found |= {"COPILOT_PROVIDER_BASE_URL": f"{model}/v1", "COPILOT_PROVIDER_TYPE": "openai"}
     return found | {"COPILOT_PROVIDER_API_KEY": "x"}
@@ -174,8 +177,7 @@ def _copilot(home: Path, model: str) -> dict[str, str]:
 
 def _qwen(home: Path, model: str) -> dict[str, str]:
     folder = home / ".qwen"
-    folder.mkdir(exist_ok=True)
-    (folder / "settings.json").write_text(json.dumps({"security": {"auth": {"selectedType": "openai"}}}))
+    _once(folder / "settings.json", json.dumps({"security": {"auth": {"selectedType": "openai"}}}))
     return {"OPENAI_API_KEY": "x", "OPENAI_BASE_URL": f"{model}/v1", "OPENAI_MODEL": "scripted"}
 
 
@@ -199,7 +201,11 @@ def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
                 terminal.press(*keys)
                 time.sleep(2)
                 return False
-        return terminal.agent.ready in screen
+        if terminal.agent.ready not in screen:
+            return False
+        time.sleep(3)  # an agent may show its prompt, and then a question
+        screen = terminal.screen()
+        return terminal.agent.ready in screen and not any(words in screen for words in _AT_START)
 
     try:
         until(is_ready, terminal.screen)
