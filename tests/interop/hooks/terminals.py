@@ -42,7 +42,7 @@ PUBLISHED = {
     "claude": Published(
         "claude", "--model claude-sonnet-4-5", "? for shortcuts", "Do you want", ("Enter",), ("Escape",), True
     ),
-    "codex": Published("codex", "", "Ask Codex to do anything", "Would you like", ("y",), ("Escape",), True),
+    "codex": Published("codex", "", "Ask Codex to do anything", "Would you like", ("Enter",), ("Escape",), True),
     "opencode": Published("opencode", "", "Ask anything", "Permission required", ("Enter",), ("Escape", "Enter"), True),
     "copilot": Published("copilot", "", "Manual Approval", "Do you want to run", ("Enter",), ("Escape",), False),
     "qwen": Published(
