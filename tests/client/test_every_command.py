@@ -21,7 +21,7 @@ from tests.servers import free_port
 ADMIN = "an-admin-key-of-the-tests"
 
 #: what exits without a request: they read the configuration alone, or need a terminal
-OFFLINE = {"profiles", "completion", "chat"}
+OFFLINE = {"profiles", "completion", "chat", "hook", "hook status", "hook remove"}
 
 #: what a key with the scope `read` may do
 READS = {
@@ -225,3 +225,21 @@ def test_what_is_asked_before_it_happens_goes_unasked_with_the_same_option_every
     assert {"approve", "reject", "rm", "send", "keys new", "rules apply"} <= unasked
     for words in unasked:
         assert any({"-y", "--yes"} <= set(one.opts) for one in options_of(COMMANDS[words])), words
+
+
+def test_the_key_of_a_hook_asks_and_does_nothing_else(ctl, guarded, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    result = ctl(["hook", "install", "claude"])
+
+    assert result.exit_code == 0, result.output
+    settings = tmp_path / "agentctl/hooks.json"
+    key = json.loads(settings.read_text())["key"]
+    assert key not in result.output
+    assert settings.stat().st_mode & 0o077 == 0
+    client, headers = guarded.test_client(), {"Authorization": f"Bearer {key}"}
+    session = {"id": "s1", "cwd": "/x", "host": "laptop"}
+    asked = {"agent": {"name": "claude-code"}, "session": session, "tool_name": "Bash", "arguments": {"command": "ls"}}
+    assert client.post("/api/v1/permission-requests", json=asked, headers=headers).status_code == 201
+    assert client.get("/api/v1/pending-actions", headers=headers).status_code == 403
+    assert client.post("/api/v1/keys", json={"name": "x", "scopes": ["read"]}, headers=headers).status_code == 403

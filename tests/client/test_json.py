@@ -57,10 +57,11 @@ def in_sandbox(monkeypatch):
 
 
 @pytest.fixture
-def words_of(ctl, client, started, tmp_path):
+def words_of(ctl, client, started, tmp_path, monkeypatch):
     """The words of each command; ID: of a conversation with an action that waits."""
     one = started(title="A title")
     client.post(f"/api/v1/webhooks/events/{one}", json=[message("hello"), action("ls")])
+    monkeypatch.setenv("HOME", str(tmp_path))
     profiles = tmp_path / "agentctl/config.toml"
     profiles.parent.mkdir(exist_ok=True)
     profiles.write_text('[default]\nurl = "http://127.0.0.1"\n')
@@ -93,6 +94,8 @@ def words_of(ctl, client, started, tmp_path):
             **dict.fromkeys(("rules add", "rules rehearse"), rule),
             **dict.fromkeys(("grants", "grants ls"), ()),
             "grants add": grant,
+            **dict.fromkeys(("hook install", "hook remove"), ("claude",)),
+            **dict.fromkeys(("hook", "hook status"), ()),
             **{"rules diff": (str(file),), "rules apply": (str(file), "--yes")},
             **dict.fromkeys(
                 ("ls", "agents", "inbox", "status", "whoami", "profiles", "keys", "audit", "rules", "rules ls"), ()

@@ -7,6 +7,9 @@ Limitation: for the first hundredth of a second, in which Python itself starts, 
 import _signal  # type: ignore[import-not-found]
 import importlib
 import os
+import sys
+
+from agentctl import hooks
 
 #: exit code after Ctrl-C, as of the command itself
 _INTERRUPTED = 130
@@ -22,6 +25,9 @@ def main() -> None:
     is_heeded = before is _signal.default_int_handler  # a shell that runs it in the background ignores Ctrl-C
     if is_heeded:
         _signal.signal(_signal.SIGINT, _quit)
+    if len(sys.argv) == 3 and sys.argv[1] == "hook" and sys.argv[2] in hooks.NAMES:
+        # An agent runs this at each call: it imports little.
+        os._exit(importlib.import_module("agentctl.hooks.run").main(sys.argv[2]))
     run = importlib.import_module("agent_server_client.cli").main
     if is_heeded:
         _signal.signal(_signal.SIGINT, before)

@@ -1,0 +1,7 @@
+"""`agentctl hook`: agents that run elsewhere ask in the inbox of an agent server.
+
+`agentctl hook NAME` runs at each call of an agent's tool. This package imports the standard library alone.
+"""
+
+#: The agents with a hook, in the order of the documentation.
+NAMES = ("claude", "codex", "opencode", "copilot", "qwen")
