@@ -8,6 +8,7 @@ what the person thinks.
 `python -m tests.approvals.test_days` prints the figures, and those of the recorded conversations.
 """
 
+import functools
 import json
 import logging
 import sys
@@ -189,48 +190,63 @@ def after_others(client, name: str) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def outcomes(app):
-    """The figures of each day; the rules of one do not help the next, unless a member says so."""
-    client, found = app.test_client(), {}
-    for name, text in DAYS.items():
-        one = figures(client, list(asked_on(text)), FOLDERS[name])
-        found[name] = one._replace(after_others=after_others(client, name))
-    return found
+def outcome(app):
+    """What becomes of a day, by its name and a member of `Figures`. A day is worked through when it is asked for.
+
+    The rules of one day do not help another, unless the member says so.
+    """
+    client = app.test_client()
+
+    @functools.cache
+    def figures_of(name: str) -> Figures:
+        return figures(client, list(asked_on(DAYS[name])), FOLDERS[name])
+
+    @functools.cache
+    def find(name: str, member: str) -> Outcome:
+        return after_others(client, name) if member == "after_others" else getattr(figures_of(name), member)
+
+    return find
 
 
-def share_asked(outcomes, member: str) -> float:
-    days = [getattr(one, member) for one in outcomes.values()]
-    return sum(day.questions for day in days) / sum(day.actions for day in days)
+every_day = pytest.mark.process("works through each day several times: 20,000 requests")
+
+#: The quick tests work through the first day alone.
+NAMES = [pytest.param(name, marks=[every_day] if place else []) for place, name in enumerate(DAYS)]
+
+MEMBERS = [pytest.param(name, marks=[every_day] if name == "after_others" else []) for name in Figures._fields]
 
 
-@pytest.mark.parametrize("name", DAYS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("member", ["again", "in_mode_again"])
-def test_nothing_is_asked_twice_that_was_allowed(outcomes, name, member):
-    found = getattr(outcomes[name], member)
+def test_nothing_is_asked_twice_that_was_allowed(outcome, name, member):
+    found = outcome(name, member)
     assert found.questions == found.by_answer["refused"] <= MOST_ASKED * found.actions
 
 
-@pytest.mark.parametrize("name", DAYS)
-@pytest.mark.parametrize("member", Figures._fields)
-def test_nothing_runs_that_the_person_would_have_refused(outcomes, name, member):
-    assert getattr(outcomes[name], member).wrongly_run == []
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("member", MEMBERS)
+def test_nothing_runs_that_the_person_would_have_refused(outcome, name, member):
+    assert outcome(name, member).wrongly_run == []
 
 
-@pytest.mark.parametrize("name", DAYS)
-def test_on_the_first_day_in_the_mode_a_person_is_asked_about_a_quarter_at_most(outcomes, name):
-    found = outcomes[name].in_mode
+@pytest.mark.parametrize("name", NAMES)
+def test_on_the_first_day_in_the_mode_a_person_is_asked_about_a_quarter_at_most(outcome, name):
+    found = outcome(name, "in_mode")
     assert found.questions <= MOST_ASKED * found.actions, found
 
 
-@pytest.mark.parametrize("name", DAYS)
-def test_a_day_has_enough_actions_and_some_that_are_refused(outcomes, name):
-    assert outcomes[name].rules.actions >= 80
-    assert outcomes[name].rules.by_answer["refused"] >= 9
+@pytest.mark.parametrize("name", NAMES)
+def test_a_day_has_enough_actions_and_some_that_are_refused(outcome, name):
+    found = outcome(name, "rules")
+    assert found.actions >= 80
+    assert found.by_answer["refused"] >= 9
 
 
+@every_day
 @pytest.mark.parametrize(("member", "most"), [("rules", MOST_WITH_RULES), ("after_others", MOST_AFTER_OTHERS)])
-def test_a_person_is_asked_about_part_of_what_they_were_asked_without_rules(outcomes, member, most):
-    assert share_asked(outcomes, member) <= most, outcomes
+def test_a_person_is_asked_about_part_of_what_they_were_asked_without_rules(outcome, member, most):
+    days = [outcome(name, member) for name in DAYS]
+    assert sum(day.questions for day in days) / sum(day.actions for day in days) <= most, days
 
 
 def main() -> int:

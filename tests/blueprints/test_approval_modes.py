@@ -10,7 +10,7 @@ from agents.modes import containment_fault
 from app import create_app
 from core.modes import MODES, mode_of
 from settings.config import Config
-from tests.blueprints.test_rule_scopes import ADMIN, House
+from tests.blueprints.test_rule_scopes import ADMIN, House, app_with_an_admin
 from tests.conftest import action, event
 
 MODES_URL = "/api/v1/approval-modes"
@@ -18,7 +18,7 @@ MODES_URL = "/api/v1/approval-modes"
 
 @pytest.fixture
 def house(redis_url):
-    return House(redis_url)
+    return House(app_with_an_admin(redis_url))
 
 
 def set_mode(house, conversation, mode, key=ADMIN, status=200):
@@ -154,18 +154,21 @@ confirmation_policy = {{ kind = "{kind}" }}
 """
 
 
-@pytest.fixture
-def specs(redis_url, tmp_path):
+@pytest.fixture(scope="module")
+def app_with_specs(redis_url, tmp_path_factory):
     """A server of three specs: `open` has no isolation, `held` asks for everything, `free` for nothing."""
-    file = tmp_path / "specs.toml"
+    file = tmp_path_factory.mktemp("specs") / "specs.toml"
     kinds = (("held", "auto", "AlwaysConfirm"), ("open", "none", "AlwaysConfirm"), ("free", "auto", "NeverConfirm"))
     file.write_text("".join(SPEC.format(id=id, isolation=isolation, kind=kind) for id, isolation, kind in kinds))
-    house = House.__new__(House)
     config = Config.of(
         redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,), sandbox_specs=str(file)
     )
-    house.app = create_app(config)
-    house.client, house.store = house.app.test_client(), house.app.extensions["server"].store
+    return create_app(config)
+
+
+@pytest.fixture
+def specs(app_with_specs):
+    house = House(app_with_specs)
     house.store.sandboxes.beat("h", "supervisor")
     return house
 

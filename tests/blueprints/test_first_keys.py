@@ -22,8 +22,9 @@ def serving(redis_url):
         return create_app(Config.of(**options, **settings)).test_client()
 
     yield client
-    for key in client().get(KEYS).json:
-        client().delete(f"{KEYS}/{key['id']}")
+    last = client()
+    for key in last.get(KEYS).json:
+        last.delete(f"{KEYS}/{key['id']}")
 
 
 def make(client, *scopes: str, **members):

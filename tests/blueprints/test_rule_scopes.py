@@ -1,5 +1,6 @@
 """Scopes of approval rules over HTTP: a conversation, a folder, a repository, a key, all; and the numbers of each."""
 
+import functools
 from uuid import uuid4
 
 import pytest
@@ -18,12 +19,17 @@ ALWAYS = {"kind": "AlwaysConfirm"}
 LS = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"command": "ls *"}}}
 
 
+@functools.cache
+def app_with_an_admin(redis_url):
+    """The app that the tests of a process share: to make one takes longer than most of them."""
+    return create_app(Config.of(redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,)))
+
+
 class House:
     """A server that needs keys: an admin, and keys that may write."""
 
-    def __init__(self, redis_url):
-        config = Config.of(redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,))
-        self.app = create_app(config)
+    def __init__(self, app):
+        self.app = app
         self.client, self.store = self.app.test_client(), self.app.extensions["server"].store
         self.made: dict[str, str] = {}  #: names of keys, by the keys
 
@@ -68,7 +74,7 @@ class House:
 
 @pytest.fixture
 def house(redis_url):
-    house = House(redis_url)
+    house = House(app_with_an_admin(redis_url))
     redis = house.store.approvals.rules._redis
     for pattern in ("{rules}*", "{approvals}*"):
         for key in redis.scan_iter(pattern):
