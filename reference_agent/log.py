@@ -39,9 +39,7 @@ MOST_TOLD = 300
 CAPABILITIES = ["decide_each", "edit", "history"]
 
 #: what the published SDK imports before it reads the events of these tools: they are not in the SDK itself
-MODULES = {
-    name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "grep", "glob", "task_tracker")
-}
+MODULES = {name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "task_tracker")}
 
 
 class Webhooks:
