@@ -59,7 +59,7 @@ class Effort:
     sandboxes: int = 20
     cold_starts: int = 10
     warm_starts: int = 50
-    agent_starts: int = 5
+    agent_starts: int = 3
     notifications: int = 100
     decisions: int = 1_000_000
     rehearsal_seconds: float = 10.0

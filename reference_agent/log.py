@@ -35,9 +35,7 @@ MOST_TOLD = 300  #: most characters of a line that the agent server's log has of
 CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
 #: what the published SDK imports before it reads the events of these tools: they are not in the SDK itself
-MODULES = {
-    name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "grep", "glob", "task_tracker")
-}
+MODULES = {name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "task_tracker")}
 
 
 class Webhooks:
