@@ -36,7 +36,12 @@ export function useForks(id, status, total) {
     const ids = new Set(known.records.flatMap((one) => one.event_ids));
     return (event) => ids.has(event.id);
   }, [known]);
-  return { hasFiles, canReturn: known?.can_return ?? false, at, atEnd: known !== null && (!hasFiles || known.records.at(-1)?.seq === total) };
+  return {
+    hasFiles,
+    canReturn: known?.can_return ?? false,
+    at,
+    atEnd: known !== null && (!hasFiles || known.records.at(-1)?.seq === total),
+  };
 }
 
 /** record: the conversation. event: the last one to copy; undefined: all. hasFiles: of useForks. */

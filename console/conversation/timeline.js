@@ -8,7 +8,7 @@ import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
 import { Row } from "./event.js";
 import { Returned } from "./returned.js";
-import { changesMode, kindOf, lastOf, leftBehind, returnOf, rowsOf, talkOf } from "./rows.js";
+import { changesMode, kindOf, lastOf, leftBehind, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
 
 /** Pixels from the end at which the person is "at the end"; from an edge at which the next page is fetched. */
@@ -183,7 +183,7 @@ export function Timeline({
     const name = focusedIn(box.current)?.dataset.testid;
     const row = name && rows.current.find(({ event }) => name === `event-${event.id}`);
     if (row ? !forks.at(lastOf(row)) : !forks.atEnd) tell("The files were not recorded here, so no fork begins here.");
-    else if (row) forkRow(row);
+    else if (row) forkRow(row, false);
     else onFork();
   };
   useShortcuts({

@@ -107,9 +107,7 @@ export default function View({ place: { id, query } }) {
   const [forked, setForked] = useState(null);
   const fork = useMemo(
     () =>
-      may("write")
-        ? (/** @type {any} */ event = undefined, isBack = false) => setForked({ event, isBack })
-        : undefined,
+      may("write") ? (/** @type {any} */ event = undefined, isBack = false) => setForked({ event, isBack }) : undefined,
     [may("write")],
   );
   const forks = useForks(id, record?.execution_status, total);
