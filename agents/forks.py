@@ -47,7 +47,6 @@ def moments(store: Store, state: Mapping[str, Any]) -> list[Moment]:
 def ask_for_record(store: Store, state: Mapping[str, Any], found: Sequence[Moment]) -> None:
     """Have the folder recorded beside the last event, where a signal was lost or the agent was not at rest.
 
-
     found: the records that there are; without one, as in a cluster, nothing is asked for. state: with its sandbox.
     """
     if state["execution_status"] != "running" and found and found[-1].seq < state["seq"]:
