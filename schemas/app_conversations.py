@@ -418,10 +418,8 @@ class FolderRecords(BaseSchema):
 class ReturnRequest(BaseSchema):
     """Where a conversation returns to: an event, or with `undo` the last event before its last return."""
 
-    event_id = Text(
-        load_default=None, least=1, most=MOST_REPOSITORY, metadata={"description": "An event with a record."}
-    )
-    undo = fields.Boolean(load_default=False, metadata={"description": "Whether to undo the last return."})
+    event_id = Text(load_default=None, allow_none=True, metadata={"description": "One with a record."})
+    undo = StrictBoolean(load_default=False, metadata={"description": "Whether to undo the last return."})
 
     @validates_schema(skip_on_field_errors=True)
     def _one_of_both(self, data: dict[str, Any], **_: object) -> None:

@@ -330,9 +330,12 @@ class Reconciler:
         self._recovery.stopped(sandbox)
         try:
             turn_back(runtime, files_of(sandbox, spec), back)
-        except RuntimeFailure as failure:
-            log.warning("conversation %s is not turned back: %s", back["conversation"], failure)
-            failed = str(failure)
+        except UNAVAILABLE:
+            raise
+        except Exception as failure:  # whatever it is, the sandbox starts again
+            trace = None if isinstance(failure, RuntimeFailure) else failure
+            log.warning("conversation %s is not turned back: %s", back["conversation"], failure, exc_info=trace)
+            failed = str(failure) or type(failure).__name__
         fields: dict[str, Any] = {"back": _failed_return(back, failed) if failed else None, "handle": None}
         if not self._endings.report(sandbox, "", **fields):
             raise RuntimeFailure("It is another supervisor's by now")

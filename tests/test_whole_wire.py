@@ -210,7 +210,8 @@ def of_app_conversations(walk: Walk) -> None:
             )
             query = {named: "x"} if named else {}
             status = 200 if path.endswith("/records") else 404  # without a sandbox there are none
-            walk(method, path, status, query=query, json={"title": "x", "content": SAID})
+            body = {"undo": True} if path.endswith("/return") else {"title": "x", "content": SAID}
+            walk(method, path, status, query=query, json=body)
 
 
 def of_openai(walk: Walk) -> None:

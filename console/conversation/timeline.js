@@ -185,7 +185,7 @@ export function Timeline({
     const name = focusedIn(box.current)?.dataset.testid;
     const row = name && rows.current.find(({ event }) => name === `event-${event.id}`);
     if (row ? !forks.at(lastOf(row)) : !forks.atEnd) tell("The files were not recorded here, so no fork begins here.");
-    else if (row) forkRow(row);
+    else if (row) forkRow(row, false);
     else onFork();
   };
   useShortcuts({

@@ -3,9 +3,11 @@ import { html } from "../lib/html.js";
 import { beginning } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
 import { Code } from "./code.js";
-import { Diff } from "./diff.js";
+import { Lazy } from "./lazy.js";
 import { Tasks, tasksOf } from "./tasks.js";
 import { Text } from "./text.js";
+
+const loadDiff = () => import("./diff.js");
 
 /** Whether arguments have names. */
 export function isObject(given) {
@@ -89,7 +91,7 @@ function form(values) {
     const { verb, path, used } = change;
     const where = (kind) => html`<p class="what">${VERBS[kind]} <code><${Text} text=${values[path]} /></code></p>`;
     if (after && (before || verb === "insert") && verb !== "create" && verb !== "view") {
-      const diff = html`<${Diff} before=${before ? values[before] : ""} after=${values[after]} />`;
+      const diff = html`<${Lazy} load=${loadDiff} before=${before ? values[before] : ""} after=${values[after]} />`;
       return { head: where(verb || "str_replace"), body: diff, used: [...used, after, before] };
     }
     if (whole && (verb || "create") === "create") {

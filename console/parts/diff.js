@@ -76,7 +76,7 @@ function pieces(lines) {
 }
 
 /** A change, folded where it is long: text before and text after. label: what it is, for those who do not see it. */
-export function Diff({ before, after, label = "Change" }) {
+export default function Diff({ before, after, label = "Change" }) {
   const { lines } = useMemo(() => changes(before, after), [before, after]);
   const text = lines.map(([sign, line]) => `${sign} ${line}`).join("\n");
   return html`<${Code} text=${text} label=${label} name="diff">
