@@ -130,9 +130,13 @@ def decide_what_waits(server: Server, stop: threading.Event, decided: list[int])
 
 
 def kill_until(server: Server, stop: threading.Event) -> None:
+    """Kill again once the server answers: on a slow machine it would do nothing but start otherwise."""
     chance = random.Random(3)
-    while not stop.wait(0.5 + 2 * chance.random()):
-        server.kill_redis() if chance.random() < 0.25 else server.kill_a_worker()
+    with httpx.Client(base_url=server.url, timeout=5) as client:
+        while not stop.wait(0.5 + 2 * chance.random()):
+            with contextlib.suppress(httpx.TransportError):
+                if client.get("/ready").status_code == 200:
+                    server.kill_redis() if chance.random() < 0.25 else server.kill_a_worker()
 
 
 def entries_of(server: Server, client, conversation_id: str) -> list[dict]:
