@@ -30,7 +30,6 @@ UNSAID: dict[str, Any] = {
     },
     "create_chat_completion": {"model": "openhands_reference-agent", "messages": [{"role": "user", "content": "x"}]},
     "create_response": {"model": "openhands_reference-agent", "input": "x"},
-    "report_of_agent": {"agent": {"name": "x"}, "session": {"id": "x", "cwd": "/x", "host": "x"}, "kind": "end"},
 }
 
 METHODS = ("get", "post", "put", "patch", "delete")

@@ -143,7 +143,7 @@ const CLAIMED = ["folder", "machine", "person", "agent"];
 function Claimed({ item, scope, rule }) {
   if (!item.asked_from || !CLAIMED.includes(scope)) return null;
   const holds = rule.key_id ? "the rule holds for its key alone." : "whoever may ask can claim them.";
-  return html`<p class="muted" data-testid="claimed">These names are the agent's own words: ${holds}</p>`;
+  return html`<p class="claimed muted" data-testid="claimed">These names are the agent’s own words: ${holds}</p>`;
 }
 
 function Answers({ item, others, answers, onMore, onClose }) {

@@ -200,8 +200,8 @@ export function NewRule({ onMade, onClose }) {
     </div>
     ${
       CLAIMED.includes(fields.scope) &&
-      html`<p class="muted" data-testid="claimed">Whoever asks says so, and any key that may start a conversation or ask can name any
-      ${fields.scope}. The server itself knows only the key.</p>`
+      html`<p class="muted" data-testid="claimed">Whoever asks says so, and any key that may start a conversation or ask can name
+      any ${fields.scope}. The server itself knows only the key.</p>`
     }
     <label>
       <input type="checkbox" checked=${fields.isAny} onChange=${(event) => set({ isAny: event.target.checked })} />
