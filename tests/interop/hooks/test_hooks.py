@@ -143,7 +143,7 @@ def test_an_approval_of_the_inbox_closes_the_question_and_the_call_runs(terminal
     terminal.say(f"run: touch {name}")
     action = inbox.asked(name, terminal)
     if terminal.agent.races:
-        terminal.wait_for(terminal.agent.question)
+        terminal.wait_for_question()
 
     assert inbox.decide(action, "approve")
 
@@ -172,7 +172,7 @@ def test_a_yes_of_the_terminal_is_the_answer_and_leaves_the_inbox(terminal, inbo
     name = proof()
     terminal.say(f"run: touch {name}")
     action = inbox.asked(name, terminal)
-    terminal.wait_for(terminal.agent.question)
+    terminal.wait_for_question()
 
     terminal.press(*terminal.agent.yes)
 
@@ -189,7 +189,7 @@ def test_a_no_of_the_terminal_is_the_answer_and_leaves_the_inbox(terminal, inbox
     name = proof()
     terminal.say(f"run: touch {name}")
     action = inbox.asked(name, terminal)
-    terminal.wait_for(terminal.agent.question)
+    terminal.wait_for_question()
 
     terminal.press(*terminal.agent.no)
 
@@ -206,7 +206,7 @@ def test_of_two_answers_at_once_one_is_the_record_and_what_ran_is_known(terminal
         name = proof()
         terminal.say(f"run: touch {name}")
         action = inbox.asked(name, terminal)
-        terminal.wait_for(terminal.agent.question)
+        terminal.wait_for_question()
         with ThreadPoolExecutor(2) as both:
             pause = (turn % 10) * 0.01
             both.submit(lambda pause=pause: (time.sleep(pause), terminal.press(*terminal.agent.yes)))
@@ -290,7 +290,7 @@ def test_after_the_patience_the_terminal_asks_and_the_audit_has_its_answer(name,
         file = proof()
         terminal.say(f"run: touch {file}")
         action = inbox.asked(file, terminal)
-        terminal.wait_for(terminal.agent.question)
+        terminal.wait_for_question()
         assert not inbox.decide(action, "approve")
 
         terminal.press(*terminal.agent.yes)
