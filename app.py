@@ -80,8 +80,6 @@ BLUEPRINTS = (
     pending_messages,
     pending_actions,
     inbox_stream,
-    permission_requests,
-    hooks,
     waiting,
     list_stream,
     sandboxes,
@@ -109,6 +107,8 @@ BLUEPRINTS = (
     operations,
     metrics,
     openai,
+    permission_requests,
+    hooks,
 )
 
 #: names of the blueprints whose operations read data

@@ -22,6 +22,11 @@ UNSAID: dict[str, Any] = {
         **{"sandbox_id": "s", "name": "example.org", "port": 443, "decision": "approve", "scope": "once"},
         "digest": "0" * 64,
     },
+    "report_of_agent": {
+        "agent": {"name": "x"},
+        "session": {"id": "x", "cwd": "/workspace/x", "host": "x"},
+        "kind": "end",
+    },
     "create_chat_completion": {"model": "openhands_reference-agent", "messages": [{"role": "user", "content": "x"}]},
     "create_response": {"model": "openhands_reference-agent", "input": "x"},
 }

@@ -91,6 +91,7 @@ def test_an_item_has_the_members_of_the_design(client, begin, team):
         "like": {"command": {"command": "ls *"}},
         "folder": None,
         "repository": None,
+        "asked_from": None,
     }
 
 
