@@ -86,6 +86,10 @@ class Terminal:
     def wait_for(self, words: str) -> None:
         until(lambda: words in self.screen(), lambda: f"{words!r} on\n{self.screen()}")
 
+    def wait_for_question(self) -> None:
+        self.wait_for(self.agent.question)
+        time.sleep(1.5)  # a question takes no key in its first moment
+
     def wait_without(self, words: str) -> None:
         until(lambda: words not in self.screen(), lambda: f"no {words!r} on\n{self.screen()}")
 

@@ -57,9 +57,9 @@ class Inbox:
         """The actions that wait whose arguments name a file."""
         return [one for one in self.call("GET", "pending-actions")["items"] if name in str(one["arguments"])]
 
-    def asked(self, name):
+    def asked(self, name, terminal):
         """The action that waits for a decision about a file."""
-        [found] = until(lambda: self.waiting(name), lambda: f"{name} in the inbox")
+        [found] = until(lambda: self.waiting(name), lambda: f"{name} in the inbox\n{terminal.screen()}")
         return found
 
     def decide(self, action, decision, **members):
@@ -141,9 +141,9 @@ def ran(terminal, name):
 def test_an_approval_of_the_inbox_closes_the_question_and_the_call_runs(terminal, inbox):
     name = proof()
     terminal.say(f"run: touch {name}")
-    action = inbox.asked(name)
+    action = inbox.asked(name, terminal)
     if terminal.agent.races:
-        terminal.wait_for(terminal.agent.question)
+        terminal.wait_for_question()
 
     assert inbox.decide(action, "approve")
 
@@ -158,7 +158,7 @@ def test_an_approval_of_the_inbox_closes_the_question_and_the_call_runs(terminal
 def test_a_refusal_of_the_inbox_reaches_the_agent_with_its_reason(terminal, inbox):
     name = proof()
     terminal.say(f"run: touch {name}")
-    action = inbox.asked(name)
+    action = inbox.asked(name, terminal)
 
     assert inbox.decide(action, "reject", reason=REASON)
 
@@ -171,8 +171,8 @@ def test_a_refusal_of_the_inbox_reaches_the_agent_with_its_reason(terminal, inbo
 def test_a_yes_of_the_terminal_is_the_answer_and_leaves_the_inbox(terminal, inbox):
     name = proof()
     terminal.say(f"run: touch {name}")
-    action = inbox.asked(name)
-    terminal.wait_for(terminal.agent.question)
+    action = inbox.asked(name, terminal)
+    terminal.wait_for_question()
 
     terminal.press(*terminal.agent.yes)
 
@@ -188,8 +188,8 @@ def test_a_yes_of_the_terminal_is_the_answer_and_leaves_the_inbox(terminal, inbo
 def test_a_no_of_the_terminal_is_the_answer_and_leaves_the_inbox(terminal, inbox):
     name = proof()
     terminal.say(f"run: touch {name}")
-    action = inbox.asked(name)
-    terminal.wait_for(terminal.agent.question)
+    action = inbox.asked(name, terminal)
+    terminal.wait_for_question()
 
     terminal.press(*terminal.agent.no)
 
@@ -205,8 +205,8 @@ def test_of_two_answers_at_once_one_is_the_record_and_what_ran_is_known(terminal
     for turn in range(TIMES):
         name = proof()
         terminal.say(f"run: touch {name}")
-        action = inbox.asked(name)
-        terminal.wait_for(terminal.agent.question)
+        action = inbox.asked(name, terminal)
+        terminal.wait_for_question()
         with ThreadPoolExecutor(2) as both:
             pause = (turn % 10) * 0.01
             both.submit(lambda pause=pause: (time.sleep(pause), terminal.press(*terminal.agent.yes)))
@@ -225,7 +225,7 @@ def test_of_two_answers_at_once_one_is_the_record_and_what_ran_is_known(terminal
 def test_the_question_of_a_killed_agent_leaves_the_inbox(terminal, inbox):
     name = proof()
     terminal.say(f"run: touch {name}")
-    action = inbox.asked(name)
+    action = inbox.asked(name, terminal)
 
     kill(terminal.home, spares_hooks=True)
 
@@ -238,13 +238,13 @@ def test_the_question_of_a_killed_agent_leaves_the_inbox(terminal, inbox):
 def test_a_question_outlives_a_restart_of_the_server(terminal, inbox):
     name = proof()
     terminal.say(f"run: touch {name}")
-    inbox.asked(name)
+    inbox.asked(name, terminal)
 
     inbox.stop()
     time.sleep(2)
     inbox.start()
 
-    action = inbox.asked(name)
+    action = inbox.asked(name, terminal)
     assert inbox.decide(action, "approve")
     ran(terminal, name)
 
@@ -254,7 +254,7 @@ def test_a_rule_answers_before_anybody_is_asked(terminal, inbox):
     name = proof()
     tool = {"claude": "Bash", "codex": "Bash", "opencode": "bash", "copilot": "bash", "qwen": "run_shell_command"}
     agent = next(key for key, one in PUBLISHED.items() if one is terminal.agent)
-    rule = {"decision": "approve", "tool_name": tool[agent], "arguments": {"command": f"touch {name}"}}
+    rule = {"decision": "approve", "tool_name": tool[agent], "arguments": {"command": {"equals": f"touch {name}"}}}
     made = inbox.call("POST", "approval-rules", json=rule)
 
     terminal.say(f"run: touch {name}")
@@ -272,7 +272,7 @@ def test_a_deadline_of_the_inbox_refuses(terminal, inbox):
     try:
         name = proof()
         terminal.say(f"run: touch {name}")
-        action = inbox.asked(name)
+        action = inbox.asked(name, terminal)
 
         [(kind, _, decision, _)] = inbox.settled(action)
 
@@ -289,8 +289,8 @@ def test_after_the_patience_the_terminal_asks_and_the_audit_has_its_answer(name,
     with opened(name, homes(name, "--patience", "3"), model) as terminal:
         file = proof()
         terminal.say(f"run: touch {file}")
-        action = inbox.asked(file)
-        terminal.wait_for(terminal.agent.question)
+        action = inbox.asked(file, terminal)
+        terminal.wait_for_question()
         assert not inbox.decide(action, "approve")
 
         terminal.press(*terminal.agent.yes)
