@@ -71,7 +71,7 @@ class NotPending(StoreError):
         by = shown.get("by", {"kind": "nobody", "name": ""})
         super().__init__(
             f"not_pending: the request was {request.state} before, by {by['kind']} {by['name']}".rstrip()
-            + ". Carry that out, or report what has run"
+            + ". Use what GET /api/v1/permission-requests/{id} answers, or send the outcome `ran`"
         )
 
 
@@ -87,7 +87,7 @@ class AsksTooFast(StoreError):
     """A key has sent as many requests and reports within a minute as it may."""
 
     kind = Kind.TOO_FAST
-    words = f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute"
+    words = f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next one after Retry-After"
     retry_after = 60
 
 

@@ -25,7 +25,7 @@ from tests.conftest import as_events, message
 from tests.servers import wait_until
 from tests.shared import ADMIN
 
-KINDS = ("nobody", "wrong", "read", "write", "approve", "admin", "hook", "foreign hook", "session")
+KINDS = ("nobody", "wrong", "read", "write", "approve", "admin", "ask", "hook", "foreign hook", "session")
 
 #: scope that a rule declares → the kinds of key that pass
 PASS = {
@@ -34,6 +34,7 @@ PASS = {
     "write": {"write", "admin"},
     "approve": {"approve", "admin"},
     "admin": {"admin"},
+    "ask": {"admin", "ask"},
     "hook": {"hook", "foreign hook"},
 }
 
@@ -62,7 +63,7 @@ def keys(guarded):
     store, client = guarded.extensions["server"].store, guarded.test_client()
     made = {
         scope: client.post("/api/v1/keys", json={"name": scope, "scopes": [scope]}, headers=bearer(ADMIN)).json["key"]
-        for scope in ("read", "write", "approve")
+        for scope in ("read", "write", "approve", "ask")
     }
     store.sandboxes.beat("guarded", "supervisor")
     sandboxes = [store.sandboxes.start("spec", host="guarded") for _ in range(2)]

@@ -44,7 +44,7 @@ class RequestNotFound(StoreError):
     """The key of the asker has no permission request of that id."""
 
     kind = Kind.MISSING
-    words = "Permission request not found: this key has opened none of that id, or its conversation was deleted"
+    words = "Permission request not found: this key has opened none of that id, or its conversation was deleted. Ask again"
 
 
 class TooMuchAsked(StoreError):
