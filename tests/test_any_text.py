@@ -88,13 +88,28 @@ def naming(path: str, conversation: str) -> str:
     return f"?cid={conversation}" if path.startswith(("/api/bash/", "/api/file/")) else ""
 
 
+#: what each operation is tried with in a quick test; the others draw texts by chance
+SOME = (TORN, "a\0b\u2028\u202e")
+
+by_chance = pytest.mark.faults("asks every operation again and again, with texts by chance")
+
+
+@pytest.mark.parametrize("text", SOME)
+def test_a_body_of_any_text_is_taken_or_refused_and_the_conversation_still_takes_a_message(client, store, text):
+    assert_bodies_are_answered(client, store, text)
+
+
+@by_chance
 @settings(
     max_examples=often(2, 10), suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # the app is the same for all
 @given(texts)
-@example(TORN)
-@example("a\0b\u2028\u202e")
-def test_a_body_of_any_text_is_taken_or_refused_and_the_conversation_still_takes_a_message(client, store, text):
+def test_a_body_of_a_text_by_chance_is_taken_or_refused(client, store, text):
+    assert_bodies_are_answered(client, store, text)
+
+
+def assert_bodies_are_answered(client, store, text):
+    """Every operation takes or refuses a text in each member, and the conversation still takes a message."""
     assert len(OPERATIONS) > 25
     store.sandboxes.beat("a host that starts nothing", "a supervisor")
     for method, path, schema in OPERATIONS:
@@ -142,13 +157,20 @@ def in_place(path: str, conversation: str, other: str = "x") -> str:
     return re.sub(r"\{(\w+)\}", lambda name: conversation if name[1] == "conversation_id" else other, path)
 
 
+@pytest.mark.parametrize("text", [*SOME, "../..", "%"])
+def test_any_text_in_a_path_in_a_query_and_in_a_header_is_taken_or_refused(client, store, text):
+    assert_places_are_answered(client, store, text)
+
+
+@by_chance
 @settings(max_examples=often(2, 10), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
-@example(TORN)
-@example("a\0b\u2028\u202e")
-@example("../..")
-@example("%")
-def test_any_text_in_a_path_in_a_query_and_in_a_header_is_taken_or_refused(client, store, text):
+def test_a_text_by_chance_in_a_path_in_a_query_and_in_a_header_is_taken_or_refused(client, store, text):
+    assert_places_are_answered(client, store, text)
+
+
+def assert_places_are_answered(client, store, text):
+    """Every operation takes or refuses a text in its path, its query and its headers."""
     store.sandboxes.beat("a host that starts nothing", "a supervisor")
     conversation, raw = str(uuid4()), written(text)
     assert client.post("/api/conversations", json={"conversation_id": conversation}).status_code == 201

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import gc
 import re
 import subprocess
 import sys
@@ -66,16 +67,26 @@ def named(path: Path) -> str:
 
 
 @functools.cache
+def module(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def nodes(path: Path) -> list[ast.AST]:
     """Every node of a module, from the outermost in."""
-    return list(ast.walk(ast.parse(path.read_text())))
+    return list(ast.walk(module(path)))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def parsed():
-    """What the tests share: all modules are read once."""
+    """What the tests share: all modules are read once. The collector would look through all of them again and again."""
+    gc.disable()
     for path in SOURCES:
         nodes(path)
+    yield
+    module.cache_clear()
+    nodes.cache_clear()
+    gc.enable()
 
 
 def imported(found: Iterable[ast.AST]) -> set[str]:
@@ -180,7 +191,7 @@ def test_no_file_is_named_for_a_role():
 
 def late_constants(path: Path) -> list[str]:
     """The constants and loggers that stand below the first definition of a module and need none of its definitions."""
-    body, found = ast.parse(path.read_text()).body, list[str]()
+    body, found = module(path).body, list[str]()
     definitions = ast.FunctionDef | ast.ClassDef
     own = {one.name for one in body if isinstance(one, definitions)}
     first = next((at for at, one in enumerate(body) if isinstance(one, definitions)), len(body))

@@ -13,6 +13,7 @@ from store.approvals.audit import Actor
 from store.approvals.decisions import Decision, StaleDecision
 from store.errors import RightsChanged
 from store.link.connection import LazyCluster
+from tests.chance import often
 from tests.conftest import action, as_events
 
 PEOPLE = ("ada", "bob", "eve", "pam")
@@ -79,7 +80,7 @@ class Real:
         return [(one["decision"], one.get("agreed")) for one in entries if one["decision"] in ("approve", "reject")]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=often(25, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEPS, min_size=4, max_size=16))
 def test_any_order_of_steps_ends_as_the_model_says(store, steps):
     rule = store.approvals.rules.make(
