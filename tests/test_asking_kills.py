@@ -27,6 +27,9 @@ HOOKS, EACH = often(12, 50), often(8, 20)
 ADMIN = "an-admin-key-for-tests-only"
 LEASE = 8
 
+#: Seconds after which a request that got no answer has failed: a slow machine starts its workers slowly.
+PATIENCE = 4 * TIMEOUT
+
 
 class Server:
     """A server and its Redis, both of which are killed now and then; requests are repeated until they are answered."""
@@ -55,7 +58,7 @@ class Server:
     def ask(self, client, method: str, path: str, key: str, body=None, once: str = ""):
         """The response to a request; nobody knows what became of one that got none, so it is sent again."""
         headers = {"X-Session-API-Key": key} | ({"Idempotency-Key": once} if once else {})
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             try:
                 response = client.request(method, path, json=body, headers=headers)
@@ -101,7 +104,7 @@ class Hook:
             found.is_killed = True
             return
         state = "pending"
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + PATIENCE
         while state == "pending" and time.monotonic() < until:
             shown = self.server.ask(self.client, "GET", f"{path}?wait=2", self.key).json()
             state = shown["state"]
@@ -130,9 +133,13 @@ def decide_what_waits(server: Server, stop: threading.Event, decided: list[int])
 
 
 def kill_until(server: Server, stop: threading.Event) -> None:
+    """Kill again once the server answers: on a slow machine it would do nothing but start otherwise."""
     chance = random.Random(3)
-    while not stop.wait(0.5 + 2 * chance.random()):
-        server.kill_redis() if chance.random() < 0.25 else server.kill_a_worker()
+    with httpx.Client(base_url=server.url, timeout=5) as client:
+        while not stop.wait(0.5 + 2 * chance.random()):
+            with contextlib.suppress(httpx.TransportError):
+                if client.get("/ready").status_code == 200:
+                    server.kill_redis() if chance.random() < 0.25 else server.kill_a_worker()
 
 
 def entries_of(server: Server, client, conversation_id: str) -> list[dict]:
