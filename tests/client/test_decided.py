@@ -4,11 +4,12 @@ import io
 
 import pytest
 from agent_server_client.cli.audit import what
-from agent_server_client.cli.decided import whole_log
+from agent_server_client.cli.decided import decision_words, whole_log
 from agent_server_client.cli.shown import print_entry, print_talk
 from agent_server_client.errors import AgentServerError
 from agent_server_client.wire import Entry
 from rich.console import Console
+from rich.text import Text
 
 from tests.conftest import action, event, message
 
@@ -109,3 +110,10 @@ def test_the_audit_says_what_an_edit_made_of_an_action():
     entry = {"shown": [{"text": "rm -r build"}], "action_ids": ["a1"], "reason": ""}
     assert what({**entry, **EDIT}) == "rm -r build → rm -r build/old"
     assert what(entry) == "rm -r build"
+
+
+def test_what_ran_unasked_in_a_terminal_is_told_without_anybody_who_decided_it():
+    ran = decision("unapproved", kind="terminal", name="ada@laptop", reason="It ran, and nobody had been asked.")
+    assert decision_words(ran)[::2] == ("unasked", Text("It ran, and nobody had been asked."))
+    allowed = decision(kind="terminal", name="ada@laptop")
+    assert decision_words(allowed)[2].plain == "by ada@laptop, at the terminal"

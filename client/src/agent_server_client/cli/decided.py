@@ -80,8 +80,10 @@ def _event_of(decision: ActionDecision) -> Any:
 def decision_words(event: Event) -> tuple[str, str, Text]:
     """The word, its colour and the text for a decision: who took it, and what an edit made of the action."""
     word, colour = _WORDS.get(str(event.get("decision")), ("decided", ""))
-    who, reason = decider(event.get("actor") or {}), str(event.get("reason") or "")
-    said = [f"by {who}"]
+    actor, reason = event.get("actor") or {}, str(event.get("reason") or "")
+    # What ran unasked is the word of its terminal, and nobody's decision.
+    is_told = (event.get("decision"), actor.get("kind")) == ("unapproved", "terminal")
+    said = [] if is_told and reason else [f"by {decider(actor)}"]
     if edited := event.get("edited_shown"):
         said.append(f"to {in_line(str(edited[0]['text']))}")
     if reason and event.get("decision") != "reject":  # which the agent's log says too

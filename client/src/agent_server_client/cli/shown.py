@@ -424,7 +424,7 @@ def _seen(item: WaitingAction, own: str) -> Iterator[str | tuple[str, str]]:
     if effects:
         yield " · ".join(in_line(one["words"]) for one in effects)
         yield "  ·  ", "dim"
-    if own != item.get("risk", own):
+    if own != item.get("risk", own) and not item.get("asked_from"):  # whose hook tells no risk
         words, _ = _RISKS.get(own, _RISKS["UNKNOWN"])
         yield f"the agent says: {words.lower()}", "dim"
         yield "  ·  ", "dim"
