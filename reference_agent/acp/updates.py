@@ -130,6 +130,8 @@ def result(action: Event, call: dict[str, Any]) -> Event:
     seen: Event = {"content": events.parts(output), "is_error": failed}
     if action["action"]["kind"] == "TerminalAction":
         seen |= {"command": beginning(action["action"]["command"], MOST_OUTPUT), "exit_code": exit_code(call)}
+        if seen["exit_code"] is None:
+            seen["metadata"] = {}  # the published web client looks for the code there, and fails without it
     else:
         seen["tool_name"] = action["tool_name"]
     return events.observation(action, seen)

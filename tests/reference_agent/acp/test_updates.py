@@ -71,6 +71,15 @@ def test_the_output_of_a_call_is_its_content_or_else_its_raw_output(call, output
     assert updates.output_of(call) == output
 
 
+def test_a_command_without_a_code_has_the_place_where_the_published_web_client_looks_for_one():
+    call = {"rawInput": {"command": "x"}, "rawOutput": "a", "status": "completed"}
+    action = updates.proposal("1", shown(call, Path("/work")), "", {})
+
+    seen = updates.result(action, call)["observation"]
+
+    assert (seen["exit_code"], seen["metadata"]) == (None, {})
+
+
 def test_a_long_output_keeps_its_begin_and_its_end():
     call = {"rawInput": {"command": "x"}, "rawOutput": "a" * 1_000_000 + "z", "status": "completed"}
     action = updates.proposal("1", shown(call, Path("/work")), "", {})
