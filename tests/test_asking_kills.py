@@ -85,7 +85,7 @@ class Hook:
         self.client.close()
 
     def one(self, command: str, number: int) -> None:
-        tool = "ByRule" if number % 10 == 9 else "Bash"
+        tool = "ByRule" if number % 5 == 3 else "Bash"
         body = {**self.terminal.whole, "tool_name": tool, "arguments": {"command": command}}
         body |= {"lease_seconds": LEASE, "order": "races", "expires_in": 600}
         response = self.server.ask(self.client, "POST", REQUESTS, self.key, body, once=uuid4().hex)
