@@ -87,7 +87,10 @@ class AsksTooFast(StoreError):
     """A key has sent as many requests and reports within a minute as it may."""
 
     kind = Kind.TOO_FAST
-    words = f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next one after Retry-After"
+    words = (
+        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next one after "
+        "the seconds of Retry-After"
+    )
     retry_after = 60
 
 

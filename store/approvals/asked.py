@@ -44,7 +44,9 @@ class RequestNotFound(StoreError):
     """The key of the asker has no permission request of that id."""
 
     kind = Kind.MISSING
-    words = "Permission request not found: this key has opened none of that id, or its conversation was deleted. Ask again"
+    words = (
+        "Permission request not found: this key has opened none of that id, or its conversation was deleted. Ask again"
+    )
 
 
 class TooMuchAsked(StoreError):
