@@ -88,8 +88,8 @@ class AsksTooFast(StoreError):
 
     kind = Kind.TOO_FAST
     words = (
-        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next one after "
-        "the seconds of Retry-After"
+        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next "
+        "one after the seconds of Retry-After"
     )
     retry_after = 60
 

@@ -158,7 +158,7 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
         {"in": "header", "name": name, "schema": {"type": "string"}, "description": description}
         for name, description in (
             ("X-Agent-Host", "Name of the machine. Absent: the address from which the hook asks."),
-            ("X-Agent-User", "User on the machine."),
+            ("X-Agent-User", "User on the machine. Absent: `unknown`."),
             ("X-Agent-Version", "Version of the agent."),
         )
     ]
@@ -198,15 +198,16 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
     session = {"id": heard.session, "cwd": heard.cwd, "mode": heard.mode, "subagent": heard.subagent or None}
     named = {
         "host": request.headers.get("X-Agent-Host") or address,
-        "user": request.headers.get("X-Agent-User", ""),
+        "user": request.headers.get("X-Agent-User") or "unknown",
     }
     version = request.headers.get("X-Agent-Version", "")
     try:
         return Session.of(*read_asking({"name": adapter.agent, "version": version}, {**session, **named}))
     except ValidationError as fault:
-        raise InvalidInput(
-            "header" if set(fault.normalized_messages()) & set(named) else "body", fault.messages
-        ) from None
+        found = fault.normalized_messages()
+        if of_headers := {f"X-Agent-{name.title()}": found[name] for name in named if name in found}:
+            raise InvalidInput("header", of_headers) from None
+        raise InvalidInput("body", found) from None
 
 
 class _Awaited:

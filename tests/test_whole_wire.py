@@ -331,6 +331,22 @@ def of_client_settings(walk: Walk) -> None:
     walk("GET", "/api/file/download-trajectory/{conversation_id}", 404)
 
 
+def of_terminals(walk: Walk) -> None:
+    """A request of an agent in a terminal, what became of it, and what its hook tells."""
+    session = {"id": "s", "cwd": "/home/ada/shop", "host": "laptop", "user": "ada"}
+    whole = {"agent": {"name": "claude-code"}, "session": session}
+    call = {"tool_name": "Bash", "arguments": {"command": "ls"}}
+    walk.names["request_id"] = walk("POST", "/api/v1/permission-requests", 201, json={**whole, **call})["id"]
+    assert walk("GET", "/api/v1/permission-requests/{request_id}")["state"] == "pending"
+    told = {"outcome": "allowed", "by": "terminal"}
+    assert walk("POST", "/api/v1/permission-requests/{request_id}/outcome", json=told)["state"] == "approved"
+    walk("POST", "/api/v1/permission-requests/outcomes", json={**whole, **call, "outcome": "ran", "by": "terminal"})
+    walk("POST", "/api/v1/permission-requests/reports", 204, json={**whole, "kind": "end"})
+    walk.names["agent"] = "claude"
+    event = {"hook_event_name": "SessionEnd", "session_id": "s", "cwd": "/home/ada/shop"}
+    walk("POST", "/api/v1/hooks/{agent}", json=event)
+
+
 #: the order in which the operations of a resource are visited, from its making to its end
 LIFE = ("POST", "GET", "PUT", "PATCH", "DELETE")
 
@@ -365,6 +381,7 @@ def test_every_operation_answers_the_same_on_every_backend(client, store):
     of_forks(walk)
     of_agents(walk)
     of_openai(walk)
+    of_terminals(walk)
     for part in (of_app_conversations, of_sandboxes):
         assert store.sandboxes.beat("walked", "supervisor")  # a host that takes nothing
         part(walk)
