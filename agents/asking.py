@@ -180,14 +180,20 @@ class Call:
         text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
         content = [{"type": "text", "text": beginning(text, MOST_RESULT)}] if text else []
         return own_event(
-            str(uuid5(NAMESPACE_URL, f"{action_id} ran")),
+            observation_id(action_id),
             "ObservationEvent",
             now(),
             tool_name=self.tool_name,
             tool_call_id=action_id,
             action_id=action_id,
+            report_id=str(minted("report")),
             observation={"kind": "ExternalObservation", "content": content, "is_error": is_error},
         )
+
+
+def observation_id(action_id: str) -> str:
+    """The id of the one ObservationEvent that an action gets."""
+    return str(uuid5(NAMESPACE_URL, f"{action_id} ran"))
 
 
 class Asking:
@@ -371,6 +377,9 @@ class Asking:
         self._count()
         conversation_id = self._begin(session)
         asked, terminal = self._store.approvals.asked, self._terminal(session.shown)
+        closed_by = self._observed_by(conversation_id, asked.last_allowed(conversation_id, call.digest))
+        if closed_by == str(minted("report")):
+            return  # an earlier attempt at this request has closed the action, and its response was lost
         found = asked.of_call(conversation_id, call.digest, session.subagent)
         if found is None:
             reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
@@ -378,6 +387,13 @@ class Asking:
             return
         request = asked.read(conversation_id, found, self._key)
         self.tell(request, "ran", call, result, is_error=is_error)
+
+    def _observed_by(self, conversation_id: ConversationId, action_id: str | None) -> str | None:
+        """The attempt at a report by which an action was observed; None: it was not."""
+        if action_id is None:
+            return None
+        [event] = self._store.events.get_many(conversation_id, [observation_id(action_id)])
+        return json.loads(event).get("report_id") if event else None
 
     def _ran_unasked(
         self,

@@ -177,12 +177,22 @@ class Asked:
 
     def was_refused(self, conversation_id: ConversationId, digest: str) -> bool:
         """Whether the last decision about such a call was a refusal. Looks at the last entries. One round trip."""
-        entries = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), -_LOOKED_AT, -1)
-        for raw in reversed(entries):
-            entry = json.loads(raw)
+        entry = self._last_decision(conversation_id, digest)
+        return entry is not None and bool(entry["decision"] == "reject")
+
+    def last_allowed(self, conversation_id: ConversationId, digest: str) -> str | None:
+        """The action of such a call that was decided last, if it was allowed. As `was_refused`."""
+        entry = self._last_decision(conversation_id, digest)
+        if entry is None or entry["decision"] == "reject":
+            return None
+        return str(entry["action_ids"][entry["digests"].index(digest)])
+
+    def _last_decision(self, conversation_id: ConversationId, digest: str) -> dict[str, Any] | None:
+        for raw in reversed(self._redis.lrange(audit_key(ConversationKeys(conversation_id)), -_LOOKED_AT, -1)):
+            entry: dict[str, Any] = json.loads(raw)
             if digest in entry["digests"] and entry["decision"] in ("approve", "edit", "reject"):
-                return bool(entry["decision"] == "reject")
-        return False
+                return entry
+        return None
 
 
 def is_handed(record: Mapping[str, Any]) -> bool:

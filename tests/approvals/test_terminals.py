@@ -3,9 +3,14 @@
 docs/approvals.md, "Terminals", names these tests.
 """
 
+from uuid import UUID
+
 import pytest
 
-from tests.approvals.terminals import Inbox, Terminal, ask_key, set_back
+from agents.asking import Asking, Call, Session
+from store.approvals.audit import SERVER
+from store.link.attempts import Attempt, enter
+from tests.approvals.terminals import AGENT, Inbox, Terminal, ask_key, set_back
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +232,23 @@ def test_what_was_allowed_and_ran_is_observed_once(terminal, inbox):
     seen = [one for one in inbox.log(asked.conversation_id) if one["kind"] == "ObservationEvent"]
     assert [one["observation"]["content"][0]["text"] for one in seen] == ["it ran"]
     assert terminal.state(asked)["state"] == "approved"
+
+
+def test_a_report_whose_response_was_lost_is_no_second_call(terminal, inbox, house):
+    asked, waits = terminal.asks(), terminal.asks()
+    inbox.decides(asked, "approve")
+    session = Session.of(AGENT, {"mode": "", "subagent": None, **terminal.session})
+    key = house.store.conversations.get(asked.conversation_id)["origin"]["key_id"]
+    asking, call = Asking(house.store, key, SERVER), Call("Bash", {"command": "touch proof"})
+    terminal.tells(waits, "withdrawn")
+    try:
+        for _ in range(2):
+            enter(Attempt(UUID(int=7)))
+            asking.report_call(session, call, "done", is_error=False)
+    finally:
+        enter(None)
+
+    assert [one[0] for one in inbox.entries(asked.conversation_id)] == ["approve", "withdrawn"]
 
 
 def test_the_end_of_a_session_withdraws_and_says_what_was_never_seen_to_run(terminal, inbox):
