@@ -392,14 +392,14 @@ class Courier:
         """Send a decision again unless the agent has received it; True if the delivery is settled now.
 
         An agent that no longer waits has received the decision. So has an agent that waits about a later action, and
-        it would apply this decision to that action. Our own state is read first: a busy agent may respond slowly.
+        it would apply this decision to that action. Only the agent knows: that our log shows another status may be the
+        last word of an agent that was killed before the decision came.
         """
-        if delivery.awaited:
-            agent = self.agent(claim)
-            waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
-            self._renew(claim)
-            if waits and self._is_about(delivery, claim.conversation_id, agent.latest_action(claim.conversation_id)):
-                return self._send_decision(claim, delivery)
+        agent = self.agent(claim)
+        waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
+        self._renew(claim)
+        if waits and self._is_about(delivery, claim.conversation_id, agent.latest_action(claim.conversation_id)):
+            return self._send_decision(claim, delivery)
         self._store.approvals.deliveries.settle(claim.conversation_id, delivery)
         return True
 

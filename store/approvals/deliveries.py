@@ -45,7 +45,6 @@ class Delivery(NamedTuple):
     reason: str
     actions: list[str]
     decisions: list[dict[str, object]]  #: of each action, for an agent that takes them singly; empty: all alike
-    awaited: bool  #: whether the conversation waits for a decision, as far as its log says
     trace: str  #: W3C traceparent of the batch that proposed the actions; empty where it was not traced
 
 
@@ -183,9 +182,7 @@ class Deliveries:
         traces.note_decided(claim.conversation_id, reply.decided)
         if reply.state.approvals:
             self._projections.refresh(claim.conversation_id)
-        return reply.outcome in ("won", "agreed"), _delivery(
-            reply.state.status, *reply.delivery[0]
-        ) if reply.delivery else None
+        return reply.outcome in ("won", "agreed"), _delivery(*reply.delivery[0]) if reply.delivery else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:
         """The decision that a conversation's agent may not have received."""
@@ -241,6 +238,6 @@ class Deliveries:
         self._scripts.close_delivery(SandboxKeys.root, entry=claim.entry, token=claim.token, again=again)
 
 
-def _delivery(status: str, identity: str, verb: str, reason: str, actions: str, each: str, trace: str) -> Delivery:
-    awaited, decisions = status == "waiting_for_confirmation", json.loads(each or "[]")
-    return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, awaited, trace)
+def _delivery(identity: str, verb: str, reason: str, actions: str, each: str, trace: str) -> Delivery:
+    decisions = json.loads(each or "[]")
+    return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, trace)

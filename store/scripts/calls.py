@@ -636,7 +636,6 @@ class ReadDelivery:
     """Replies of `read_delivery.lua`."""
 
     class Reply(NamedTuple):
-        status: str
         id: str
         verb: str
         reason: str
@@ -2673,7 +2672,6 @@ class Calls:
             return None
         words = iter(reply)
         return ReadDelivery.Reply(
-            next(words).decode(),
             next(words).decode(),
             next(words).decode(),
             next(words).decode(),

@@ -1,7 +1,7 @@
 -- read_delivery: the decision that a conversation's agent may not have received.
 -- KEYS  root of the conversation
 -- ARGV  none
--- Returns  (status:text id:text verb:text reason:json actions:json decisions:text trace:text): the verb is "accept" or
+-- Returns  (id:text verb:text reason:json actions:json decisions:text trace:text): the verb is "accept" or
 --          "reject"; ids of the actions; the decision of each as JSON, "" alike; the W3C
 --          traceparent of what was decided, "" none
 --          | missing: there is none, or no such conversation
@@ -10,4 +10,4 @@
 -- include: _outstanding.lua
 local delivery = outstanding()
 if #delivery == 0 then return false end
-return {redis.call('HGET', root, 'execution_status'), unpack(delivery)}
+return delivery

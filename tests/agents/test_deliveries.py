@@ -39,6 +39,7 @@ def test_a_decision_is_delivered_once(store, commands, waiting, sandbox, agent):
     assert not commands.decide(waiting, accept=True, reason="fine")
     assert agent.decisions == [{"accept": True, "reason": "fine"}]
     store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
+    agent.state = {"execution_status": "running"}
     drive(store, commands, waiting)  # a moment later: the agent has left the status
     assert len(agent.decisions) == 1
     assert store.approvals.deliveries.get(waiting) is None
@@ -125,6 +126,7 @@ def test_an_acceptance_that_the_agent_took_and_dropped_is_delivered_again(store,
     assert len(agent.decisions) == 2
     assert store.approvals.deliveries.get(waiting) is not None
     store.events.append(waiting, as_events([status("running")]), sandbox_id=sandbox.id)
+    agent.state = {"execution_status": "running"}
     drive(store, commands, waiting)
     assert len(agent.decisions) == 2
     assert store.approvals.deliveries.get(waiting) is None

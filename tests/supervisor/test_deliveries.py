@@ -13,7 +13,7 @@ from store.approvals.audit import SERVER
 from store.errors import LogTooLong
 from supervisor.deliveries import DeliveryDriver, deliver
 from tests.agents import DUE, SPECS, agent_client, claimed, end_leases, propose, running_sandbox, scripted_agent
-from tests.conftest import no_threads
+from tests.conftest import as_events, no_threads, status
 from tests.servers import wait_until
 
 
@@ -129,6 +129,15 @@ def test_a_delivery_of_a_dead_supervisor_is_driven_when_its_lease_ends(store, co
 
     assert agent.decisions == [{"accept": False, "reason": "no"}]
     assert store.approvals.deliveries.get(conversation) is None
+
+
+def test_a_decision_reaches_an_agent_that_waits_though_its_log_says_that_it_does_not(store, commands, agent, sandbox):
+    conversation = decided(store, agent, sandbox.id, accept=True)
+    store.events.append(conversation, as_events([status("idle")]), sandbox_id=sandbox.id)  # of an agent before this one
+
+    drive(store, commands, conversation)
+
+    assert agent.decisions == [{"accept": True, "reason": "no"}]
 
 
 @pytest.mark.faults("two supervisors race many times")

@@ -54,7 +54,6 @@ def test_a_decision_is_taken_once_and_changes_no_status(store, waiting, box, acc
 
     assert claim.is_of(delivery)
     assert (delivery.accept, delivery.reason, delivery.actions) == (accept, "line\nbreak é😀", [proposed["id"]])
-    assert delivery.awaited
     assert store.approvals.deliveries.get(conversation) == delivery
     later, outstanding = decided(store, conversation, box, accept=not accept)
     assert not later.is_of(outstanding)
