@@ -56,8 +56,12 @@ def records(api, conversation):
 
 def recorded(api, conversation):
     """Wait until the folder is recorded beside the last event; the record."""
-    last = api.events(conversation["id"], sort_order="TIMESTAMP_DESC", limit="1")[0]["id"]
-    wait_until(lambda: any(last in one["event_ids"] for one in records(api, conversation)), "the record")
+
+    def is_recorded() -> bool:  # the last event of now: the turn of a message that was just sent may not have begun
+        last = api.events(conversation["id"], sort_order="TIMESTAMP_DESC", limit="1")[0]["id"]
+        return any(last in one["event_ids"] for one in records(api, conversation))
+
+    wait_until(is_recorded, "the record")
     return records(api, conversation)[-1]
 
 
