@@ -145,7 +145,7 @@ def test_a_change_is_shown_and_its_line_is_commented_in_one_message(browser, ser
     browser.says("The agent has your comments.")
     found = server.get(f"/api/conversations/{work}/events/search", params={"kind": "MessageEvent", "limit": 100}).json()
     said = [part["text"] for one in found["items"] for part in one["llm_message"]["content"]]
-    [comment] = [text for text in said if text.startswith("Comments on the changes")]
+    [comment] = [text for text in said if "Say it in words." in text]
     assert comment.split("\n\n")[1:] == [
         '"plan.txt", line 2:',
         "    + 2 <img src=x onerror=document.title=1>",
