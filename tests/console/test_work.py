@@ -282,7 +282,7 @@ def test_a_terminal_runs_what_is_typed_and_the_audit_has_its_beginning_and_its_e
 @pytest.mark.parametrize("is_dark", [False, True])
 def test_no_panel_beside_the_talk_has_a_violation(browsers, work, is_dark):
     browser = browsers(dark=is_dark)
-    for panel, shown in (("changes", "comment-line"), ("files", "file"), ("terminal", "terminal")):
+    for panel, shown in (("changes", "viewed"), ("files", "file"), ("terminal", "terminal")):
         browser.open(f"conversations/{work}?show={panel}")
         browser.find(shown)
         if panel == "files":
