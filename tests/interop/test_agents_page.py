@@ -70,8 +70,9 @@ def said(server):
     said, script = [], ""
     for block in CONVERSATION:
         script = "".join(re.findall(r"^(?:ID|API)=.*\n", script + block, re.M)) if script else ""
-        lines = (script + block).replace("http://127.0.0.1:8000", server).replace("curl -s ", "curl -sS -w '\\n' ")
-        ran = subprocess.run(["bash", "-ec", lines], capture_output=True, text=True, timeout=START_SECONDS)
+        lines = (script + block).replace("curl -s ", "curl -sS -w '\\n' ")
+        env = os.environ | {"PORT": server.rpartition(":")[2]}
+        ran = subprocess.run(["bash", "-ec", lines], capture_output=True, text=True, timeout=START_SECONDS, env=env)
         assert ran.returncode == 0, ran.stderr
         said.append(ran.stdout)
         script += block
