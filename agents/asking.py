@@ -106,12 +106,13 @@ class Session:
     user: str
     mode: str = ""
     subagent: str = ""
+    can_edit: bool = False  #: whether the agent can run edited arguments
 
     @classmethod
     def of(cls, agent: Mapping[str, Any], session: Mapping[str, Any]) -> "Session":
         """A session by the members of a request."""
         subagent = session["subagent"] or ""
-        return cls(agent["name"], agent["version"], **{**session, "subagent": subagent})
+        return cls(agent["name"], agent["version"], can_edit=agent["can_edit"], **{**session, "subagent": subagent})
 
     @property
     def shown(self) -> dict[str, str]:
@@ -219,7 +220,7 @@ class Asking:
         name = f"{external['person'] or 'somebody'}@{external['machine']}"
         return Actor("terminal", name, self._actor.address)
 
-    def _begin(self, session: Session, *, can_edit: bool = False) -> ConversationId:
+    def _begin(self, session: Session) -> ConversationId:
         """The conversation of a session, made where there is none.
 
         Raises TooMuchAsked; RequestNotFound where its id is another conversation's.
@@ -239,7 +240,7 @@ class Asking:
                     agent=session.agent,
                 ),
                 owner=self._actor.name,
-                external={**session.shown, "can_edit": can_edit},
+                external={**session.shown, "can_edit": session.can_edit},
                 workspace={"kind": "LocalWorkspace", "working_dir": session.cwd},
             )
             if self._external(conversation_id) is None:
@@ -256,14 +257,14 @@ class Asking:
             raise RequestNotFound
         return external  # type: ignore[no-any-return]
 
-    def open(self, session: Session, call: Call, ask: Mapping[str, Any], *, can_edit: bool = False) -> Request:
+    def open(self, session: Session, call: Call, ask: Mapping[str, Any]) -> Request:
         """Open a request; rules decide it at once. ask: kind, order, lease and patience, both in seconds.
 
         Raises ArgumentsTooLong, AsksTooFast, TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
         """
         call.check()
         self._count()
-        conversation_id, action_id = self._begin(session, can_edit=can_edit), str(minted("request"))
+        conversation_id, action_id = self._begin(session), str(minted("request"))
         self._store.approvals.asked.hold(self._key, conversation_id, action_id, ask)
         asked = {**ask, "subagent": session.subagent}
         self._store.events.append(conversation_id, [call.event(action_id)], made_here=True, asked=asked)

@@ -65,7 +65,7 @@ def open_permission_request(wanted: dict[str, Any]) -> tuple[dict[str, Any], int
     ask = {"kind": wanted["kind"], "order": wanted["order"]}
     ask |= {"lease": wanted["lease_seconds"], "patience": wanted["expires_in"]}
     call = Call(wanted["tool_name"], wanted["arguments"], wanted["complete"])
-    found = _asking().open(_session(wanted), call, ask, can_edit=wanted["can_edit"])
+    found = _asking().open(_session(wanted), call, ask)
     return found.shown, 201, {"Location": url_for(".get_permission_request", request_id=found.id)}
 
 
@@ -158,7 +158,7 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
         {"in": "header", "name": name, "schema": {"type": "string"}, "description": description}
         for name, description in (
             ("X-Agent-Host", "Name of the machine. Absent: the address from which the hook asks."),
-            ("X-Agent-User", "User on the machine. Absent: `unknown`."),
+            ("X-Agent-User", "User on the machine. Absent: nobody is named."),
             ("X-Agent-Version", "Version of the agent."),
         )
     ]
@@ -185,7 +185,7 @@ def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) ->
         return jsonify({})
     patience = query["patience"] or adapter.patience
     ask = {"kind": heard.kind, "order": adapter.order, "lease": _LEASE, "patience": patience}
-    found = asking.open(session, Call(heard.tool_name, heard.arguments), ask, can_edit=adapter.can_edit)
+    found = asking.open(session, Call(heard.tool_name, heard.arguments), ask)
     if found.state != "pending":
         return jsonify(adapter.answer(event, found.shown))
     body = _Awaited(asking, found.id, lambda shown: json.dumps(adapter.answer(event, shown)).encode())
@@ -196,13 +196,12 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
     """Raises InvalidInput."""
     address = (request.remote_addr or "").replace(":", "-").strip("-") or "unknown"
     session = {"id": heard.session, "cwd": heard.cwd, "mode": heard.mode, "subagent": heard.subagent or None}
-    named = {
-        "host": request.headers.get("X-Agent-Host") or address,
-        "user": request.headers.get("X-Agent-User") or "unknown",
-    }
+    named = {"host": request.headers.get("X-Agent-Host") or address}
+    named |= {"user": user} if (user := request.headers.get("X-Agent-User")) else {}
     version = request.headers.get("X-Agent-Version", "")
+    agent = {"name": adapter.agent, "version": version, "can_edit": adapter.can_edit}
     try:
-        return Session.of(*read_asking({"name": adapter.agent, "version": version}, {**session, **named}))
+        return Session.of(*read_asking(agent, {**session, **named}))
     except ValidationError as fault:
         found = fault.normalized_messages()
         if of_headers := {f"X-Agent-{name.title()}": found[name] for name in named if name in found}:

@@ -45,6 +45,10 @@ class _Strict(BaseSchema):
 class AskingAgent(_Strict):
     name = _name(64, required=True, metadata={"description": "Such as `claude-code`, `codex` or `opencode`."})
     version = _line(64, load_default="")
+    can_edit = StrictBoolean(
+        load_default=False,
+        metadata={"description": "Whether the agent can run edited arguments, as it says when its session begins."},
+    )
 
 
 class AskingSession(_Strict):
@@ -87,10 +91,6 @@ class PermissionRequest(_Call):
         "first",
         load_default="first",
         metadata={"description": "`races`: the terminal asks at the same time; `first`: it asks after the hook."},
-    )
-    can_edit = StrictBoolean(
-        load_default=False,
-        metadata={"description": "Whether the agent can run edited arguments. Of the first request of a session."},
     )
     lease_seconds = StrictInteger(
         least=1,

@@ -6,20 +6,21 @@ from typing import Any
 
 from core.hooks import Adapter, Heard, HookRefused, Kind, arguments_of, text_of
 
-#: What each event means; any other means nothing to us.
-_EVENTS: Mapping[str, Kind] = {
-    "permissionRequest": "permission",
-    "preToolUse": "gate",
-    "postToolUse": "call",
-    "userPromptSubmitted": "prompt",
-    "agentStop": "turn",
-    "sessionEnd": "end",
-}
+#: The members by which events without a call are known: only the question has a name.
+_MEMBERS: Mapping[str, Kind] = {"prompt": "prompt", "stopReason": "turn", "reason": "end"}
+
+
+def _kind(event: Mapping[str, Any]) -> Kind:
+    if event.get("hookName") == "permissionRequest":
+        return "permission"
+    if "toolName" in event:
+        return "call" if "toolResult" in event or "error" in event else "gate"
+    return next((kind for member, kind in _MEMBERS.items() if member in event), "nothing")
 
 
 def read(event: Mapping[str, Any]) -> Heard:
     """What an event means. Raises HookRefused."""
-    kind = _EVENTS.get(text_of(event, "hookName"), "nothing")
+    kind = _kind(event)
     if kind == "nothing":
         return Heard(kind)
     heard = Heard(kind, text_of(event, "sessionId"), text_of(event, "cwd"))
@@ -32,10 +33,14 @@ def read(event: Mapping[str, Any]) -> Heard:
             event = {**event, "toolArgs": json.loads(arguments)}
         except ValueError:
             raise HookRefused("The event of the hook has no JSON in toolArgs") from None
-    call = heard._replace(tool_name=text_of(event, "toolName"), arguments=arguments_of(event, "toolInput", "toolArgs"))
-    result = event.get("toolResult")
-    failed = isinstance(result, Mapping) and result.get("resultType") in ("failure", "denied")
-    return call._replace(result=result, is_error=failed)
+    arguments = arguments_of(event, "toolInput", "toolArgs")
+    if (
+        "command" in arguments
+    ):  # the model's words stand in one of the events of a call alone: the other would be unknown
+        arguments = {name: value for name, value in arguments.items() if name != "description"}
+    result = event.get("toolResult", event.get("error"))
+    failed = "error" in event or (isinstance(result, Mapping) and result.get("resultType") in ("failure", "denied"))
+    return heard._replace(tool_name=text_of(event, "toolName"), arguments=arguments, result=result, is_error=failed)
 
 
 def answer(event: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def answer(event: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, An
     if request["state"] not in ("approved", "rejected"):
         return {}
     allows, reason = request["state"] == "approved", request.get("reason") or "Refused in the inbox."
-    if event["hookName"] == "preToolUse":
+    if _kind(event) == "gate":
         verdict = {"permissionDecision": "allow" if allows else "deny"}
         return verdict if allows else verdict | {"permissionDecisionReason": reason}
     return {"behavior": "allow"} if allows else {"behavior": "deny", "message": reason}

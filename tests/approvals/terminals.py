@@ -14,10 +14,10 @@ AGENT = {"name": "claude-code", "version": "2.1.332"}
 class Terminal:
     """One session of an agent, whose hook asks with a key of the scope `ask`."""
 
-    def __init__(self, house, key: str = "", **session) -> None:
+    def __init__(self, house, key: str = "", *, can_edit: bool = False, **session) -> None:
         self.house, self.key = house, key or ask_key(house)
         self.session = {"id": uuid4().hex, "cwd": "/home/ada/shop", "host": "laptop", "user": "ada", **session}
-        self.whole = {"agent": AGENT, "session": self.session}
+        self.whole = {"agent": {**AGENT, "can_edit": can_edit}, "session": self.session}
 
     def post(self, path: str, body, key: str = ""):
         return self.house.anyone.post(REQUESTS + path, json=body, headers=shown(key or self.key))

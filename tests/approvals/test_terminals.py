@@ -73,8 +73,10 @@ def test_one_decision_of_two_is_taken_though_another_request_still_waits(termina
     assert (terminal.state(first)["state"], terminal.state(second)["state"]) == ("approved", "pending")
 
 
-def test_an_edit_reaches_an_agent_that_can_run_edited_arguments(terminal, inbox, house):
-    asked = terminal.asks(can_edit=True)
+def test_an_edit_reaches_an_agent_that_can_run_edited_arguments(inbox, house):
+    terminal = Terminal(house, can_edit=True)
+    terminal.reports("prompt", text="Mend it")  # comes first, and begins the session
+    asked = terminal.asks()
     assert inbox.decides(asked, "edit", arguments={"command": "ls"}).status_code == 200
 
     found = terminal.state(asked)
@@ -237,7 +239,7 @@ def test_what_was_allowed_and_ran_is_observed_once(terminal, inbox):
 def test_a_report_whose_response_was_lost_is_no_second_call(terminal, inbox, house):
     asked, waits = terminal.asks(), terminal.asks()
     inbox.decides(asked, "approve")
-    session = Session.of(AGENT, {"mode": "", "subagent": None, **terminal.session})
+    session = Session.of(terminal.whole["agent"], {"mode": "", "subagent": None, **terminal.session})
     key = house.store.conversations.get(asked.conversation_id)["origin"]["key_id"]
     asking, call = Asking(house.store, key, SERVER), Call("Bash", {"command": "touch proof"})
     terminal.tells(waits, "withdrawn")

@@ -26,6 +26,11 @@ COPILOT_ASKS = {
     "toolInput": {"command": "touch proof"},
     "permissionSuggestions": [],
 }
+#: what Copilot sends beside its question has no name
+COPILOT_TELLS = {
+    name: value for name, value in COPILOT_ASKS.items() if name not in ("hookName", "toolName", "toolInput")
+}
+COPILOT_CALLS = {**COPILOT_TELLS, "toolName": "bash", "toolArgs": '{"command": "ls", "description": "Lists"}'}
 APPROVED, REJECTED = {"state": "approved", "reason": ""}, {"state": "rejected", "reason": "not today"}
 EDITED = {**APPROVED, "arguments": {"command": "ls"}}
 
@@ -54,7 +59,7 @@ def of_gate(**verdict):
         ),
         (COPILOT, COPILOT_ASKS, APPROVED, {"behavior": "allow"}),
         (COPILOT, COPILOT_ASKS, REJECTED, {"behavior": "deny", "message": "not today"}),
-        (COPILOT, {**COPILOT_ASKS, "hookName": "preToolUse"}, APPROVED, {"permissionDecision": "allow"}),
+        (COPILOT, COPILOT_CALLS, APPROVED, {"permissionDecision": "allow"}),
         *(
             (one, event, {"state": state}, {})
             for one, event in ((CLAUDE, CLAUDE_ASKS), (COPILOT, COPILOT_ASKS))
@@ -98,8 +103,21 @@ def test_what_an_agent_reports_is_read():
         CLAUDE.read({**CLAUDE_ASKS, "hook_event_name": name}).kind for name in ("Stop", "SessionEnd", "Notification")
     ]
     assert kinds == ["turn", "end", "nothing"]
-    listed = {**COPILOT_ASKS, "hookName": "postToolUse", "toolInput": None, "toolArgs": '{"command": "ls"}'}
-    assert COPILOT.read(listed).arguments == {"command": "ls"}
+
+
+@pytest.mark.parametrize(
+    ("members", "kind"),
+    [
+        ({"prompt": "Mend it"}, "prompt"),
+        ({"stopReason": "end_turn"}, "turn"),
+        ({"reason": "complete"}, "end"),
+        ({"error": "no network"}, "nothing"),
+    ],
+)
+def test_copilot_names_its_question_alone(members, kind):
+    assert COPILOT.read({**COPILOT_TELLS, **members}).kind == kind
+    ran = COPILOT.read({**COPILOT_CALLS, "toolResult": {"resultType": "failure"}})
+    assert (ran.kind, ran.arguments, ran.is_error) == ("call", {"command": "ls"}, True)
 
 
 def test_a_question_to_the_person_is_left_to_the_terminal():

@@ -102,7 +102,6 @@ def request_of(agent: Agent, event: Json, question: Question, order: str, second
         "complete": question.is_whole,
         "kind": question.kind,
         "order": order,
-        "can_edit": agent.edits,
         "lease_seconds": LEASE,
         "expires_in": max(1, round(seconds)),
     }
@@ -119,4 +118,4 @@ def alive(server: Server) -> None:
 
 def who(agent: Agent, event: Json) -> Json:
     """Return the members that name an agent and its session."""
-    return {"agent": {"name": agent.name}, "session": session_of(event)}
+    return {"agent": {"name": agent.name, "can_edit": agent.edits}, "session": session_of(event)}

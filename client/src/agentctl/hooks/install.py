@@ -387,18 +387,20 @@ def _write(path: Path, before: str | None, text: str) -> None:
     """Replace a file in one step, through a symbolic link, with its mode. Raises CannotEdit."""
     _writable(path)
     real = path.resolve()
+    draft = real.with_name(f".{real.name}.{os.getpid()}")
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
-        draft = real.with_name(f".{real.name}.{os.getpid()}")
+        draft.touch(mode=0o666 if before is None else 0o600)  # what the person has hidden stays hidden meanwhile
         draft.write_bytes(text.encode())
         if before is not None:
             draft.chmod(stat.S_IMODE(real.stat().st_mode))
         if _read(path) != before:
-            draft.unlink()
             raise CannotEdit(f"{path} has just been changed by another program. Try again")
         draft.replace(real)
     except OSError as error:
         raise CannotEdit(f"{path} cannot be written: {error.strerror}") from None
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _records() -> dict[str, Any]:
