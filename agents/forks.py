@@ -7,7 +7,7 @@ without a record, and that is said before anything is started.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from agents.inquiries import kept_folder
@@ -44,25 +44,13 @@ def moments(store: Store, state: Mapping[str, Any]) -> list[Moment]:
     return store.sandboxes.files.moments(state["sandbox"].id, kept_folder(dict(state)), ConversationId(state["id"]))
 
 
-def ask_for_record(store: Store, state: Mapping[str, Any], found: Sequence[Moment]) -> None:
-    """Have the folder recorded beside the last event, where a signal was lost or the agent was not at rest.
-
-    found: the records that there are; without one, as in a cluster, nothing is asked for. state: with its sandbox.
-    """
-    if state["execution_status"] != "running" and found and found[-1].seq < state["seq"]:
-        store.sandboxes.files.record(state["sandbox"].id, ConversationId(state["id"]), Seq(state["seq"]))
-
-
 def moment_at(store: Store, state: Mapping[str, Any], event_id: str | None) -> tuple[Moment, str]:
     """The record of an event, and the event; None: of the last one. Raises EventNotFound, NotRecordedThere."""
     identity = ConversationId(state["id"])
-    deadline, is_asked = time.monotonic() + _COMES, False
+    deadline = time.monotonic() + _COMES
     while True:
         seq = Seq(state["seq"]) if event_id is None else store.events.seq(identity, event_id)
         found = moments(store, state)
-        if not is_asked:
-            ask_for_record(store, state, found)
-            is_asked = True
         for one in found:
             if event_id is None and one.seq == seq:
                 return one, one.event_ids[-1]

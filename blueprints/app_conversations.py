@@ -21,7 +21,7 @@ from agents.client import AgentServer
 from agents.commands import relabel
 from agents.deletions import delete_with_children
 from agents.expiry import with_deadline
-from agents.forks import ask_for_record, has_own_forks, moments
+from agents.forks import has_own_forks, moments
 from agents.inquiries import PathOutside, folder_of, kept_folder, linked_folder, seen_folder, within, without_place
 from agents.joins import require_start
 from agents.modes import require_right, start_fault
@@ -371,9 +371,7 @@ def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, 
     has_files, found = has_own_forks(state), list[Moment]()
     if has_files:
         with suppress(FolderNotRecorded, FileNotKept, NotReachable):
-            kept = _kept(conversation_id)[1]
-            found = moments(current_store, kept)
-            ask_for_record(current_store, kept, found)
+            found = moments(current_store, _kept(conversation_id)[1])
     return {"forks_have_files": has_files, "can_return": can_return(state), "records": found}
 
 

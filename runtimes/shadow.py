@@ -165,17 +165,15 @@ class Shadow:
         self._lock = -1  #: the open file of the lock, while it is held
 
     def record(self, conversation: str, seq: int, at_rest: Callable[[int], list[str]] = lambda _: []) -> None:
-        """Record the folder beside an event. One that has a later record, or its own with a moment, changes nothing.
+        """Record the folder beside an event. An event that has a later record, or its own, changes nothing.
 
         at_rest: the ids of the events after a seq at which the folder was as it is now; none where it may have changed.
         Asked before and after the folder is read: what a fork gets is of that moment, or is not kept.
         """
         with self._used() as state:
-            own = [one for one in state.records if one.conversation == conversation]
-            if any(one.seq > seq or (one.seq == seq and (one.moment or not at_rest(seq - 1))) for one in own):
+            last = max((one.seq for one in state.records if one.conversation == conversation), default=-1)
+            if last >= seq:
                 return
-            last = max((one.seq for one in own if one.seq < seq), default=-1)
-            state.records = [one for one in state.records if (one.conversation, one.seq) != (conversation, seq)]
             tree, moment, events = self._recorded(state), "", list[str]()
             if at_rest(last):
                 moment = self._taken()

@@ -546,16 +546,3 @@ def test_a_return_without_a_record_changes_nothing(kept, work):
     with pytest.raises(NotRecorded, match="not recorded at event 7"):
         kept.turn_back(a_return(7, 8, ["e8"]))
     assert [one.seq for one in kept.moments("c")] == [1]
-
-
-@runs_git
-def test_a_record_that_was_made_while_the_folder_may_have_changed_gets_its_moment_later(kept, work):
-    (work / "a").write_text("one")
-    kept.record("c", 3, lambda _: [])
-    assert kept.moments("c") == []
-
-    kept.record("c", 3, lambda _: [])
-    kept.record("c", 3, lambda _: ["e3"])
-    kept.record("c", 3, lambda _: ["another"])
-
-    assert [(one.seq, one.event_ids) for one in kept.moments("c")] == [(3, ["e3"])]
