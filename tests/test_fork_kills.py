@@ -78,6 +78,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_fork_or_none(whole, part):
             client.join(0.2)
 
         # And the client gets it in the end, in a sandbox of its own
+        wait_until(lambda: _answers(api), "the server")  # its worker may have ended on a connection that is kept
         fork = api.conversation(UUID(identity).hex)
         assert fork is not None
         assert (ids(api, fork)[: len(log)], files_of(work_of(folder, fork))) == (log, files), victim
