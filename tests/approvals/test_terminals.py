@@ -10,7 +10,7 @@ import pytest
 from agents.asking import Asking, Call, Session
 from store.approvals.audit import SERVER
 from store.link.attempts import Attempt, enter
-from tests.approvals.terminals import AGENT, Inbox, Terminal, ask_key, set_back
+from tests.approvals.terminals import Inbox, Terminal, ask_key, set_back
 
 
 @pytest.fixture(scope="module")
