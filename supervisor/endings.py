@@ -28,7 +28,7 @@ from settings.specs import Spec
 from store import Store
 from store.approvals.effects import CLOSING_KINDS, closes, finish_message, reject_claim
 from store.conversations.cold import StillCold
-from store.errors import ConversationNotFound, LogDamaged, NotItsSandbox, SecretsRefused
+from store.errors import ConversationNotFound, LogDamaged, NotItsSandbox, Outdated, SecretsRefused
 from store.link.attempts import Stamp
 from store.sandboxes.sandboxes import LONGEST_RESTART, Sandbox
 from store.sandboxes.start_tasks import FINISHED
@@ -157,21 +157,27 @@ class Settlement:
     def _restore(self, mark: Mark) -> Mark:
         self._send_secrets()
         mark = self._catch_up(mark)
-        status = self._agent.state(self._id).get("execution_status")
+        posted, status = self._posted_and_status()
         if status == "running":  # of an agent server that has just been started: nothing runs there
             status = "paused"
         unfinished = self._unfinished()
         waits = status == "waiting_for_confirmation"
         if unfinished and not (waits and self._wait(unfinished)):
             mark = self._close_in_flight(mark)
+            posted, closed = self._posted_and_status()
             if waits:  # it does so no longer
-                status = self._agent.state(self._id).get("execution_status")
+                status = closed
         self._say_what_was_in_flight()
         if not waits:
             self._store.approvals.confirmations.reopen(self._id, [])
         if status in EXECUTION_STATUSES:
-            self._set_status(status)
+            self._set_status(status, posted)
         return mark
+
+    def _posted_and_status(self) -> tuple[int, Any]:
+        """Read how many events the agent has posted, and then its status."""
+        posted = posted_of(self._store.conversations.get(self._id))
+        return posted, self._agent.state(self._id).get("execution_status")
 
     def _send_secrets(self) -> None:
         """Send the agent its secrets again: it may have kept them in memory alone."""
@@ -257,7 +263,7 @@ class Settlement:
         self._store.approvals.confirmations.reopen(self._id, [])
         if delivery := self._store.approvals.deliveries.get(self._id):
             self._store.approvals.deliveries.settle(self._id, delivery)
-        self._set_status("paused")
+        self._set_status("paused", posted)
         return Mark(posted=posted, forgotten=True)
 
     # our log
@@ -301,11 +307,16 @@ class Settlement:
             at = max(wire.now(), action.at)
             self._append(own_event(identity, "AgentErrorEvent", at, "agent", **tool, error=reason))
 
-    def _set_status(self, status: str) -> None:
-        """Append a state event, unless the conversation has that status."""
+    def _set_status(self, status: str, posted: int) -> None:
+        """Append a state event, unless the conversation has that status.
+
+        posted: the number of the agent's events when the status was read. An agent that has posted more since has gone
+        on: its own events have the later status.
+        """
         if self._store.conversations.get(self._id)["execution_status"] != status:
             members = {"key": "execution_status", "value": status}
-            self._append(own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **members))
+            with suppress(Outdated):
+                self._append(own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **members), posted)
 
     def _error(self, code: str, detail: str) -> Event:
         """An event that the conversation gets once per start."""
@@ -315,8 +326,8 @@ class Settlement:
     def _derived(self, what: str) -> str:
         return str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._sandbox.start} {self._id} {what}"))
 
-    def _append(self, event: Event) -> None:
-        self._store.events.append(self._id, [event], sandbox_id=self._sandbox.id, made_here=True)
+    def _append(self, event: Event, posted: int | None = None) -> None:
+        self._store.events.append(self._id, [event], sandbox_id=self._sandbox.id, made_here=True, posted=posted)
 
 
 def _tells_of_flight(end: Event | None) -> bool:

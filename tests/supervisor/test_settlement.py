@@ -98,6 +98,27 @@ def test_a_conversation_whose_start_goes_on_is_not_forgotten_yet(store, sandbox,
     store.start_tasks.forget(task.id)
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_an_agent_that_begins_to_run_while_its_status_is_read_keeps_the_later_status(
+    store, begin, settle, agent, sandbox, is_forgotten
+):
+    conversation = begin(message("hello"), status("idle"))
+    agent.reported[conversation] = "paused"
+    if is_forgotten:
+        agent.forgotten.add(conversation)
+    reads = []
+
+    def begin_to_run(path: str) -> None:
+        reads.append(path)
+        if path.endswith(conversation) and sum(one.endswith(conversation) for one in reads) == 2 - is_forgotten:
+            store.events.append(conversation, as_events([status("running")]), sandbox_id=sandbox.id)
+
+    agent.on_request = begin_to_run
+    settle()
+
+    assert state(store, conversation) == "running"
+
+
 # runs that go on
 
 
