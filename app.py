@@ -23,7 +23,7 @@ from blueprints.approvals import approval_rules, decisions, inbox_stream, pendin
 from blueprints.audit import audit
 from blueprints.catalogs import catalogs
 from blueprints.client_settings import agent_profiles, client_settings, profiles
-from blueprints.console import ConsoleFiles, console, docs_page
+from blueprints.console import console, console_files, docs_page
 from blueprints.conversations import agent_verbs, conversation_list, conversations, list_stream
 from blueprints.destinations import destinations
 from blueprints.errors import register_errors
@@ -201,7 +201,7 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
         links=Links(config.redis.secret_keys, public_url=public_url, seconds=link_seconds),
         guard=guard,
         posture=_posture(config),
-        console=ConsoleFiles(),
+        console=console_files(),
         api=api,
         meter=app.meter,
         expiry=ExpiryDriver(store, commands),

@@ -11,6 +11,7 @@ import json
 import posixpath
 import re
 from base64 import b64encode
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,6 +106,12 @@ class ConsoleFiles:
                     found.append(path)
                     open_names.append(path)
         return found
+
+
+@cache
+def console_files() -> ConsoleFiles:
+    """Return the files of the console, which a process reads and compresses once."""
+    return ConsoleFiles()
 
 
 def _path(name: str, imported: str) -> str:
