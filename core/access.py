@@ -1,4 +1,4 @@
-"""Who asks, and what they may do. No Flask and no Redis. Source: docs/access.md."""
+"""Principals and their scopes. No Flask and no Redis. Source: docs/access.md."""
 
 import hmac
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ SCOPES = ("read", "write", "approve", "admin", "ask")
 
 Scope = Literal["read", "write", "approve", "admin", "ask"]
 
-#: what a client is told whose key has ended while something that it opened goes on
+#: Close reason when a key is revoked or expires during a stream.
 REVOKED = "The key was revoked or has expired"
 
 _INCLUDED: dict[str, tuple[str, ...]] = {
@@ -26,13 +26,13 @@ _INCLUDED: dict[str, tuple[str, ...]] = {
 }
 
 
-#: what the id of a key of the settings begins with: such a key is not revoked while the server runs
+#: Prefix of the ids of keys from the settings. Such a key is not revoked while the server runs.
 _OF_SETTINGS = "settings-"
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The one who asks: a key, a ticket, a sandbox, or anyone where no key is needed."""
+    """The caller of a request: a key, a ticket, a sandbox, or anyone on a server that needs no key."""
 
     name: str  #: for the audit
     key_id: str = ""  #: empty where no key was shown
@@ -48,36 +48,36 @@ class Principal:
 
     @property
     def owner(self) -> str:
-        """The id under which a sandbox that it starts is its own: of its key, or of anyone where none is needed."""
+        """The owner of the sandboxes that it starts: the id of its key, or of anyone on an open server."""
         return self.key_id or self.name
 
     def may(self, scope: Scope) -> bool:
-        """Whether one of the scopes includes this one."""
+        """Return whether the principal has a scope, by itself or by one that includes it."""
         return any(scope in _INCLUDED[held] for held in self.scopes)
 
 
 class Joiner(NamedTuple):
-    """A key that acts in a sandbox; a record of it is stored with a start."""
+    """A key that acts in a sandbox. It is stored with a start."""
 
-    owner: str  #: its id, under which a sandbox that it starts is its own; empty: this server
+    owner: str  #: its id, the owner of the sandboxes that it starts; empty: this server
     name: str = ""  #: for the audit
-    address: str = ""  #: from which it asked
-    joins_any: bool = False  #: it has the scope `approve`, and so may act in the sandboxes of other keys
+    address: str = ""  #: address of the client
+    joins_any: bool = False  #: it has the scope `approve` and may act in the sandboxes of other keys
 
 
-#: one who has shown no key where keys are needed, and one where none is needed
+#: The callers without a key: of a server that needs one, and of an open server.
 NOBODY = Principal("nobody")
 ANYONE = Principal("anyone", scopes=frozenset({"admin"}))
 
 
 class SettingsKeys:
-    """The keys that the settings give: each may do everything."""
+    """The keys from the settings. Each has every scope."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = [sha256(key.encode()).digest() for key in keys]
 
     def find(self, key: str) -> Principal | None:
-        """The one whose key this is. Every key is compared, in constant time."""
+        """Return the principal of a key. Compares every key, in constant time."""
         digest, found = sha256(key.encode("utf-8", "surrogatepass")).digest(), None
         for number, known in enumerate(self._digests, 1):
             if hmac.compare_digest(known, digest):
@@ -86,10 +86,10 @@ class SettingsKeys:
 
 
 def is_revocable(principal: Principal) -> bool:
-    """Whether the key of a principal can be revoked, or can expire, while the server runs."""
+    """Return whether the principal's key can be revoked or expire while the server runs."""
     return is_revocable_id(principal.key_id)
 
 
 def is_revocable_id(owner: str) -> bool:
-    """Whether the owner of a sandbox is a key that can be revoked, or can expire, while the server runs."""
+    """Return whether the owner of a sandbox is a key that can be revoked or expire while the server runs."""
     return owner not in ("", ANYONE.owner) and not owner.startswith(_OF_SETTINGS)

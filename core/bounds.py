@@ -1,18 +1,18 @@
-"""Bounds that no setting changes, and what a write waits for."""
+"""Fixed bounds, and the durability of a write."""
 
 from dataclasses import dataclass
 
-#: most secrets of a conversation, and bytes of JSON of them, in one request and in all: the commands of an agent have
-#: them in their environment, for which, and for the arguments of a command, Linux has 2 MiB
+#: Maximum number of secrets of a conversation, and their JSON in bytes, per request and in total. Commands get them in
+#: the environment; Linux allows 2 MiB for environment and arguments together.
 MOST_SECRETS, MOST_SECRETS_BYTES = 100, 1024 * 1024
 
-#: the least port of a sandbox that has a preview: below are the ways out of it, which speak in its name
+#: Lowest port of a sandbox that has a preview. The ports below belong to the proxy, which speaks for the sandbox.
 LEAST_PREVIEW_PORT = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """fsync: on the disk of its server; replicas: number of replicas that have it. Neither: as Redis acknowledges."""
+    """What a write waits for. fsync: the disk of the Redis server; replicas: number of copies. Neither: Redis alone."""
 
     fsync: bool = False
     replicas: int = 0
@@ -23,7 +23,7 @@ class Durability:
 
     @property
     def is_proven(self) -> bool:
-        """Whether a write needs a proof."""
+        """Return whether a write waits for a proof."""
         return self.fsync or self.replicas > 0
 
 

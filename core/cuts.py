@@ -1,30 +1,30 @@
-"""Cuts texts to a bound. A text that was cut says so, and is no longer than its bound.
+"""Truncation of texts. A truncated text says so, and its marker counts towards the bound.
 
-A title, a name, a reason and an error keep their beginning; an output its head and its tail; a log its last lines.
+Titles, names, reasons and errors keep their beginning, outputs their head and tail, logs their last lines.
 """
 
 import re
 
-#: characters that the line in the middle of a text may take
+#: Maximum length of the marker in the middle of a text, in characters.
 _LINE = 60
 
-#: the line above the last ones of a log
+#: Marker above the last lines of a log.
 _EARLIER = re.compile(r"… (?:([\d,]+) )?earlier lines? (?:is|are) not shown")
 
 
 def beginning(text: str, most: int) -> str:
-    """A text of at most so many characters: a longer one ends in `…`."""
+    """Truncate a text to a number of characters; the last one is then `…`."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def beginning_in_bytes(text: str, most: int) -> str:
-    """A text of at most so many bytes of UTF-8, 3 at least: a longer one ends in `…`."""
+    """Truncate a text to a number of bytes of UTF-8, at least 3; it then ends in `…`."""
     raw = text.encode(errors="replace")
     return text if len(raw) <= most else raw[: most - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def head_and_tail(text: str, most: int) -> str:
-    """A text of at most so many characters, 100 at least: a longer one says in its middle what is missing."""
+    """Truncate a text to a number of characters, at least 100; a marker in its middle says what is missing."""
     if len(text) <= most:
         return text
     half = (most - _LINE) // 2
@@ -32,14 +32,14 @@ def head_and_tail(text: str, most: int) -> str:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text as programs count them: not where str.splitlines ends one too, as at U+2028."""
+    """Split a text at newlines alone. `str.splitlines` also splits at characters such as U+2028."""
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def last_lines(text: str, tail: int, *, missing: int | None = 0) -> str:
-    """The last lines of a log, below a line that counts the earlier ones, where there are any.
+    """Return the last lines of a log, below a marker that counts the earlier lines.
 
-    missing: lines that the text lacks, beside those that such a line of its own counts; None: their number is unknown.
+    missing: number of lines before the text, without those that the text's own marker counts; None: unknown.
     """
     lines = lines_of(text) if tail > 0 else []
     if lines and (found := _EARLIER.fullmatch(lines[0])):
@@ -51,7 +51,7 @@ def last_lines(text: str, tail: int, *, missing: int | None = 0) -> str:
 
 
 def last_lines_of_more(text: str, tail: int) -> str:
-    """As `last_lines`, of a text that has one line more where the log has more: the rest is not counted."""
+    """Like `last_lines`, for a text with one extra line if the log is longer. The rest is not counted."""
     lines = lines_of(text)
     return last_lines("\n".join(lines[-tail:]), tail, missing=None if len(lines) > tail else 0)
 

@@ -1,17 +1,17 @@
-"""Room on the disk of the embedded store. Only the standard library stands here: the gunicorn master loads it."""
+"""Free space on the disk of the embedded store. Standard library only: the gunicorn master imports it."""
 
 import os
 from pathlib import Path
 
-#: bytes that stay free for what a full store still takes, such as decisions and deletions: Redis ends at a write of its
-#: file that fails
+#: Reserve in bytes for what a full store still accepts, such as decisions and deletions. Redis exits when it cannot
+#: write its file.
 RESERVE = 16 * 1024 * 1024
 
 
 def shortage(folder: Path) -> str | None:
-    """What to say of a DATA_DIR whose disk is full; None where it has room, or does not tell.
+    """Return a sentence about a full disk of DATA_DIR; None if it has room or cannot be measured.
 
-    The path is left out: `/ready` needs no key.
+    The sentence omits the path, because `/ready` needs no key.
     """
     try:
         found = os.statvfs(folder)

@@ -1,7 +1,7 @@
-"""Names on the way out of a sandbox, and which of them a spec allows.
+"""Destinations of a sandbox's traffic, and the names that a spec allows.
 
-A destination is a name and a port, as in `pypi.org:443`. An address is never a destination: the proxy looks a name up
-outside of the sandbox, and `net/addresses.py` says which of its addresses a sandbox may reach.
+A destination is a name and a port, as in `pypi.org:443`, never an address. The proxy resolves the name outside of the
+sandbox, and `net/addresses.py` decides which of its addresses a sandbox may reach.
 """
 
 import re
@@ -10,22 +10,22 @@ from dataclasses import dataclass
 
 from core.cuts import beginning
 
-#: the port of a destination that names none
+#: Default port of a destination.
 HTTPS = 443
 
-#: most characters of a name. Source: RFC 1035
+#: Maximum length of a name, in characters. Source: RFC 1035
 MOST_NAME = 253
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 
-#: a last label that begins with a digit makes a name an address, as `127.1` and `0x7f.0.0.1` are. Source: WHATWG URL
+#: A name whose last label begins with a digit is an address, such as `127.1` and `0x7f.0.0.1`. Source: WHATWG URL
 _LAST = re.compile(r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def destination_name(text: str) -> str:
-    """A host name in small letters, without a dot at its end. Raises ValueError with a sentence.
+    """Normalize a host name: lower case, no final dot. Raises ValueError with a sentence.
 
-    It has two labels or more, in ASCII (`xn--…` of others), and is no address in any form.
+    A name has at least two labels in ASCII (`xn--…` for others) and is not an address in any form.
     """
     name = text.lower().removesuffix(".")
     labels = name.split(".")
@@ -39,7 +39,7 @@ def destination_name(text: str) -> str:
 
 
 def is_destination_name(text: str) -> bool:
-    """Whether a text is a host name as `destination_name` returns it."""
+    """Return whether a text is a normalized host name."""
     try:
         return destination_name(text) == text
     except ValueError:
@@ -48,7 +48,7 @@ def is_destination_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AllowedHost:
-    """A name, or with `is_suffix` all names below it, at one port."""
+    """One name at one port, or with `is_suffix` all names below it."""
 
     name: str
     port: int = HTTPS
@@ -56,7 +56,7 @@ class AllowedHost:
 
     @classmethod
     def read(cls, text: str) -> "AllowedHost":
-        """`example.org`, `example.org:8443`, `*.example.org` or `*.example.org:8443`. Raises ValueError."""
+        """Parse `example.org`, `example.org:8443`, `*.example.org` or `*.example.org:8443`. Raises ValueError."""
         host, colon, port = text.partition(":")
         is_suffix = host.startswith("*.")
         if colon and not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
@@ -64,7 +64,7 @@ class AllowedHost:
         return cls(destination_name(host.removeprefix("*.")), int(port) if colon else HTTPS, is_suffix)
 
     def allows(self, name: str, port: int) -> bool:
-        """Whether it allows a destination, whose name is as `destination_name` returns it."""
+        """Return whether it allows a destination with a normalized name."""
         is_named = name.endswith(f".{self.name}") if self.is_suffix else name == self.name
         return is_named and port == self.port
 
@@ -73,7 +73,7 @@ def _hosts(texts: str) -> tuple[AllowedHost, ...]:
     return tuple(map(AllowedHost.read, texts.split()))
 
 
-#: names that packages and repositories come from. Source: the documentation of each
+#: Hosts of package registries and repositories. Source: the documentation of each
 PRESETS: dict[str, tuple[AllowedHost, ...]] = {
     "pypi": _hosts("pypi.org files.pythonhosted.org"),
     "npm": _hosts("registry.npmjs.org registry.yarnpkg.com"),
@@ -93,5 +93,5 @@ PRESETS: dict[str, tuple[AllowedHost, ...]] = {
 
 
 def allows(hosts: Iterable[AllowedHost], name: str, port: int) -> bool:
-    """Whether one of these allows a destination."""
+    """Return whether one of the hosts allows a destination."""
     return any(host.allows(name, port) for host in hosts)

@@ -1,6 +1,6 @@
-"""Hosts and origins: what `Host` and `Origin` headers say, and which of them the settings name.
+"""Parsing of `Host` and `Origin` headers, and the patterns of the settings that match them.
 
-Only the standard library stands here. Sources: RFC 9110, 7.2 (Host); RFC 6454 (Origin); RFC 6761, 6.3 (localhost).
+Standard library only. Sources: RFC 9110, 7.2 (Host); RFC 6454 (Origin); RFC 6761, 6.3 (localhost).
 """
 
 import re
@@ -20,7 +20,7 @@ _DOMAIN = re.compile(r"(?=.{1,190}$)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[
 class Authority(NamedTuple):
     """A host and a port.
 
-    host: in lower case, without a dot at its end; an IPv6 address in its shortest form, in brackets.
+    host: lower case, without a final dot; an IPv6 address in its shortest form, in brackets.
     """
 
     host: str
@@ -29,7 +29,7 @@ class Authority(NamedTuple):
 
 @lru_cache(maxsize=64)
 def authority(text: str) -> Authority | None:
-    """What a `Host` header says; None where it is malformed, as with a user, a blank or a letter beyond ASCII."""
+    """Parse a `Host` header; None if it is malformed, such as one with a user, a blank or a non-ASCII letter."""
     match = _AUTHORITY.fullmatch(text)
     if match is None or int(match[2] or 1) not in range(1, 65536):
         return None
@@ -43,9 +43,9 @@ def authority(text: str) -> Authority | None:
 
 
 def origin(text: str) -> str | None:
-    """An origin in the form in which browsers send it; None for `null` and whatever is malformed.
+    """Normalize an origin to the form that browsers send; None for `null` and for malformed ones.
 
-    The origin of an application, such as `vscode-webview://id`, is any text after its scheme.
+    The origin of an application, such as `vscode-webview://id`, may have any text after its scheme.
     """
     match = _ORIGIN.fullmatch(text)
     if match is None:
@@ -58,14 +58,14 @@ def origin(text: str) -> str | None:
 
 
 def origin_at(scheme: str, place: Authority) -> str:
-    """The origin of the pages of a server. scheme: http or https."""
+    """Return the origin of a server's pages. scheme: http or https."""
     has_port = place.port not in (None, _DEFAULT_PORTS.get(scheme))
     return f"{scheme}://{place.host}" + (f":{place.port}" if has_port else "")
 
 
-@lru_cache(maxsize=64)  # of every request's Host, which few clients change
+@lru_cache(maxsize=64)  # every request has a Host, nearly always the same
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine: localhost, a name that ends with .localhost, 127.0.0.0/8 or ::1."""
+    """Return whether a host is this machine: localhost, a name below .localhost, 127.0.0.0/8 or ::1."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -76,12 +76,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_domain(text: str) -> bool:
-    """Whether a text is a name that can have names below it: two labels or more, in lower case, and no address."""
+    """Return whether a text is a domain: at least two labels, lower case, and not an address."""
     return _DOMAIN.fullmatch(text) is not None
 
 
 def host_pattern(text: str) -> str:
-    """An entry of ALLOWED_HOSTS as `is_named` takes it: a host, `*.DOMAIN` or `*`. Raises ValueError."""
+    """Parse an entry of ALLOWED_HOSTS for `is_named`: a host, `*.DOMAIN` or `*`. Raises ValueError."""
     if text == "*":
         return text
     wildcard, name = ("*.", text[2:]) if text.startswith("*.") else ("", text)
@@ -92,7 +92,7 @@ def host_pattern(text: str) -> str:
 
 
 def is_named(host: str, patterns: tuple[str, ...]) -> bool:
-    """Whether one of these patterns names the host. `*.example.org` names the hosts below example.org, not itself."""
+    """Return whether a pattern matches the host. `*.example.org` matches hosts below example.org, not itself."""
     return any(
         pattern in ("*", host) or (pattern.startswith("*.") and host.endswith(pattern[1:])) for pattern in patterns
     )

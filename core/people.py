@@ -1,7 +1,7 @@
-"""People who come through a proxy that has authenticated them, and what they may do where. No Flask and no Redis.
+"""People whom a trusted proxy has authenticated, and their grants. No Flask and no Redis.
 
-A grant gives a person, or everybody in a group, a role in the conversations with its tags, or in all. Names and groups
-are compared exactly. Where two names would count as two people, case does not matter: `Ada` and `ada` are one voter.
+A grant gives a person or a group a role in all conversations, or in those with its tags. Names and groups are compared
+exactly. Only a vote ignores case, so that `Ada` and `ada` are one voter.
 Source: docs/access.md, "People".
 """
 
@@ -14,36 +14,36 @@ from typing import Literal, NamedTuple, get_args
 from core.access import Scope
 from core.wire import Micros, has_tag
 
-#: what a grant allows; `approve` includes nothing of `steer`, `admin` includes all
+#: The roles of a grant. `approve` does not include `steer`; `admin` includes all.
 Role = Literal["ask", "steer", "approve", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 #: Maximum number of characters of a person's name and of a group's, and of groups in one request.
 MOST_NAME, MOST_GROUPS = 128, 100
 
-#: what a name is made of: printable ASCII without blanks, commas and semicolons, in which proxies list several values
+#: Characters of a name: printable ASCII without blanks, and without the commas and semicolons of a proxy's lists.
 NAME = r"[!-+\-.-:<-~]{1,128}"
 _NAME = re.compile(NAME)
 
-#: what the id of a person begins with, where a key's would stand
+#: Prefix of a person's id, which stands in the place of a key's id.
 _PERSON = "person-"
 
 _SCOPES: dict[Role, Scope] = {"ask": "write", "steer": "write", "approve": "approve", "admin": "admin"}
 
 
 class PersonRefused(ValueError):
-    """A request names a person in a way that nobody can rely on; the message is for the client."""
+    """The headers that name a person are malformed. The message is for the client."""
 
 
 class Person(NamedTuple):
-    """One whom a trusted proxy has authenticated."""
+    """A person whom a trusted proxy has authenticated."""
 
     name: str
     groups: tuple[str, ...] = ()  #: sorted, each once
 
     @property
     def id(self) -> str:
-        """What stands where a key's id would."""
+        """Return the id that stands in the place of a key's id."""
         return _PERSON + sha256(self.name.encode()).hexdigest()[:32]
 
 
@@ -60,31 +60,31 @@ class Grant:
     id: str = ""
 
     def is_of(self, person: Person) -> bool:
-        """Whether it is the person's, or one of their groups'."""
+        """Return whether it names the person or one of their groups."""
         return self.person == person.name if self.group is None else self.group in person.groups
 
     def holds_for(self, tags: Mapping[str, str]) -> bool:
-        """Whether it is about a conversation with these tags."""
+        """Return whether it applies to a conversation with these tags."""
         return all(has_tag(tags, name, value) for name, value in (self.tags or {}).items())
 
 
 def voter(name: str) -> str:
-    """The name under which a person counts once: an approval of `Ada` and one of `ada` are one person's."""
+    """Return the name under which a person's votes count: `Ada` and `ada` are one voter."""
     return name.casefold()
 
 
 def is_person_id(key_id: str) -> bool:
-    """Whether an id that stands where a key's would is a person's."""
+    """Return whether an id is a person's rather than a key's."""
     return key_id.startswith(_PERSON)
 
 
 def scopes_of(
     grants: Iterable[Grant], person: Person, tags: Mapping[str, str] | None = None, owner: str = ""
 ) -> frozenset[str]:
-    """The scopes that grants give a person; none where no grant is theirs.
+    """Return the scopes that grants give a person.
 
-    tags, owner: of the conversation that is asked about; None: of no conversation, where grants for tags count for
-    reading alone. `ask` gives `write` outside of conversations, and in those that the person owns.
+    tags, owner: of the conversation of the request. None: the request concerns no conversation, and grants for tags
+    give `read` alone. `ask` gives `write` outside of conversations, and in those that the person owns.
     """
     mine = [grant for grant in grants if grant.is_of(person)]
     scopes = {"read"} if mine else set()
@@ -99,13 +99,13 @@ def scopes_of(
 
 
 def grants_for(grants: Iterable[Grant], scope: str, tags: Mapping[str, str]) -> list[Grant]:
-    """The grants that give a scope in a conversation with these tags, whoever owns it."""
+    """Return the grants that give a scope in a conversation with these tags, whoever owns it."""
     roles = ("steer", "admin") if scope == "write" else (scope, "admin")
     return [grant for grant in grants if grant.role in roles and grant.holds_for(tags)]
 
 
 def read_person(name: str, groups: str) -> Person:
-    """The person whom two headers name; groups: with commas, "" none. Raises PersonRefused."""
+    """Parse the two headers of a person. groups: separated by commas; "": none. Raises PersonRefused."""
     if not name:
         raise PersonRefused("The header of the person is empty: the proxy has authenticated nobody")
     if not _NAME.fullmatch(name):

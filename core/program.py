@@ -1,4 +1,4 @@
-"""How programs of this server begin and end: whose files they write, what gevent looks up, and the exit status."""
+"""Start and exit of this server's programs: file permissions, gevent's plugins, and the exit status."""
 
 import os
 import signal
@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from importlib import metadata
 from typing import NoReturn
 
-#: the exit status that a shell shows for a program that SIGPIPE ended
+#: The exit status that a shell shows for a program that SIGPIPE killed.
 READER_GONE = 128 + signal.SIGPIPE
 
 
 def run(main: Callable[[], int | None]) -> NoReturn:
-    """Run a command and exit with the status that it returns; with READER_GONE, without a word, where the reader of its
-    output has ended, as `| head` does.
+    """Run a command and exit with its status.
 
-    SIGPIPE stays ignored: it would also end a command whose store closes a connection.
+    If the reader of its output is gone, as with `| head`, exit with READER_GONE and print nothing. SIGPIPE stays
+    ignored, because it would also kill a command whose store closes a connection.
     """
     try:
         try:
@@ -24,17 +24,17 @@ def run(main: Callable[[], int | None]) -> NoReturn:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # What is left in the buffer goes nowhere: else the interpreter reports it at its own end.
+        # Discard the buffer. Otherwise the interpreter reports the closed pipe at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = READER_GONE
     sys.exit(status)
 
 
 def keep_private() -> None:
-    """Have this process and those that it starts write files for their owner alone, and no bytecode.
+    """Make this process and its children write files that only their owner can read, and no bytecode.
 
-    Bytecode would lie beside the packages, unreadable for the users of sandboxes: each start of an agent would compile
-    them again, two thirds of its time.
+    The users of sandboxes could not read such bytecode, and each start of an agent would compile its packages again,
+    for two thirds of its time.
     """
     os.umask(0o077)
     sys.dont_write_bytecode = True
@@ -43,10 +43,10 @@ def keep_private() -> None:
 
 @contextmanager
 def plugins_looked_up_once() -> Iterator[None]:
-    """While the block patches: gevent asks for its plugins twenty-five times, and gets them from one look.
+    """Cache the lookup of gevent's plugins while the block patches.
 
-    Each time Python would read the metadata of every installed package: a third of a second of a start where there are
-    170 of them.
+    gevent looks them up twenty-five times, and each time Python reads the metadata of every installed package: a third
+    of a second with 170 packages.
     """
     look_up, found = metadata.entry_points, metadata.entry_points()
     metadata.entry_points = found.select

@@ -1,4 +1,4 @@
-"""The operators' programs as the person who reads a hint can type them."""
+"""Command lines for hints, as the reader of the hint can type them."""
 
 import os
 import socket
@@ -6,16 +6,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-#: the file by which a container tells what runs it, and the command that runs a program in it
+#: The file that marks a container, and the command that runs a program in it.
 _CONTAINERS = ((Path("/.dockerenv"), "docker exec"), (Path("/run/.containerenv"), "podman exec"))
 
 
 def admin(words: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The command line of a program of `python -m admin`: from this folder, or from outside of this container."""
+    """Return the command line of a `python -m admin` program: in this folder, or from outside of this container."""
     python, here = Path(sys.executable), Path.cwd()
     if python.is_relative_to(here):
         return f"{python.relative_to(here)} -m admin {words}"
-    name = socket.gethostname()  # that of its container or pod, unless somebody chose another
+    name = socket.gethostname()  # the name of the container or pod, by default
     if "KUBERNETES_SERVICE_HOST" in environment:
         return f"kubectl exec {name} -- python -m admin {words}"
     runner = next((command for mark, command in _CONTAINERS if mark.exists()), None)

@@ -1,7 +1,7 @@
-"""Actions that people must approve, and how many of them: what the rules say that ask. No Redis and no Flask.
+"""Quorums: how many people must approve an action, as rules with the decision `ask` say. No Redis and no Flask.
 
-A rule that asks matches as widely as one that rejects, and holds where that is unsure. Of several rules the strictest
-counts: the most people, and every exclusion. Source: docs/approvals.md, "Several people".
+Such a rule matches as widely as one that rejects, and also applies if the match is unsure. The strictest of several
+rules wins: the largest quorum, and every exclusion. Source: docs/approvals.md, "Several people".
 """
 
 from collections.abc import Iterable
@@ -11,16 +11,16 @@ from core.approvals import Action, Conversation, Rule, matches
 
 
 class Hold(NamedTuple):
-    """What the rules that ask say of an action."""
+    """The quorum of an action."""
 
     needed: int = 1  #: distinct people who must approve it
-    not_by_owner: bool = False  #: whether the owner of the conversation may not be one of them
-    not_by_asker: bool = False  #: whether the one who sent the last user's message may not
+    not_by_owner: bool = False  #: the owner of the conversation cannot be one of them
+    not_by_asker: bool = False  #: the sender of the last user's message cannot be one of them
     rules: tuple[str, ...] = ()  #: ids
 
 
 def hold_of(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Hold:
-    """What the rules say; rules: those in force."""
+    """Return the quorum of an action. rules: those in force."""
     found = [rule for rule in rules if rule.decision == "ask" and matches(rule, action, conversation) is not False]
     return Hold(
         max((rule.quorum for rule in found), default=1),

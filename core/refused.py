@@ -1,6 +1,6 @@
-"""Requests that are refused: one class for each reason, whose kind says which response a client gets.
+"""Refusals of requests: one exception class per reason, and its kind, which decides the response.
 
-`blueprints/errors.py` has the one handler; `make docs` writes docs/errors.md from the classes.
+`blueprints/errors.py` handles all of them. `make docs` writes docs/errors.md from the classes.
 """
 
 from enum import Enum
@@ -8,47 +8,47 @@ from typing import ClassVar
 
 
 class Kind(Enum):
-    """What is wrong; the status of the response, and whether a later try may succeed by itself."""
+    """The reason of a refusal: the status of the response, and whether a retry may succeed by itself."""
 
-    MISSING = (404, False)  #: there is no such thing
-    CONFLICT = (409, False)  #: the present state refuses
-    BUSY = (409, True)  #: an earlier attempt at the same has not ended
-    MEMBER = (422, False)  #: one member of the request is wrong: `place` and `member` name it
-    UNREADABLE = (400, False)  #: the body is not what it says
-    UNKNOWN = (401, False)  #: the key is not one of those that may
-    FORBIDDEN = (403, False)  #: the key is not enough
-    TOO_LONG = (413, False)  #: it has too many bytes
-    FULL = (429, False)  #: a bound of the settings is reached
-    TAKEN = (429, True)  #: a bound of the settings is reached for now: something ends by itself
-    TOO_FAST = (429, True)  #: too much came within a while
-    NO_ROOM = (507, False)  #: there is no room for more bytes
-    BAD_AGENT = (502, False)  #: the agent server, or the host of its sandbox, gives nothing that can be used
+    MISSING = (404, False)  #: not found
+    CONFLICT = (409, False)  #: the current state does not allow it
+    BUSY = (409, True)  #: an earlier attempt is still running
+    MEMBER = (422, False)  #: a member of the request is invalid: `place` and `member` name it
+    UNREADABLE = (400, False)  #: the body cannot be parsed
+    UNKNOWN = (401, False)  #: the key is unknown or not accepted here
+    FORBIDDEN = (403, False)  #: the key lacks a scope
+    TOO_LONG = (413, False)  #: the body is too large
+    FULL = (429, False)  #: a limit of the settings is reached
+    TAKEN = (429, True)  #: a limit of the settings is reached, and something ends by itself
+    TOO_FAST = (429, True)  #: rate limit
+    NO_ROOM = (507, False)  #: storage is full
+    BAD_AGENT = (502, False)  #: the response of the agent server, or of its host, is unusable
     UNSERVED = (503, False)  #: an operator must change something first
-    LATER = (503, True)  #: a later try may succeed by itself: `Retry-After`
+    LATER = (503, True)  #: temporarily unavailable: `Retry-After`
 
     @property
     def status(self) -> int:
-        """The status of the response."""
+        """Return the status of the response."""
         return int(self.value[0])
 
     @property
     def is_passing(self) -> bool:
-        """Whether the response has `Retry-After`."""
+        """Return whether the response has `Retry-After`."""
         return bool(self.value[1])
 
 
 class Refused(Exception):
-    """A request that cannot be served as things are; the message is for the client."""
+    """Base of all refusals. The message is for the client."""
 
     kind: ClassVar[Kind]
-    #: the message, where it has no facts in it
+    #: The message, if it is a constant.
     words: ClassVar[str] = ""
-    #: of the kind MEMBER: where the member stands, `body`, `query` or `header`, and its name; empty: the whole body
+    #: For the kind MEMBER: the place of the member, `body`, `query` or `header`, and its name; empty: the whole body.
     place: ClassVar[str] = "body"
     member: str = ""
-    #: of the kind MEMBER: the `type` of the entry in an HTTPValidationError
+    #: For the kind MEMBER: the `type` of its entry in the HTTPValidationError.
     fault: ClassVar[str] = "value_error"
-    #: seconds after which a client may try again, where it may
+    #: Seconds of `Retry-After`.
     retry_after: int = 1
 
     def __init__(self, message: str = "") -> None:

@@ -1,6 +1,6 @@
-"""What every room knows of the wire: an event, an instant, and JSON taken strictly.
+"""Events, instants and strict JSON: the part of the wire that every room uses.
 
-Pure Python, no Flask and no Redis: `schemas/` reads events with it, `store/` writes them with it.
+No Flask and no Redis. `schemas/` reads events with it, `store/` writes them.
 """
 
 import json
@@ -14,44 +14,44 @@ from uuid import UUID
 
 from core.pauses import take_turns
 
-#: version of the API, and of the servers and supervisors that have it
+#: Version of the API, and of servers and supervisors.
 API_VERSION = "0.1.0"
 
 ConversationId = NewType("ConversationId", str)  #: dashed, lower-case UUID
 Seq = NewType("Seq", int)  #: 1, 2, 3 … within one conversation, in the order of appending
 Micros = NewType("Micros", int)  #: microseconds since 1970-01-01T00:00:00Z, may be negative
 
-#: deepest nesting of objects and arrays that is accepted: far above real events, far below any parser's stack
+#: Maximum nesting of objects and arrays: far above real events, far below any parser's stack.
 MAX_DEPTH = 64
 
-#: most characters of a conversation's title: a client's longer one is refused, an agent's is cut with a mark
+#: Maximum length of a conversation's title, in characters. A client's longer title is refused, an agent's truncated.
 MOST_TITLE = 200
 
-#: most characters of a tag's key and of its value, and so of a filter that names both
+#: Maximum length of a tag's key, of its value, and of a filter that names both, in characters.
 MOST_TAG_KEY, MOST_TAG = 512, 256
 
-#: most characters of the name of a repository, and of one of its branches, tags or commits
+#: Maximum length of the name of a repository, and of a branch, tag or commit, in characters.
 MOST_REPOSITORY = 1024
 
-#: most seconds after which a pending action expires: a year. Source: docs/approvals.md
+#: Maximum seconds until a pending action expires: a year. Source: docs/approvals.md
 MOST_CONFIRMATION_SECONDS = 31_536_000
 
-#: what an agent may say that it is capable of: most names, and most characters of each. Source: docs/agents.md
+#: Maximum number of an agent's capabilities, and length of each name in characters. Source: docs/agents.md
 MOST_CAPABILITIES, MOST_CAPABILITY = 16, 64
 
-#: maximum size of a WebSocket frame, in bytes, that clients read by default. Source: `max_size` of websockets
+#: Maximum WebSocket frame that clients read by default, in bytes. Source: `max_size` of websockets
 FRAME_BYTES = 1024 * 1024
 
-#: bytes of one event, which leave room in a frame for what stands around it; characters of its id, its kind or its
-#: source; bytes of each name that an observation repeats
+#: Maximum size of an event in bytes, which leaves room in a frame for its envelope; length of its id, kind or source in
+#: characters; size in bytes of each name that an observation repeats.
 MOST_EVENT_BYTES, MOST_NAME, MOST_CALL_BYTES = FRAME_BYTES - 4096, 128, 4096
 
-#: most bytes of JSON of the tags, the stats and other members that an agent server reports; the agent, which may have
-#: its skills in it, may have more. As much passes an export and its import
+#: Maximum JSON of the tags, the stats and other members that an agent server reports, in bytes, and of the agent, which
+#: may include its skills. Exports and imports have the same bounds.
 MOST_REPORTED_BYTES, MOST_AGENT_BYTES = 256 * 1024, 1024 * 1024
 
-#: members of a conversation that its agent server reports beside title, tags, stats and agent, and that are kept as
-#: reported. Source: ConversationInfo of the agent-server wire
+#: Members of a conversation that are kept as its agent server reports them, beside title, tags, stats and agent.
+#: Source: ConversationInfo of the agent-server wire
 REPORTED_MEMBERS = (
     "workspace",
     "persistence_dir",
@@ -74,7 +74,7 @@ REPORTED_MEMBERS = (
     "capabilities",
 )
 
-#: every execution status of a conversation. Source: the agent-server wire
+#: The execution statuses of a conversation. Source: the agent-server wire
 EXECUTION_STATUSES = (
     "idle",
     "running",
@@ -86,12 +86,12 @@ EXECUTION_STATUSES = (
     "deleting",
 )
 
-#: every status of a sandbox; `store/scripts/_sandbox.lua` has the moves between them. Source: the app-server wire
+#: The statuses of a sandbox. `store/scripts/_sandbox.lua` has the transitions. Source: the app-server wire
 SANDBOX_STATUSES = ("STARTING", "RUNNING", "PAUSED", "ERROR", "MISSING")
 
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 _EARLIEST, _LATEST = ((day - _EPOCH) // _MICROSECOND for day in (datetime.min, datetime.max))
-#: an instant as agents write it, which is nearly every one
+#: The usual form of an instant, as agents write it.
 _AGENTS_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{6}", re.ASCII)
 _INSTANT = re.compile(
     r"(?P<day>\d{4}-\d{2}-\d{2})"
@@ -99,23 +99,22 @@ _INSTANT = re.compile(
 )
 
 
-#: why a policy is refused that would hold an agent that acts unasked
+#: Refusal of a policy for an agent that acts without asking.
 UNASKED = "Nothing that an ACPAgent does is held: its policy is NeverConfirm"
 
-#: most values of one JSON text, or of one element of a batch. Each takes up to 1 µs and 60 bytes to read, and a body of
-#: 8 MiB may have four million; an event has fewer, unless most of its values have less than four bytes
+#: Maximum number of values of a JSON text, or of an element of a batch. Reading a value takes up to 1 µs and 60 bytes,
+#: and a body of 8 MiB may have four million. An event has fewer, unless most of its values are under four bytes.
 MOST_VALUES = 250_000
 
-#: commas and brackets of a text that is read before they are told from those within its strings: more than 500 usual
-#: events have
+#: Separators counted before strings are recognised, a cheap upper bound: more than 500 usual events have.
 _FEW_MARKS = 50_000
 
-#: from any place outside of a string to the next commas and brackets that are outside too
+#: From a place outside of strings to the next separators outside of strings.
 _MARKS = re.compile(r'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{},]++)', re.DOTALL)
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-#: what a terminal obeys and does not show: CSI, OSC (to the end of its line at most), other strings, two bytes
+#: Terminal escape sequences: CSI, OSC (to the end of the line at most), other strings, two bytes.
 _ESCAPE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
     r"|\x1b\][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
@@ -124,7 +123,7 @@ _ESCAPE = re.compile(
 )
 _LINE_END = re.compile(r"\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 
-#: control characters but the newline, halves of surrogate pairs, and what turns the direction of text
+#: Control characters except the newline, lone surrogates, and direction overrides.
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -132,18 +131,18 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class Event(NamedTuple):
-    """One event as it came: the four members that every event has, and the whole of it."""
+    """An event as it was received: the four members of every event, and its raw JSON."""
 
     id: str
-    kind: str  # bare class name: what stands after the last dot
+    kind: str  # bare class name, the part after the last dot
     source: str
     at: Micros
     fields: dict[str, Any]
-    raw: bytes  # UTF-8 JSON, byte for byte as the client sent it
+    raw: bytes  # the client's UTF-8 JSON, byte for byte
 
 
 def conversation_id_of(value: Any) -> ConversationId | None:
-    """The id of a conversation as an agent server writes it, dashed; None for what is none."""
+    """Normalize a conversation id to the dashed form of agent servers; None if it is not one."""
     try:
         return ConversationId(str(UUID(value))) if isinstance(value, str) else None
     except ValueError:
@@ -151,21 +150,21 @@ def conversation_id_of(value: Any) -> ConversationId | None:
 
 
 class InvalidJson(ValueError):
-    """The bytes are not one JSON text that we accept; the message says where and why."""
+    """The bytes are not an acceptable JSON text. The message says where and why."""
 
 
 class TooManyValues(InvalidJson):
-    """The text has more values than are read."""
+    """The JSON text has too many values."""
 
     def __init__(self) -> None:
         super().__init__(f"more than {MOST_VALUES} values")
 
 
 def micros(text: str) -> Micros:
-    """Read an instant: `…Z`, with an offset, naive (UTC), a date alone, a space for the `T`.
+    """Parse an instant: `…Z`, with an offset, naive (UTC), a date alone, or a space for the `T`.
 
-    An offset's `+` may have arrived as a space (a query string that was not percent-encoded).
-    Digits beyond microseconds are cut. Raises ValueError. Source: docs/wire.md, 3.
+    The `+` of an offset may arrive as a space from a query string that was not percent-encoded. Digits beyond
+    microseconds are dropped. Raises ValueError. Source: docs/wire.md, 3.
     """
     if _AGENTS_INSTANT.fullmatch(text):
         return Micros((datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND)
@@ -187,31 +186,31 @@ def micros(text: str) -> Micros:
 
 
 def now() -> Micros:
-    """The present instant."""
+    """Return the current instant."""
     return Micros((datetime.now(UTC).replace(tzinfo=None) - _EPOCH) // _MICROSECOND)
 
 
 def event_time(at: Micros) -> str:
-    """How events bear their time: naive UTC with six digits. Source: the agent-server wire.
+    """Format the time of an event: naive UTC with six digits. Source: the agent-server wire.
 
-    An offset can put an instant outside the years 1 to 9999; it is written as the nearest one inside.
+    An instant outside the years 1 to 9999, which an offset makes possible, becomes the nearest one inside.
     """
     inside = min(max(at, _EARLIEST), _LATEST)
     return (_EPOCH + timedelta(microseconds=inside)).isoformat(timespec="microseconds")
 
 
 def utc_time(at: Micros) -> str:
-    """How conversations bear theirs: UTC with `Z`. Source: the agent-server wire."""
+    """Format the time of a conversation: UTC with `Z`. Source: the agent-server wire."""
     return event_time(at) + "Z"
 
 
 def bare_kind(kind: str) -> str:
-    """The class name of a bare or qualified kind. Source: docs/wire.md, 3."""
+    """Return the class name of a bare or qualified kind. Source: docs/wire.md, 3."""
     return kind.rpartition(".")[2]
 
 
 def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> Event:
-    """A user's message as an event. Source: the agent-server wire."""
+    """Build the event of a user's message. Source: the agent-server wire."""
     fields: dict[str, Any] = {
         "id": str(identity),
         "timestamp": event_time(at),
@@ -225,32 +224,32 @@ def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> E
 
 
 def own_event(identity: str, kind: str, at: Micros, source: str = "environment", **members: Any) -> Event:
-    """An event that this server itself makes, as the wire has it."""
+    """Build an event of this server."""
     head = {"id": identity, "timestamp": event_time(at), "source": source}
     return read_event(json.dumps({**head, **members, "kind": kind}).encode())
 
 
 def read_event(raw: bytes) -> Event:
-    """An event of a log, which was checked when it was appended."""
+    """Parse an event of a log, which was validated when it was appended."""
     fields = parse_json(raw)
     return Event(fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw)
 
 
 def has_tag(tags: Mapping[str, str], name: str, value: str | None) -> bool:
-    """Whether a conversation has a tag of that name and value; None: of any value."""
+    """Return whether a conversation has a tag of that name and value; None: any value."""
     return name in tags and value in (None, tags[name])
 
 
 def acts_unasked(agent: Any) -> bool:
-    """Whether nothing that an agent does is ever held: the published SDK grants every request of an ACP agent.
+    """Return whether an agent never waits for approval: the published SDK grants every request of an ACP agent.
 
-    agent: an `agent` of a conversation or of a request, or the `agent_settings` that such an agent is made from.
+    agent: the `agent` of a conversation or of a request, or its `agent_settings`.
     """
     return isinstance(agent, dict) and (agent.get("kind") == "ACPAgent" or agent.get("agent_kind") == "acp")
 
 
 def are_capabilities(value: Any) -> bool:
-    """Whether a value is what an agent may say of its capabilities: a list of a few short names."""
+    """Return whether a value is a valid list of an agent's capabilities: a few short names."""
     return isinstance(value, list) and len(value) <= MOST_CAPABILITIES and all(map(_is_capability, value))
 
 
@@ -263,7 +262,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _number(text: str) -> float | str:
-    # A number too large for a float is JSON, infinity is not: what cannot be written again stays text.
+    # JSON allows numbers that a float cannot hold. Keep them as text, because `inf` is not JSON.
     number = float(text)
     return text if math.isinf(number) else number
 
@@ -291,8 +290,8 @@ _STRICT_DECODER = json.JSONDecoder(
 def parse_json(raw: bytes, *, strict: bool = False) -> Any:
     """Parse one JSON text. Raises InvalidJson, also for NaN, bad UTF-8, nesting over MAX_DEPTH and too many values.
 
-    strict: refuse what two readers may read differently: names that occur twice in an object, and numbers that a double
-    cannot hold. For requests of clients alone: an agent that sends them, or a log that has them, stays readable.
+    strict: refuse ambiguous JSON: duplicate names in an object, and numbers that a double cannot hold. Only requests of
+    clients are strict, so that agents that send such JSON, and logs that have it, stay readable.
     """
     text = _decode(raw)
     is_checked = _check_large(text)
@@ -305,9 +304,9 @@ def parse_json(raw: bytes, *, strict: bool = False) -> Any:
 
 
 def lone_surrogate(value: Any) -> tuple[str | int, ...] | None:
-    """Where in a JSON value a text has a lone surrogate: the names and indexes on the way to it; None: nowhere.
+    """Return the path to the first text with a lone surrogate in a JSON value; None if there is none.
 
-    Such a text is no Unicode, and has no UTF-8. A name that has one itself is the last step, with U+FFFD in its place.
+    Such a text has no UTF-8. A name with a lone surrogate ends the path, with U+FFFD in its place.
     """
     if isinstance(value, str):
         return () if _LONE_SURROGATE.search(value) else None
@@ -324,7 +323,7 @@ def lone_surrogate(value: Any) -> tuple[str | int, ...] | None:
 
 
 def as_unicode(value: Any) -> Any:
-    """A JSON value with U+FFFD in place of each lone surrogate in its texts."""
+    """Replace each lone surrogate in the texts of a JSON value by U+FFFD."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
@@ -333,9 +332,9 @@ def as_unicode(value: Any) -> Any:
 
 
 def json_elements(raw: bytes, most: int) -> list[tuple[Any, bytes]] | None:
-    """Split a JSON array into (value, its own bytes) per element; None if it is not an array.
+    """Split a JSON array into pairs of a value and its bytes; None if it is not an array.
 
-    Stops reading after element number `most` + 1. Raises InvalidJson as `parse_json`.
+    Stops after element number `most` + 1. Raises InvalidJson like `parse_json`.
     """
     text = _decode(raw)
     at = _skip_space(text, 0)
@@ -372,7 +371,7 @@ def _decode(raw: bytes) -> str:
 
 
 def _skip_space(text: str, at: int) -> int:
-    if text[at : at + 1] > " ":  # nearly always: agents write JSON without spaces, or with one
+    if text[at : at + 1] > " ":  # agents write JSON with at most one space here
         return at
     match = _SPACE.match(text, at)
     return match.end() if match else at
@@ -392,14 +391,14 @@ def _value(text: str, at: int, decoder: json.JSONDecoder = _DECODER) -> tuple[An
 
 
 def _check_large(text: str, elements: int | None = None) -> bool:
-    """Check a text of many values before it is read; whether it is one. Raises InvalidJson.
+    """Check a long text before it is parsed. Return whether it has many values. Raises InvalidJson.
 
-    elements: of a batch, whose values are counted for each element; those after this number are not looked at.
+    elements: maximum number of elements of a batch; values are counted per element, and later elements are skipped.
     """
     if text.count(",") + text.count("[") + text.count("{") <= _FEW_MARKS:
         return False
     depth = values = at = 0
-    while match := _MARKS.match(text, at):  # where the text is no JSON the parser says so
+    while match := _MARKS.match(text, at):  # the parser reports invalid JSON
         take_turns()
         at = match.end()
         for mark in match[1]:
@@ -420,7 +419,7 @@ def _check_large(text: str, elements: int | None = None) -> bool:
 
 
 def _check_depth(text: str, value: Any, room: int = 0) -> None:
-    # Fewer brackets than levels cannot nest too deep; that spares the walk for nearly every event.
+    # Fewer brackets than levels cannot nest too deep. Nearly every event takes this shortcut.
     limit = MAX_DEPTH - room
     if text.count("[") + text.count("{") <= limit:
         return
@@ -438,10 +437,10 @@ def _children(node: Any) -> list[Any]:
 
 
 def plain(text: str) -> str:
-    """Text that a program printed, without escape sequences and control characters; lines end with a newline."""
+    """Strip escape sequences and control characters from a program's output. Lines end with a newline."""
     return _UNPRINTABLE.sub("", _LINE_END.sub("\n", _ESCAPE.sub("", text).replace("\t", " ")))
 
 
 def one_line(text: str) -> str:
-    """The same as one line, with single spaces."""
+    """Strip a program's output likewise, and join it to one line with single spaces."""
     return " ".join(plain(text).split())
