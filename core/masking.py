@@ -1,11 +1,11 @@
-"""Masks the values of secrets in texts, in whatever form a program prints them, and changes nothing else.
+"""Masking of secrets in texts and in settings.
 
-A value is found as it is, in JSON inside of a text, percent-encoded, and in Base64 wherever it stands in what was
-encoded; one of several lines also by each longer line. At the ends of an output, which may be cut or come in pieces,
-the first or the last part of a value is found too. What a program makes of it otherwise (reversed, in hexadecimal,
-encrypted, a character per line) is not found: masking prevents accidents, and stops nobody who means to print a secret.
+A secret is found literally, JSON-escaped, percent-encoded, and in Base64 at any offset; a multi-line secret also by
+each of its longer lines. At the ends of an output, which may be truncated or arrive in chunks, a prefix or suffix of
+the secret is found too. Other encodings (reversed, hexadecimal, encrypted, a character per line) are not found: masking
+prevents accidents, and does not stop a program that wants to print a secret.
 
-In a client's settings a secret is recognized by the names of members; responses have REDACTED in its place.
+In a client's settings the names of members tell which values are secrets. Responses have REDACTED in their place.
 """
 
 import base64
@@ -20,59 +20,59 @@ from urllib.parse import quote, quote_plus
 from core.pauses import take_turns
 from core.wire import EXECUTION_STATUSES, Event, parse_json
 
-#: what stands for a value. Source: the published agent server, which masks what its terminal prints
+#: Replacement of a secret. Source: the published agent server, which masks the output of its terminal
 HIDDEN = "<secret-hidden>"
 
-#: fewest characters of a value that is masked: a shorter one stands in any text
+#: Minimum length of a masked secret, in characters. Shorter ones occur in any text.
 LEAST = 6
 
-#: most characters of a value that is looked for in every form; a longer one is, as it is, in JSON, by line and in the
-#: Base64 of it alone
+#: Maximum length of a secret that is searched in every form, in characters. Longer ones are searched literally, in
+#: JSON, by line, and in the Base64 of the whole.
 _MOST_ENCODED = 1024
 
-#: fewest characters of a line of a value, and of a piece of Base64, that are looked for by themselves
+#: Minimum length of a line of a secret, and of a piece of its Base64, that are searched by themselves, in characters.
 _LEAST_LINE, _LEAST_CODED = 16, 8
 
-#: characters of a line of Base64 as `base64` prints it
+#: Line length of `base64`, in characters.
 _CODED_LINE = 76
 
-#: characters at the end of an output that tell a part of a value: so many, or half of a shorter value, but no fewer
-#: than those of the second number
+#: Minimum overlap that masks a truncated secret at the end of an output, in characters. Of a shorter secret it is half,
+#: but at least the second number.
 _PART, _LEAST_PART = 8, 5
 
-#: places of a value in which a part is looked for
+#: Maximum number of offsets in a secret at which a part is searched.
 _MOST_PLACES = 16
 
-#: forms that are looked for one after the other; of more, each place of a text is looked up by its first characters
+#: Maximum number of forms that are searched one by one. With more, each position is looked up by its prefix.
 _MOST_SEARCHED = 500
 
-#: kinds of the events whose texts are cut, or come in pieces
+#: Kinds of events whose texts are truncated or arrive in chunks.
 _OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent", "CommandOutputEvent")
 
-#: members of an event, at its first level, by which programs know it
+#: Top-level members of an event that identify it, and stay unmasked.
 _NAMES = frozenset(
     {"id", "timestamp", "source", "key", "action_id", "tool_call_id", "tool_name", "llm_response_id", "security_risk"}
 )
 
-#: texts that mean something on the wire, whatever secret is spelt alike
+#: Constants of the wire, which stay unmasked even if a secret is spelt alike.
 _WORDS = frozenset({*EXECUTION_STATUSES, "LOW", "MEDIUM", "HIGH", "UNKNOWN"})
 
-#: a member's name as the wire has them
+#: The name of a member on the wire.
 _MEMBER = re.compile(r"[a-z_]+")
 
-#: a text of a JSON text, and the colon of a member's name
+#: A JSON string, with the colon if it is a member's name.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"(\s*:)?', re.DOTALL)
 
-#: what stands after a text of a JSON text, beside space
+#: The next character after a JSON string that is not a space.
 _MORE = re.compile(r"\S")
 
-#: characters that every JSON encoder writes as they are
+#: Characters that no JSON encoder escapes.
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_.-]+")
 
 _SCHEME = re.compile(r"(?:Bearer|Basic|Token)\s+(\S+)", re.IGNORECASE)
 
 
-#: the ends of names of settings whose values are never stored in clear, so that they cannot leak
+#: Suffixes of the names of secret settings, whose values are never stored in clear.
 _SECRET_NAMES = (
     "api_key",
     "authorization",
@@ -88,46 +88,46 @@ _SECRET_NAMES = (
 )
 REDACTED = "**********"
 
-#: in the name of a setting, a header or a variable whose value is a secret by itself
+#: Matches the name of a setting, a header or a variable that holds a secret.
 _CREDENTIAL = re.compile(
     r"(?:^|[_-])KEY$|(?:API|ACCESS)[_-]?KEY|TOKEN$|SECRET|PASSW|CREDENTIAL|^AUTHORIZATION$|COOKIE$|DSN$", re.IGNORECASE
 )
 
-#: the password of a URL, after its first colon. Nothing is tried twice: the text may be a hostile one, and long
+#: The password in a URL. Possessive, because the text may be long and hostile.
 _PASSWORD = re.compile(r"://[^/@\s:]*+:([^/@\s]++)@")
 
-#: an argument of a program that names what it gives: `--token=VALUE`, `TOKEN=VALUE`, `Authorization: VALUE`
+#: A named argument of a program: `--token=VALUE`, `TOKEN=VALUE`, `Authorization: VALUE`.
 _ARGUMENT = re.compile(r"-{0,2}([A-Za-z0-9_.-]{1,64})(?:=|:\s*+)(.+)", re.DOTALL)
 
-#: what a header's value has after the name of its scheme
+#: The credential in a header's value, after the scheme.
 _AFTER_SCHEME = re.compile(r"(?:bearer|basic|token) +(\S.*)", re.DOTALL | re.IGNORECASE)
 
-#: fewest characters of a text that is looked for: a shorter one stands in any sentence
+#: Minimum length of a credential, in characters. Shorter ones occur in any sentence.
 _LEAST = 4
 
-#: most profiles of models that a key keeps, and most of agents
+#: Maximum number of profiles of models, and of agents, that a key keeps.
 MOST_PROFILES = 50
 
-#: most steps of a run where nobody has set them. Source: the agent-server wire
+#: Default maximum number of steps of a run. Source: the agent-server wire
 MOST_STEPS = 500
 
 
 class Mask:
-    """Some secrets. Their values are in memory as long as it is."""
+    """Masks a set of secrets. It holds their values in memory."""
 
     def __init__(self, values: Iterable[str] = ()) -> None:
-        """values: shorter ones than LEAST are left out."""
+        """values: those shorter than LEAST are ignored."""
         self._values = sorted({one for value in values for one in _parts(value) if len(one) >= LEAST})
         self._forms = sorted({form for value in self._values for form in _forms(value)}, key=len, reverse=True)
-        self.size = sum(map(len, self._forms))  #: characters in all
+        self.size = sum(map(len, self._forms))  #: characters of all forms
 
     def __bool__(self) -> bool:
         return bool(self._values)
 
     def event(self, event: Event) -> Event:
-        """An event with HIDDEN in place of each value; the same one, its bytes included, where it has none.
+        """Mask an event; an event without a secret is returned unchanged, with the same bytes.
 
-        Its id, its kinds and the names by which programs know things stay.
+        Its id, its kind and other identifiers stay.
         """
         is_output = event.kind in _OUTPUTS
         if not self._values or not (is_output or self._may_be_in(event.raw)):
@@ -137,7 +137,7 @@ class Mask:
         return event if masked == text else event._replace(fields=parse_json(masked.encode()), raw=masked.encode())
 
     def text(self, text: str, *, is_output: bool = False) -> str:
-        """A text with HIDDEN in place of each value. is_output: it may begin or end in the middle of one."""
+        """Mask a text. is_output: it may begin or end within a secret."""
         spans = [*self.spans(text), *(self._spans_at_ends(text) if is_output else ())]
         if not spans:
             return text
@@ -148,9 +148,9 @@ class Mask:
         return "".join((*found, text[end:]))
 
     def json(self, pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-        """A JSON text that comes in pieces, with each text in it masked; what is no UTF-8 comes as U+FFFD.
+        """Mask the strings of a JSON text that arrives in chunks. Invalid UTF-8 becomes U+FFFD.
 
-        Raises TextTooLong of a text in it of more than so many bytes.
+        Raises TextTooLong for a string of more bytes than allowed.
         """
         decoder, reader = getincrementaldecoder("utf-8")("replace"), _JsonReader(self, is_output=False)
         for piece in pieces:
@@ -161,7 +161,7 @@ class Mask:
         yield "".join((*reader.feed(decoder.decode(b"", final=True), is_last=True), reader.rest)).encode()
 
     def begin_at_end(self, text: str) -> int:
-        """Where the first form begins that a text may end in the middle of; the text's length where none does."""
+        """Return where the first form begins that the end of a text may truncate, or the text's length."""
         longest = len(self._forms[0]) if self._forms else 0
         for at in range(max(len(text) - longest + 1, 0), len(text)):
             rest = text[at:] if len(text) - at < LEAST else ""
@@ -173,7 +173,7 @@ class Mask:
         return len(text)
 
     def value(self, value: Any, *, is_output: bool = False) -> Any:
-        """A JSON value with every text in it masked, the names of its members not."""
+        """Mask every string of a JSON value except the names of members."""
         if isinstance(value, dict):
             return {name: self.value(inner, is_output=is_output) for name, inner in value.items()}
         if isinstance(value, list):
@@ -182,7 +182,7 @@ class Mask:
 
     @cached_property
     def _heads(self) -> dict[str, list[str]]:
-        """The forms by their first LEAST characters, the longest first."""
+        """Return the forms by their first LEAST characters, the longest first."""
         heads = dict[str, list[str]]()
         for form in self._forms:
             heads.setdefault(form[:LEAST], []).append(form)
@@ -190,13 +190,14 @@ class Mask:
 
     @cached_property
     def _begins(self) -> frozenset[str]:
-        """What a form may begin with that has fewer characters than a head."""
+        """Return the prefixes of forms that are shorter than a head."""
         return frozenset(head[:number] for head in self._heads for number in range(1, LEAST))
 
     @cached_property
     def _anchors(self) -> list[bytes] | None:
-        """An event that has a value has one of these parts in its bytes; None: there are values without such a part, or
-        so many that it takes less to look for their heads."""
+        """Return parts of which each event with a secret has one in its bytes.
+
+        None: a secret has no such part, or there are so many that searching their heads is faster."""
         if len(self._forms) > _MOST_SEARCHED:
             return None
         found = {max(_AS_IT_IS.findall(form), key=len, default="") for form in self._forms}
@@ -212,13 +213,13 @@ class Mask:
         return self._anchors is None or any(anchor in raw for anchor in self._anchors)
 
     def _pieces(self, text: str, is_output: bool) -> Iterator[str]:
-        """The pieces of a JSON text, with each text in it masked."""
+        """Mask the strings in the chunks of a JSON text."""
         reader = _JsonReader(self, is_output=is_output)
         yield from reader.feed(text, is_last=True)
         yield reader.rest
 
     def coded(self, coded: str, is_name: bool, is_output: bool) -> str:
-        """A text as JSON has it, masked; with the very same characters where nothing of it is."""
+        """Mask a JSON string. One without a secret keeps its escapes."""
         take_turns()
         if not (is_output or self._may_be_in(coded.encode("utf-8", "surrogatepass"))):
             return coded
@@ -243,7 +244,7 @@ class Mask:
                 at = text.find(form, at + len(form))
 
     def _spans_at_ends(self, text: str) -> Iterator[tuple[int, int]]:
-        """The parts of values that a text begins or ends with, and a text that is all in the middle of one."""
+        """Return the spans of truncated secrets at the ends of a text, or the whole of a text within a secret."""
         for value in self._values:
             part = max(_LEAST_PART, min(_PART, (len(value) + 1) // 2))
             if len(text) < part:
@@ -258,16 +259,16 @@ class Mask:
                     yield len(text) - at - part, len(text)
 
 
-#: the mask of what has no secrets
+#: A mask without secrets.
 NOTHING = Mask()
 
 
 class TextTooLong(Exception):
-    """A JSON text has a text in it that is longer than what may be in memory."""
+    """A JSON text has a string that is too long to hold in memory."""
 
 
 class _JsonReader:
-    """Masks the texts of a JSON text, which may come in pieces. rest: what a later piece ends."""
+    """Masks the strings of a JSON text that may arrive in chunks. rest: the unfinished end of the last chunk."""
 
     def __init__(self, mask: Mask, *, is_output: bool) -> None:
         self.rest = ""
@@ -281,7 +282,7 @@ class _JsonReader:
             end = begin
             match = _STRING.match(text, begin)
             if match is None or (not is_last and not (match[1] or _MORE.search(text, match.end()))):
-                break  # it goes on, or its colon is still to come
+                break  # the string or its colon may follow in the next chunk
             coded = match[0][: match[0].rindex('"') + 1]
             end, is_name = match.end(), match[1] is not None
             if not is_name and (self._member == "kind" or (self._depth == 1 and self._member in _NAMES)):
@@ -295,28 +296,28 @@ class _JsonReader:
         self.rest = text[end:]
 
     def _between(self, text: str) -> str:
-        """What stands between two texts, as it is."""
+        """Return the text between two strings, unchanged."""
         self._depth += sum(map(text.count, "{[")) - sum(map(text.count, "}]"))
         return text
 
 
 class Masked:
-    """A text that comes in pieces, masked; a value is found also where it is split over them.
+    """Masks a text that arrives in chunks, also where a secret is split between them.
 
-    What may be the begin of a value is held back until the next piece, or the end, tells.
+    A possible beginning of a secret is held back until the next chunk or the end.
     """
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
-        self._held, self._hidden = "", 0  # characters at the begin of what is held that belong to a masked value
+        self._held, self._hidden = "", 0  # held characters at the beginning that belong to a masked secret
 
     def feed(self, piece: str) -> str:
-        """What can be shown by now."""
+        """Add a chunk. Return the text that is final."""
         text = self._held + piece
         return self._shown(text, self._mask.begin_at_end(text))
 
     def end(self) -> str:
-        """The rest."""
+        """Return the rest, after the last chunk."""
         return self._shown(self._held, len(self._held))
 
     def _shown(self, text: str, most: int) -> str:
@@ -340,7 +341,7 @@ def _places(value: str, part: str) -> Iterator[int]:
 
 
 def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in their order, those that overlap or touch as one."""
+    """Merge spans that overlap or touch, in order."""
     found = list[tuple[int, int]]()
     for first, last in sorted(spans):
         if found and first <= found[-1][1]:
@@ -351,19 +352,19 @@ def _joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """A value without the space around it, the credentials of one that names their scheme, and its longer lines."""
+    """Return a secret without surrounding space, its credential after a scheme, and its longer lines."""
     value = value.strip()
     yield value
     if match := _SCHEME.fullmatch(value):
         yield match[1]
     if "\n" in value:
-        # What some programs take for the end of a line, such as a form feed, others print within one: both are masked.
+        # Programs disagree about line ends such as a form feed. Mask both readings.
         lines = (line.strip() for line in dict.fromkeys((*value.split("\n"), *value.splitlines())))
         yield from (line for line in lines if len(line) >= _LEAST_LINE and not line.startswith("-----"))
 
 
 def _forms(value: str) -> Iterator[str]:
-    """How a value may stand in a text."""
+    """Return the encodings of a secret that a text may have."""
     yield value
     for as_ascii in (True, False):
         within = json.dumps(value, ensure_ascii=as_ascii)[1:-1]
@@ -380,7 +381,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _coded(raw: bytes) -> Iterator[str]:
-    """The part of Base64 that is the same whatever is encoded before and after, and lines of the whole."""
+    """Return the part of the Base64 that does not depend on the bytes around the secret, and lines of the whole."""
     whole = base64.b64encode(raw).decode()
     if len(whole) > _CODED_LINE:
         lines = (whole[at : at + _CODED_LINE] for at in range(0, len(whole), _CODED_LINE))
@@ -393,18 +394,18 @@ def _coded(raw: bytes) -> Iterator[str]:
 
 
 def redacted(value: Any) -> Any:
-    """A JSON value with REDACTED in place of each text that is a secret, as `with_secrets` finds them."""
+    """Replace each secret of a JSON value by REDACTED. `with_secrets` finds them."""
     return with_secrets(value, lambda _: REDACTED)
 
 
 def with_secrets(value: Any, replace: Callable[[str], Any], hidden: bool = False) -> Any:
-    """A JSON value with something else in place of each text that is a secret.
+    """Replace each secret string of a JSON value.
 
-    A text is one if its name or an outer one says so, if it is a URL with a password, or, in a list, if it is an
-    argument that holds a credential (`bears_credential`).
+    A string is a secret if its name or an enclosing one says so, if it is a URL with a password, or, in a list, if it
+    is an argument with a credential (`bears_credential`).
     """
     if isinstance(value, dict):
-        # The credential of an MCP server is called `value`, beside the strategy by which it is shown.
+        # The credential of an MCP server is named `value`, beside its strategy.
         return {
             name: inner
             if name == "kind"
@@ -422,21 +423,21 @@ def with_secrets(value: Any, replace: Callable[[str], Any], hidden: bool = False
 
 
 def without_secrets_of(body: Any, said: Any) -> Any:
-    """A JSON value that somebody said about a body, with REDACTED in place of every secret of that body."""
+    """Replace every secret of a request's body in a message about that body by REDACTED."""
     found = [*credentials_in(body)]
     with_secrets(body, found.append)
     return _without(sorted({text for text in found if len(text) >= _LEAST}, key=len, reverse=True), said)
 
 
 def without_inputs(detail: Any) -> Any:
-    """The detail of an HTTPValidationError without the inputs that it refuses: one of them may be a secret."""
+    """Remove the refused inputs from the detail of an HTTPValidationError, because one may be a secret."""
     return [_fault(one) for one in detail] if isinstance(detail, list) else detail
 
 
 def credentials_in(settings: Any) -> Iterator[str]:
-    """The texts of settings that are secrets by their own names, of headers and variables too; passwords in URLs.
+    """Return the secrets of settings: values whose own name says so, headers and variables too; passwords in URLs.
 
-    A list may be the arguments of a program: `--api-key`, its value; `--token=VALUE`; `Authorization: VALUE`.
+    A list may be a program's arguments: `--api-key` and its value; `--token=VALUE`; `Authorization: VALUE`.
     """
     if isinstance(settings, Mapping):
         for name, inner in settings.items():
@@ -457,12 +458,12 @@ def credentials_in(settings: Any) -> Iterator[str]:
 
 
 def bears_credential(text: str, before: Any = None) -> bool:
-    """Whether an argument of a program, which follows that other one, holds a credential."""
+    """Return whether a program's argument holds a credential. before: the argument in front of it."""
     return any(True for _ in _in_argument(text, before))
 
 
 def _in_argument(text: str, before: Any) -> Iterator[str]:
-    """The credentials in one argument of a program, which follows that other one."""
+    """Return the credentials in a program's argument. before: the argument in front of it."""
     follows_option = isinstance(before, str) and before.startswith("-") and not text.startswith("-")
     if follows_option and _CREDENTIAL.search(before):
         yield text
@@ -499,7 +500,7 @@ def _without(secrets: list[str], said: Any) -> Any:
 
 
 def merged(kept: Any, diff: dict[str, Any]) -> dict[str, Any]:
-    """What is kept with a diff laid over it: null removes a member, an object goes into an object. Source: RFC 7386."""
+    """Apply a JSON Merge Patch: null removes a member, objects merge. Source: RFC 7386."""
     result = dict(kept) if isinstance(kept, dict) else {}
     for name, value in diff.items():
         if value is None:
@@ -512,7 +513,7 @@ def merged(kept: Any, diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def unmasked(value: Any, kept: Any) -> Any:
-    """A value that a client sends back, where each mask stands for what is kept; without such the member is absent."""
+    """Restore masked values that a client sends back; a mask without a stored value removes its member."""
     if isinstance(value, dict):
         before = kept if isinstance(kept, dict) else {}
         return {
@@ -527,10 +528,10 @@ def unmasked(value: Any, kept: Any) -> Any:
 
 
 def has_key(llm: Any) -> bool:
-    """Whether a model has a key of its own."""
+    """Return whether a model has a key of its own."""
     return isinstance(llm, dict) and bool(str(llm.get("api_key") or "").strip())
 
 
 def without_key(llm: dict[str, Any]) -> dict[str, Any]:
-    """A model without its secrets."""
+    """Remove the secrets of a model."""
     return {name: value for name, value in llm.items() if with_secrets({name: value}, lambda _: "") == {name: value}}

@@ -1,11 +1,10 @@
-"""What models cost: a table of prices, and budgets.
+"""Prices of models, and budgets.
 
-A price is in US dollars per million tokens of text. What a provider charges beyond that is not in the table: long
-contexts (of some models above 200,000 or 272,000 tokens), faster tiers, tools, pictures and sound. Discounts neither.
-A model that the table does not name has no price, and then no cost is said. The setting MODEL_PRICES overrides and
-extends the table.
+Prices are in US dollars per million tokens of text. The table omits surcharges for long contexts (some models above
+200,000 or 272,000 tokens), faster tiers, tools, images and audio, and also discounts. A model that is not in the table
+has no price, and no cost is reported. The setting MODEL_PRICES overrides and extends the table.
 
-Source of the table: each provider's page, as LiteLLM 1.110.2 has collected them (November 2026).
+Source: the pages of the providers, as collected by LiteLLM 1.110.2 (November 2026).
 """
 
 import re
@@ -13,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: a model, then its prices of input, output, input that was cached, and input that is written to a cache; a dash: as
-#: the input costs
+#: A model, then its prices of input, output, cached input, and input written to a cache; a dash: the price of input.
 _TABLE = """
 # OpenAI: https://developers.openai.com/api/docs/pricing
 gpt-4.1                          2     8    0.5      -
@@ -128,7 +126,7 @@ qwen3.8-max                      2     6   0.25      -
 qwq-plus                       0.8   2.4      -      -
 """
 
-#: what stands before a model's name where it says who serves it at that price. Source: LiteLLM's prefixes
+#: Prefixes of providers that do not change the price of a model. Source: LiteLLM's prefixes
 _PROVIDERS = frozenset(
     [
         "openai",
@@ -145,19 +143,19 @@ _PROVIDERS = frozenset(
     ]
 )
 
-#: the date of a version of a model, which costs what the model does
+#: The date of a model's version, which has the price of the model.
 _DATED = re.compile(r"-(?:20[0-9]{2}-[0-9]{2}-[0-9]{2}|20[0-9]{6})$")
 
 
-#: most dollars per million tokens that an entry of MODEL_PRICES may say
+#: Maximum price in an entry of MODEL_PRICES, in dollars per million tokens.
 _MOST = 1_000_000
 
 _NUMBER = r"[0-9]{1,7}(?:\.[0-9]{1,9})?"
 
-#: an entry of MODEL_PRICES: a model, then its prices of input, output, and input that was cached
+#: An entry of MODEL_PRICES: a model, then its prices of input, output, and cached input.
 _ENTRY = re.compile(rf"([^=\s]+)\s*=\s*({_NUMBER})/({_NUMBER})(?:/({_NUMBER}))?")
 
-#: days for which what was spent on one of them is kept
+#: Days for which the spending of a day is kept.
 SPENT_DAYS = 92
 
 _DOLLARS, _TOKENS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?"), re.compile(r"([0-9]{1,15}) tokens")
@@ -165,7 +163,7 @@ _DOLLARS, _TOKENS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,9})?"), re.compile(r"([0
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Tokens of one response. input: what was neither read from a cache nor written to one. output: with reasoning."""
+    """Tokens of a response. input: neither read from a cache nor written to one. output: includes reasoning."""
 
     input: int = 0
     output: int = 0
@@ -177,7 +175,7 @@ class Used:
         return self.input + self.output + self.cached + self.written
 
     def beyond(self, before: "Used") -> "Used":
-        """What it has more than an earlier count."""
+        """Subtract an earlier count."""
         pairs = ((self.input, before.input), (self.output, before.output), (self.cached, before.cached))
         return Used(*(max(0, now - then) for now, then in (*pairs, (self.written, before.written))))
 
@@ -193,14 +191,14 @@ class Price:
 
     @classmethod
     def of(cls, numbers: Iterable[float | None]) -> "Price":
-        """Of input, output, and where they differ from the input's cached and written."""
+        """Build a price from input, output, and the prices of cached and written input if they differ."""
         input, output, cached, written = [*numbers, None, None][:4]
         assert input is not None
         assert output is not None
         return cls(input, output, input if cached is None else cached, input if written is None else written)
 
     def nanos(self, used: Used) -> int:
-        """The cost in billionths of a dollar."""
+        """Return the cost in billionths of a dollar."""
         by_kind = (used.input * self.input, used.output * self.output)
         return round((sum(by_kind) + used.cached * self.cached + used.written * self.written) * 1000)
 
@@ -211,10 +209,10 @@ def _table() -> dict[str, Price]:
 
 
 def read_prices(text: str) -> dict[str, Price]:
-    """The prices of a text such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`, by model in small letters.
+    """Parse prices such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`, by model in lower case.
 
-    In US dollars per million tokens of input/output/cached input; without the last one it costs as the input does, and
-    so does what is written to a cache. Raises ValueError, whose sentence names the entry.
+    Units: US dollars per million tokens of input/output/cached input. Cached input defaults to the price of input, as
+    does input written to a cache. Raises ValueError with a sentence that names the entry.
     """
     prices = dict[str, Price]()
     for entry in filter(None, map(str.strip, text.split(","))):
@@ -230,21 +228,21 @@ def read_prices(text: str) -> dict[str, Price]:
 
 
 class Prices:
-    """The prices of models by name."""
+    """Prices of models by name."""
 
     def __init__(self, given: Mapping[str, Price] | None = None) -> None:
-        """given: what overrides and extends the table, by model in small letters."""
+        """given: overrides and extends the table, by model in lower case."""
         self._by_name = {**_table(), **(given or {})}
 
     def of(self, model: str) -> Price | None:
-        """The price of a model as a client or a response names it; None: it is not known."""
+        """Return the price of a model as named by a client or a response; None if unknown."""
         name = self.known(model)
         return None if name is None else self._by_name[name]
 
     def known(self, model: str) -> str | None:
-        """The name that has the price of a model; None: none has.
+        """Return the name in the table for a model; None if there is none.
 
-        A known provider before it and a date at its end are left out, unless it has a price with them.
+        The prefix of a known provider and a final date are dropped, unless the full name has a price.
         """
         *before, name = model.lower().split("/")
         bare = [name, _DATED.sub("", name)] if all(part in _PROVIDERS for part in before) else []
@@ -253,41 +251,41 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The most that may be spent on models: billionths of a dollar, and tokens; None: no such bound."""
+    """A limit for spending on models, in billionths of a dollar and in tokens; None: unlimited."""
 
     nanos: int | None = None
     tokens: int | None = None
 
     def beyond(self, nanos: int, tokens: int) -> "Budget":
-        """The same with so much more, of what it bounds."""
+        """Raise the limit by an amount, for the units that are limited."""
         more_nanos = None if self.nanos is None else self.nanos + nanos
         return Budget(more_nanos, None if self.tokens is None else self.tokens + tokens)
 
 
-#: bounds nothing
+#: Unlimited.
 NO_BUDGET = Budget()
 
 
 class Budgets(NamedTuple):
-    """Of one conversation's sandbox, of one key's sandboxes in a day, and of all sandboxes in a day."""
+    """Budgets of a conversation's sandbox, of a key's sandboxes per day, and of all sandboxes per day."""
 
     conversation: Budget = Budget()
     key: Budget = Budget()
     day: Budget = Budget()
 
 
-#: the settings of the three
+#: The settings of the three budgets.
 BUDGET_SETTINGS = tuple(f"MODEL_BUDGET_{of.upper()}" for of in Budgets._fields)
 
 
-#: nothing is bounded
+#: No budget is limited.
 NO_BUDGETS = Budgets()
 
 
 def read_budget(text: str) -> Budget:
-    """The budget of a text such as `5`, `2000000 tokens` or `5, 2000000 tokens`; an empty one bounds nothing.
+    """Parse a budget such as `5`, `2000000 tokens` or `5, 2000000 tokens`; an empty text is unlimited.
 
-    Dollars bound what has a price, tokens everything. Raises ValueError, whose sentence says the form.
+    Dollars limit models that have a price, tokens all models. Raises ValueError with a sentence about the form.
     """
     nanos: int | None = None
     tokens: int | None = None
