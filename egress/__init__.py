@@ -1,9 +1,9 @@
-"""The way out of sandboxes whose spec says `egress = "named"`: a proxy beside the supervisor. docs/egress.md.
+"""The egress proxy of sandboxes whose spec says `egress = "named"`, beside the supervisor. docs/egress.md.
 
-client_hello.py  the name in the first message of TLS
-resolver.py    from a name to a connection: its addresses are looked up and checked here
-services.py    requests that get a credential here, toward one base URL
-spending.py    what responses of models say of their usage, and the budgets
-proxy.py       one connection of a sandbox: a service, a plain request by name, or a tunnel
-__main__.py    the process
+client_hello.py  the server name of a TLS ClientHello
+resolver.py      name resolution, address checks, and connections
+services.py      requests to a service, with its credentials
+spending.py      the token usage in responses of models, and the budgets
+proxy.py         a connection of a sandbox: a service, a plain request, or a tunnel
+__main__.py      the process
 """

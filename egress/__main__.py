@@ -1,16 +1,16 @@
-"""Run a way out until SIGTERM, or the end of a pipe on standard input:  python -m egress SOCKET
+"""Run the egress proxy until SIGTERM, or until the pipe on standard input closes:  python -m egress SOCKET
 
-SOCKET is the path of the Unix socket that launchers of this host connect to, or in a cluster `ADDRESS:PORT`, which a
-NetworkPolicy lets pods of sandboxes alone connect to. REDIS_URL and SANDBOX_SPECS are the supervisor's. The
-process keeps nothing: what it may pass on stands in Redis and in the specs, so it may be killed at any time.
+SOCKET is the path of the Unix socket that this host's launchers connect to. In a cluster it is `ADDRESS:PORT`, and a
+NetworkPolicy admits only pods of sandboxes. REDIS_URL and SANDBOX_SPECS are the supervisor's. The process has no state
+of its own and may be killed at any time: Redis and the specs say what it may pass on.
 
-A child serves. The process that has loaded the modules waits for its end, and forks the next one when it is killed: to
-load them takes more than a second of a processor, which on a busy machine was 14 s without a way out.
+A child serves. The parent, which has loaded the modules, forks another child when the first is killed. Loading them
+takes more than a second of CPU, which on a busy machine meant 14 s without a proxy.
 """
 
 import gc
 
-gc.disable()  # what is being loaded stays
+gc.disable()  # all that is loaded here stays alive
 
 from gevent import monkey  # type: ignore[import-untyped]
 
@@ -45,25 +45,25 @@ from settings.specs import Specs
 from telemetry.logs import log_to_stderr, say
 from wiring import open_store_of
 
-#: seconds between two looks whether the parent is there
+#: Seconds between two checks that the parent is alive.
 _LOOK = 1.0
 
 _WRONG = 2
 
-#: threads of the resolver that no look-up of a sandbox takes: the store may have a name too
+#: Resolver threads that are reserved for this process, because the store may have a name too.
 _SPARE_THREADS = 8
 
-#: seconds: the end of a child that lived for less ends this process, whose parent waits longer each time
+#: Minimum lifetime of a child, in seconds. If a child ends earlier, this process ends too, and its parent backs off.
 _STEADY = 3.0
 
 
 def listening(place: str) -> socket.socket:
-    """A listener at `ADDRESS:PORT`, or at a path, in the place of an earlier one. Raises OSError."""
+    """Listen at `ADDRESS:PORT` or at a path, and replace an earlier socket there. Raises OSError."""
     if match := re.fullmatch(r"([^/]+):([0-9]{1,5})", place):
         return socket.create_server((match[1], int(match[2])), backlog=1024)
     path = Path(place)
     before = Path.cwd()
-    os.chdir(path.parent)  # the address of a Unix socket is short, and the path may be long
+    os.chdir(path.parent)  # the path may be longer than the address of a Unix socket
     made = f"{path.name}.{os.getpid()}"
     Path(made).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
@@ -75,13 +75,13 @@ def listening(place: str) -> socket.socket:
 
 
 def main() -> int:
-    """Returns the exit status."""
+    """Run the proxy's processes. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m egress", description="Run the way out of sandboxes.")
     parser.add_argument("socket", help="path of the Unix socket to listen on, or ADDRESS:PORT")
     options = parser.parse_args()
     keep_private()
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    gc.freeze()  # what is loaded stays shared with each child
+    gc.freeze()  # keep the loaded modules shared with each child
     gc.enable()
     while True:
         parent, began = os.getpid(), time.monotonic()
@@ -94,7 +94,7 @@ def main() -> int:
 
 
 def serve(place: str, parent: int) -> int:
-    """Serve until SIGTERM, the end of the process that forked this one, or of the pipe. Returns the exit status."""
+    """Serve until SIGTERM, or until the parent or the pipe ends. Return the exit status."""
     try:
         config = Config.from_env()
         specs, store = Specs.of(config.host), open_store_of(config)
@@ -104,7 +104,7 @@ def serve(place: str, parent: int) -> int:
         return _WRONG
     log_to_stderr("egress", config.host.log_level.upper())
     logging.getLogger("httpcore").setLevel(logging.WARNING)
-    is_piped = stat.S_ISFIFO(os.fstat(0).st_mode)  # else no supervisor started it
+    is_piped = stat.S_ISFIFO(os.fstat(0).st_mode)  # otherwise no supervisor started it
 
     def end_with_parent() -> None:
         while os.getppid() == parent:

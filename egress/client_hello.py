@@ -1,4 +1,4 @@
-"""Reads the server's name from a TLS ClientHello, in as many records and pieces as it comes.
+"""Parser for the server name in a TLS ClientHello, which may arrive in several records and chunks.
 
 Source: RFC 8446, 4.1.2 and 5.1; RFC 6066, 3.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from core.cuts import beginning
 
-#: most bytes of a ClientHello, its records included, and most pieces that it may come in
+#: Maximum size of a ClientHello with its records, in bytes, and number of chunks.
 MOST_BYTES, _MOST_PIECES = 32 * 1024, 256
 
 _HANDSHAKE, _CLIENT_HELLO = 22, 1
@@ -17,13 +17,13 @@ _SERVER_NAME, _ENCRYPTED_HELLO, _HOST_NAME = 0, 0xFE0D, 0
 
 
 class NotTls(ValueError):
-    """The bytes do not begin a TLS connection that names its server; the message is a sentence."""
+    """The bytes do not begin a TLS connection with a server name. The message is a sentence."""
 
 
 def received(client: socket.socket, begun: bytes, name: str, seconds: float) -> bytes:
-    """All bytes up to the end of a ClientHello that names a server so. Raises NotTls, and OSError.
+    """Read a ClientHello with this server name to its end. Raises NotTls and OSError.
 
-    begun: what has come of it. seconds: for the rest.
+    begun: the bytes received so far. seconds: timeout for the rest.
     """
     data, deadline = begun, time.monotonic() + seconds
     for _ in range(_MOST_PIECES):
@@ -47,9 +47,9 @@ def received(client: socket.socket, begun: bytes, name: str, seconds: float) -> 
 
 
 def server_name(data: bytes) -> str | None:
-    """The name that a ClientHello asks for, in small letters; None: more bytes must come. Raises NotTls.
+    """Return the server name of a ClientHello in lower case; None if it is incomplete. Raises NotTls.
 
-    A hello without a name, with two, or with an encrypted one (ECH), whose true name nobody here can read, is refused.
+    A ClientHello without a name, with two, or with an encrypted one (ECH) is refused.
     """
     message = _message(data)
     if message is None:
@@ -76,7 +76,7 @@ def server_name(data: bytes) -> str | None:
 
 
 def _message(data: bytes) -> bytes | None:
-    """The content of the first handshake message, joined from its records; None: it is not whole."""
+    """Join the first handshake message from its records; None if it is incomplete."""
     found, position = b"", 0
     while True:
         if data[position : position + 1] and data[position] != _HANDSHAKE:
@@ -109,7 +109,7 @@ def _extensions(hello: "_Reader") -> Iterator[tuple[int, bytes]]:
 
 
 class _Reader:
-    """Reads vectors that bear their length. Raises IndexError where bytes are missing."""
+    """Reads length-prefixed vectors. Raises IndexError if bytes are missing."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0

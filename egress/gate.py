@@ -1,4 +1,4 @@
-"""Who speaks, and what that sandbox may reach: what the proxy asks the store. All state is there, none in the proxy."""
+"""The proxy's queries to the store: which sandbox is connected, and what it may reach. The proxy has no other state."""
 
 import logging
 import re
@@ -20,23 +20,23 @@ from store.sandboxes.sandboxes import SandboxId
 
 log = logging.getLogger("egress")
 
-#: sandboxes whose spec is remembered: it never changes
+#: Maximum number of sandboxes whose spec is cached. A sandbox's spec never changes.
 _MOST_REMEMBERED = 10_000
 
 _BY_SPEC = Verdict(True, "", False)
 
 _NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
-#: outcomes of a try
+#: Outcomes of an attempt.
 ALLOWED, REFUSED, FAILED = "allowed", "refused", "failed"
 
 
 class UnusableSecret(Exception):
-    """A secret of a conversation cannot stand in a header; the message is a sentence, without its value."""
+    """A secret of a conversation is not a valid header value. The message is a sentence without the secret."""
 
 
 class Speaker(NamedTuple):
-    """A sandbox, and what its spec says."""
+    """A connected sandbox and its spec."""
 
     sandbox_id: SandboxId
     spec: Spec
@@ -45,12 +45,12 @@ class Speaker(NamedTuple):
         return next((service for service in self.spec.services if service.name == name), None)
 
     def model_of(self, service: Service) -> str:
-        """The model that the spec names for a service; empty: it names none."""
+        """Return the model that the spec names for a service, or an empty text."""
         return self.spec.environment.get("LLM_MODEL", "") if service.name == MODEL_SERVICE else ""
 
 
 class Gate:
-    """Any thread may use it. `speaker` raises UNAVAILABLE."""
+    """Access decisions for sandboxes. Thread-safe. `speaker` raises UNAVAILABLE."""
 
     def __init__(self, store: Store, specs: Specs, budgets: Budgets = NO_BUDGETS, prices: Prices | None = None) -> None:
         self._store, self._specs = store, specs
@@ -59,11 +59,11 @@ class Gate:
         self._spec_ids: OrderedDict[SandboxId, str] = OrderedDict()
 
     def speaker(self, key: str) -> Speaker | None:
-        """The sandbox of a hook key, whose way out is by name; None: there is none, or not any more."""
+        """Return the sandbox of a hook key; None if it is gone, or if its egress is not `named`."""
         try:
             identity = self._store.sandboxes.of_hook_key(key)
             spec = self._specs.find(self._spec_id(identity)) if identity else None
-        except StoreError:  # it posted too much, or is gone by now
+        except StoreError:  # the sandbox posted too much, or is gone
             return None
         return Speaker(identity, spec) if identity and spec and spec.egress == NAMED else None
 
@@ -79,11 +79,12 @@ class Gate:
         return known
 
     def with_secrets(self, speaker: Speaker, service: Service) -> Service:
-        """A service with the secrets of the sandbox's conversations in its headers. Raises UnusableSecret, UNAVAILABLE.
+        """Fill in the secrets of the sandbox's conversations in a service's headers.
 
-        The values of the sandbox's owner count: a conversation of another key that has joined adds names alone, and
-        neither replaces a value nor makes it ambiguous. Two round trips for a service whose headers name secrets, none
-        for others. Secrets that were sealed by another SECRET_KEY are none.
+        Secrets of the sandbox's owner win: a conversation of another key that has joined can only add names. Secrets
+        that were sealed with another SECRET_KEY are skipped.
+
+        Raises UnusableSecret and UNAVAILABLE. Cost: two round trips if the headers name secrets, otherwise none.
         """
         if not (names := service.secret_names):
             return service
@@ -94,12 +95,12 @@ class Gate:
             own, others = [], []
         values = _values(own, names)
         for name in names - values.keys():
-            with suppress(UnusableSecret):  # of a joiner: the owner's agent goes on without it
+            with suppress(UnusableSecret):  # a joiner's secret must not stop the owner's agent
                 values |= _values(others, {name})
         return service.with_secrets(values)
 
     def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
-        """Whether a sandbox may reach a destination now; a person is asked where neither spec nor rule says so.
+        """Decide whether a sandbox may reach a destination. Ask a person if neither spec nor rule decides.
 
         Raises UNAVAILABLE.
         """
@@ -108,24 +109,24 @@ class Gate:
         return self._store.destinations.verdict(speaker.sandbox_id, name, port, program or None)
 
     def standing(self, rule_ids: Collection[str]) -> set[str]:
-        """Those of these rules that nobody has revoked. Raises UNAVAILABLE."""
+        """Return the rules that are still in force. Raises UNAVAILABLE."""
         return self._store.destinations.standing(rule_ids)
 
     def record(self, speaker: Speaker, name: str, port: int, outcome: str, sent: int = 0, received: int = 0) -> None:
-        """Note what was reached or refused, in the store and in the log. sent, received: bytes."""
+        """Record an attempt in the store and in the log. sent, received: bytes."""
         text = "sandbox %s: %s:%s %s, %s bytes sent, %s received"
         log.info(text, speaker.sandbox_id, name, port, outcome, sent, received)
-        if not is_destination_name(name) or not port:  # what is no destination stands in the log alone
+        if not is_destination_name(name) or not port:  # an invalid destination is only logged
             return
         noted = REFUSED if outcome == REFUSED else ALLOWED
         try:
             self._store.destinations.record(speaker.sandbox_id, name, port, noted, sent, received)
-        except _NOT_NOTED as error:  # what has passed has passed
+        except _NOT_NOTED as error:  # the traffic has already passed
             log.warning("sandbox %s: %s:%s is not noted: %s", speaker.sandbox_id, name, port, error)
 
 
 def _values(kept: list[dict[str, Any]], names: Set[str]) -> dict[str, str]:
-    """The values of these names in the secrets of some conversations. Raises UnusableSecret."""
+    """Return the values of secrets by name, from the given conversations. Raises UnusableSecret."""
     values: dict[str, str] = {}
     for secrets in kept:
         for name in names & secrets.keys():

@@ -1,20 +1,21 @@
-"""Carries the connections of sandboxes out: requests to services, plain requests by name, and tunnels by name.
+"""The proxy: carries sandboxes' requests to services, plain requests by name, and tunnels by name.
 
-A connection begins with one line, the hook key of its sandbox, which the sandbox's launcher writes: so a sandbox speaks
-for itself alone, whatever it sends. After it comes HTTP/1.1, read by h11 and written again from what was understood.
+A connection begins with a line that has the hook key of its sandbox. The sandbox's launcher writes it, so a sandbox
+cannot pose as another. HTTP/1.1 follows; h11 parses it, and the proxy writes it anew.
 
     CONNECT example.org:443          a tunnel; TLS, whose ClientHello names example.org, and nothing else
     GET http://example.org/…         a plain request by name
     POST /NAME/…                     a request to a service of the spec, with the service's headers
 
-A connection to a server carries one request: what a server leaves behind on it would mix with another sandbox's words.
+A connection to a server carries one request. Leftovers on it could otherwise mix with another sandbox's traffic.
 
-Refused at once, with a sentence, never held open: what is refused now may be allowed in a minute. Bounds: MOST_AT_ONCE
-connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS in which nothing passes.
+A refusal is immediate, with a sentence. The connection is not held open, although the destination may be allowed later.
+Bounds: MOST_AT_ONCE connections of a sandbox, MOST_HEAD bytes of a head, HEAD_SECONDS for it, IDLE_SECONDS without
+traffic.
 
-The calls here block: the process runs them in greenlets, tests in threads. All sandboxes of a host share this process,
-so between two pieces the others get a turn: what is always ready would otherwise never wait, and they would. All
-connections of a sandbox have one share of the turns.
+Calls block; the process runs them in greenlets, tests in threads. All sandboxes of a host share the process, so it
+yields between chunks. Otherwise a busy connection would starve the others. The connections of a sandbox share one
+tenant's CPU time.
 """
 
 import contextlib
@@ -59,55 +60,55 @@ from net.carry import PIECE, accept_all, drain, end, join
 from settings.egress import MODEL_SERVICE, Service
 from store.errors import UNAVAILABLE, StoreFull
 
-#: how httpcore, which keeps no cause, says that nothing listens
+#: Message of httpcore for a refused connection; it keeps no cause.
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"
 
 log = logging.getLogger("egress")
 
-#: connections of one sandbox at once, and of all
+#: Maximum number of concurrent connections of a sandbox, and of all.
 MOST_AT_ONCE, MOST_IN_ALL = 64, 4096
 
-#: bytes of a head
+#: Maximum size of a head, in bytes.
 MOST_HEAD = 64 * 1024
 
-#: seconds for a key, for a head or a ClientHello, between two requests, and in which nothing passes
+#: Timeouts in seconds: for a key, for a head or a ClientHello, between two requests, and without traffic.
 _KEY_SECONDS, HEAD_SECONDS, KEEP_SECONDS, IDLE_SECONDS = 5.0, 20.0, 60.0, 600.0
 
-#: seconds between two checks that the rules of open tunnels still stand
+#: Seconds between two checks that the rules of open tunnels are in force.
 _LOOK = 0.5
 
-#: bytes of the line with the key
+#: Maximum size of the line with the key, in bytes.
 _MOST_KEY = 600
 
 _TUNNEL = re.compile(r"([^:/?#@\[\]]+):([0-9]{1,5})")
 _PLAIN = re.compile(r"http://([^:/?#@\[\]]+)(?::([0-9]{1,5}))?((?:[/?].*)?)", re.IGNORECASE)
 _ANY_AUTHORITY = re.compile(r"(?:[a-z][a-z0-9+.-]*://)?(?:[^/?#]*@)?(\[[^\]]*\]|[^/?#:]*)", re.IGNORECASE)
 
-#: the alert by which a server says that it does not have this name. Source: RFC 8446, 6.2
+#: The TLS alert `unrecognized_name`. Source: RFC 8446, 6.2
 _UNRECOGNIZED_NAME = b"\x15\x03\x01\x00\x02\x02\x70"
 
 
 class Refusal(Exception):
-    """A request that is not carried out; the message is the sentence that the sandbox reads."""
+    """A refused request. The message is the sentence for the sandbox."""
 
     def __init__(self, status: int, sentence: str, body: dict[str, Any] | None = None) -> None:
-        """body: in the shape of a model's provider, where a model was called."""
+        """body: the refusal in the format of the model's provider, for a call of a model."""
         super().__init__(sentence)
         self.status, self.body = status, body
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a request goes, and what is noted of it."""
+    """The destination of a request, and the facts to record."""
 
     name: str
     port: int
-    rule_id: str = ""  #: of the rule that allows it; empty: the spec or a decision does
+    rule_id: str = ""  #: the rule that allows it; empty: the spec or a decision does
 
 
 @dataclass
 class _Count:
-    """Bytes that passed, and when some did last."""
+    """Bytes transferred, and the time of the last ones."""
 
     sent: int = 0
     received: int = 0
@@ -122,7 +123,7 @@ class _Count:
 
 
 class Proxy:
-    """Serves any number of connections at once."""
+    """The proxy of a host. Serves connections concurrently."""
 
     def __init__(self, gate: Gate, resolver: Resolver | None = None) -> None:
         self.gate, self.resolver = gate, resolver or Resolver()
@@ -132,17 +133,17 @@ class Proxy:
         self._at_once: Counter[str] = Counter()  #: by sandbox
         self._from: Counter[str] = Counter()  #: by address of a pod
         self._shares: WeakValueDictionary[str, TurnShare] = WeakValueDictionary()  #: of the sandboxes with a connection
-        self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: both ends of open tunnels
+        self._by_rule: defaultdict[str, set[socket.socket]] = defaultdict(set)  #: rule → both ends of its open tunnels
 
     def serve(self, listener: socket.socket) -> None:
-        """Carry every connection that a listener accepts, until the listener is closed."""
+        """Serve the connections of a listener until it is closed."""
         threading.Thread(target=self._watch, args=(listener,), daemon=True).start()
         accept_all(listener, self.carry, MOST_IN_ALL)
 
     def carry(self, client: socket.socket) -> None:
         """Serve one connection of a sandbox to its end. Raises OSError."""
         talk = _SandboxConnection(client)
-        # A pod that shows no key takes no more room than one that does. A launcher has bounds of its own.
+        # Limit pods that send no key like those that do. Launchers have their own limit.
         address = "" if client.family == socket.AF_UNIX else client.getpeername()[0]
         with self._room(self._from, address) as has_room:
             try:
@@ -165,7 +166,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def _room(self, at_once: Counter[str], owner: str) -> Iterator[bool]:
-        """Count one more connection of an owner, and say whether it is one of MOST_AT_ONCE; of "" none is counted."""
+        """Count a connection of an owner. Yield whether it is within MOST_AT_ONCE. The owner "" is not counted."""
         if not owner:
             yield True
             return
@@ -181,7 +182,7 @@ class Proxy:
                     del at_once[owner]
 
     def _serve_one(self, talk: "_SandboxConnection", speaker: Speaker) -> bool:
-        """Serve one request; whether another may come on its connection."""
+        """Serve one request. Return whether the connection may carry another."""
         try:
             request = talk.request()
             if request is None:
@@ -216,7 +217,7 @@ class Proxy:
         return talk.may_go_on
 
     def _allowed(self, speaker: Speaker, request: h11.Request, name: str, port: int) -> Destination:
-        """A destination that a sandbox may reach. Raises Refusal."""
+        """Return the destination if the sandbox may reach it. Raises Refusal."""
         try:
             name = destination_name(name)
         except ValueError as error:
@@ -258,7 +259,7 @@ class Proxy:
     def _call(
         self, speaker: Speaker, to: Destination, service: Service, request: h11.Request, path: str
     ) -> ModelCall | None:
-        """What counts a request as a call of a model; None: it is none. Raises Refusal."""
+        """Admit a call of a model; None for other requests. Raises Refusal."""
         if not service.is_model or request.method in (b"GET", b"HEAD", b"OPTIONS"):
             return None
         path = path.partition("?")[0]
@@ -300,7 +301,7 @@ class Proxy:
         service: Service | None = None,
         call: ModelCall | None = None,
     ) -> None:
-        """Send a request on, and its response back as it comes. Raises Refusal where none has begun."""
+        """Forward a request and stream its response. Raises Refusal if no response has begun."""
         count, begun = _Count(), False
         is_chunked = any(name == b"transfer-encoding" for name, _ in request.headers)
         is_long = is_chunked or any(name == b"content-length" for name, _ in request.headers)
@@ -344,12 +345,12 @@ class Proxy:
             httpcore.ProtocolError,
             h11.LocalProtocolError,
         ) as error:
-            if begun:  # the sandbox sees that it is not whole
+            if begun:  # the sandbox notices that the response is truncated
                 raise OSError(f"{to.name}:{to.port} broke off") from None
             cause = _sentence(error) or type(error).__name__
             raise Refusal(502, f"{to.name}:{to.port} is not reached: {cause}{_hint(error, to, service)}") from None
         finally:
-            if call and begun and outcome != ALLOWED:  # it broke off, or the sandbox did not take it to its end
+            if call and begun and outcome != ALLOWED:  # the response was not completed
                 call.book(count.sent, is_whole=False)
             self.gate.record(speaker, to.name, to.port, outcome, count.sent, count.received)
 
@@ -389,7 +390,7 @@ class Proxy:
 
     @contextlib.contextmanager
     def _open_tunnel(self, rule_id: str, client: socket.socket, server: socket.socket) -> Iterator[None]:
-        """While a tunnel is open that a rule allows, the end of the rule is its end."""
+        """Close the tunnel, while the block runs, when the rule that allows it is revoked."""
         if not rule_id:
             yield
             return
@@ -404,32 +405,32 @@ class Proxy:
                     del self._by_rule[rule_id]
 
     def _watch(self, listener: socket.socket) -> None:
-        """Close the tunnels whose rule was revoked."""
+        """Close the tunnels of revoked rules."""
         while listener.fileno() >= 0:
             time.sleep(_LOOK)
             with self._lock:
                 ends = {rule_id: list(both) for rule_id, both in self._by_rule.items()}
             try:
                 standing = self.gate.standing(ends)
-            except UNAVAILABLE:  # what was allowed stays open until the store says otherwise
+            except UNAVAILABLE:  # keep tunnels open while the store is unavailable
                 continue
             for rule_id in ends.keys() - standing:
                 end(*ends[rule_id])
 
 
 def _pool(resolver: Resolver, context: ssl.SSLContext | None = None) -> httpcore.ConnectionPool:
-    """A pool that keeps no connection for another request."""
+    """Create a connection pool without keep-alive."""
     return httpcore.ConnectionPool(
         context, max_connections=MOST_IN_ALL, max_keepalive_connections=0, network_backend=resolver.backend()
     )
 
 
 class _SandboxConnection:
-    """One connection of a sandbox, as h11 reads and writes it."""
+    """A sandbox's HTTP connection, on top of h11."""
 
     def __init__(self, client: socket.socket) -> None:
         self.client = client
-        self.share = TurnShare()  #: its own until its sandbox is known
+        self.share = TurnShare()  #: its own until the sandbox is known
         self._http = self._new()
         self._is_first = True
 
@@ -438,7 +439,7 @@ class _SandboxConnection:
         return h11.Connection(h11.SERVER, max_incomplete_event_size=MOST_HEAD)
 
     def key(self) -> str:
-        """The line that the launcher has written. Raises OSError if none comes."""
+        """Read the launcher's line. Raises OSError if it does not arrive."""
         line, deadline = b"", time.monotonic() + _KEY_SECONDS
         while not line.endswith(b"\n"):
             piece = self._receive(1, deadline)
@@ -448,7 +449,7 @@ class _SandboxConnection:
         return line.strip().decode("ascii", "replace")
 
     def request(self) -> h11.Request | None:
-        """The head of the next request; None: the sandbox has ended the connection, or sent none in time."""
+        """Read the head of the next request; None if the sandbox hung up or sent none in time."""
         deadline = time.monotonic() + (HEAD_SECONDS if self._is_first else KEEP_SECONDS)
         while (event := self._http.next_event()) is h11.NEED_DATA:
             try:
@@ -464,7 +465,7 @@ class _SandboxConnection:
         raise h11.RemoteProtocolError("a request was expected")
 
     def body(self, count: _Count) -> Iterator[bytes]:
-        """The body of a request, as it comes. Raises OSError if it breaks off."""
+        """Stream the body of a request. Raises OSError if it is truncated."""
         if self._http.they_are_waiting_for_100_continue:
             self.send(h11.InformationalResponse(status_code=100, headers=[]))
         while True:
@@ -481,19 +482,19 @@ class _SandboxConnection:
                 return
 
     def send(self, event: h11.Event) -> None:
-        """Raises OSError, also when the sandbox takes nothing for IDLE_SECONDS."""
+        """Send an h11 event. Raises OSError, also when the sandbox reads nothing for IDLE_SECONDS."""
         if data := self._http.send(event):
             self.client.settimeout(IDLE_SECONDS)
             self.client.sendall(data)
 
     def switch(self) -> bytes:
-        """Say that the tunnel is open. Returns what the sandbox has already sent into it."""
+        """Open the tunnel. Return the bytes that the sandbox has already sent."""
         self._http.next_event()  # a CONNECT has no body
         self.send(h11.Response(status_code=200, reason=b"Connection established", headers=[]))
         return bytes(self._http.trailing_data[0])
 
     def refuse(self, refusal: Refusal) -> None:
-        """Send a refusal, unless a response has begun, and end the connection."""
+        """Send a refusal unless a response has begun, and close the connection."""
         sentence = _sentence(refusal)
         error = {"message": sentence, "type": "egress_refused", "code": refusal.status}
         body = json.dumps(refusal.body or {"detail": sentence, "error": error}).encode()
@@ -513,18 +514,18 @@ class _SandboxConnection:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the connection is ready for another request."""
+        """Return whether the connection can carry another request."""
         if self._http.their_state is h11.SEND_BODY and not isinstance(self._http.next_event(), h11.EndOfMessage):
-            return False  # the response came before the body was read
+            return False  # the body was not read before the response
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     def begin_again(self) -> None:
-        """Go on to the next request."""
+        """Start the next request."""
         self._is_first = False
         self._http.start_next_cycle()
 
     def _receive(self, most: int, deadline: float) -> bytes:
-        """Raises TimeoutError after the deadline, and OSError."""
+        """Receive bytes. Raises TimeoutError after the deadline, and OSError."""
         self.share.take_turns()
         left = deadline - time.monotonic()
         if left <= 0:
@@ -534,7 +535,7 @@ class _SandboxConnection:
 
 
 def _splice(client: socket.socket, server: socket.socket, count: _Count, share: TurnShare) -> None:
-    """Carry bytes both ways until both directions have ended, or nothing passed for IDLE_SECONDS."""
+    """Carry bytes both ways until both directions end, or until IDLE_SECONDS pass without traffic."""
 
     def read(source: socket.socket) -> Iterator[bytes]:
         while True:
@@ -548,7 +549,7 @@ def _splice(client: socket.socket, server: socket.socket, count: _Count, share: 
             if not piece:
                 return
             yield piece
-            count.add(len(piece), is_sent=source is client)  # it has been carried by now
+            count.add(len(piece), is_sent=source is client)  # already forwarded
 
     for each in (client, server):
         each.settimeout(IDLE_SECONDS)
@@ -556,19 +557,19 @@ def _splice(client: socket.socket, server: socket.socket, count: _Count, share: 
 
 
 def _pieces(response: httpcore.Response, share: TurnShare) -> Iterator[bytes]:
-    """The body of a response as it comes, with turns in between: a chunk may have one byte."""
+    """Stream the body of a response, and yield in between, because a chunk may have one byte."""
     for piece in response.iter_stream():
         share.take_turns()
         yield piece
 
 
 def _shown(text: str) -> str:
-    """A text of a sandbox in a sentence."""
+    """Quote a sandbox's text for a sentence."""
     return _in_ascii(text, 100)
 
 
 def _hint(error: Exception, to: Destination, service: Service | None) -> str:
-    """What to do where nothing listens at a service on loopback, which is the server's here and no sandbox's."""
+    """Return advice if nothing listens at a service on loopback, which is the server's loopback here."""
     if service is None or _REFUSED not in str(error) or not is_loopback(to.name):
         return ""
     named = "LLM_BASE_URL" if service.name == MODEL_SERVICE else f"the base URL of the service {service.name}"
@@ -580,6 +581,6 @@ def _sentence(error: Exception) -> str:
 
 
 def _in_ascii(text: str, most: int) -> str:
-    """A text of at most so many characters, as the line of a status may have it: a longer one ends in three dots."""
+    """Truncate a text to ASCII for a status line; a longer one ends in three dots."""
     kept = text if len(text) <= most else f"{text[: most - 3]}..."
     return re.sub(r"[^ -~]", "?", kept)

@@ -1,10 +1,9 @@
-"""From a name to a connection: the name is looked up here, its addresses are checked, and one of them is connected to.
+"""Name resolution, address checks, and connections.
 
-The address that was checked is the one that is connected to, so a name that changes in between (DNS rebinding) changes
-nothing.
+The proxy connects to the address that it has checked, so DNS rebinding has no effect.
 
-A look-up takes a thread of the resolver for as long as the name's server is silent, which may be the sandbox's own. So
-look-ups have places: a few at once of each sandbox, and fewer in all than the resolver has threads.
+A lookup occupies a resolver thread until the name's server answers, and that server may be the sandbox's own. Therefore
+the number of concurrent lookups is limited, per sandbox and in total, to fewer than the resolver has threads.
 """
 
 import contextlib
@@ -21,33 +20,33 @@ import psutil
 from net.addresses import is_public
 from net.connections import Backend
 
-#: seconds until a connection stands, and addresses of a name that are tried
+#: Timeout of a connection attempt in seconds, and maximum number of addresses that are tried.
 CONNECT_SECONDS, _MOST_TRIED = 10.0, 4
 
-#: names that are looked up at once for one sandbox and for all, and seconds for which the next look-up waits
+#: Maximum number of concurrent lookups of a sandbox and of all, and seconds for which another lookup waits.
 MOST_LOOKUPS, MOST_LOOKUPS_IN_ALL, _LOOKUP_SECONDS = 4, 64, 10.0
 
 
 class Unreachable(OSError):
-    """A name leads nowhere that a sandbox may reach; the message is a sentence."""
+    """A name has no address that a sandbox may reach. The message is a sentence."""
 
 
 class TooManyLookups(Exception):
-    """A name that is not looked up, for others are; the message is a sentence that names the bound."""
+    """The limit of concurrent lookups is reached. The message is a sentence that names it."""
 
     def __init__(self, status: int, sentence: str) -> None:
-        """status: 429 where the sandbox itself looks up the others, else 503."""
+        """status: 429 for the sandbox's own limit, 503 for the total."""
         super().__init__(sentence)
         self.status = status
 
 
 class Lookups:
-    """The places for looking names up. Any thread or greenlet may use it."""
+    """Limits concurrent lookups. Thread-safe, also for greenlets."""
 
     def __init__(
         self, most: int = MOST_LOOKUPS, most_in_all: int = MOST_LOOKUPS_IN_ALL, seconds: float = _LOOKUP_SECONDS
     ) -> None:
-        """most, most_in_all: look-ups at once. seconds: for which the next one waits."""
+        """most, most_in_all: concurrent lookups, of a sandbox and in total. seconds: for which another one waits."""
         self._most, self._most_in_all, self._seconds = most, most_in_all, seconds
         self._in_all = threading.BoundedSemaphore(most_in_all)
         self._lock = threading.Lock()  #: of the next
@@ -56,7 +55,7 @@ class Lookups:
 
     @contextlib.contextmanager
     def of(self, sandbox_id: str) -> Iterator[None]:
-        """What this thread or greenlet looks up in the block is one sandbox's."""
+        """Count the lookups of this thread or greenlet in the block for a sandbox."""
         with self._lock:
             share = self._shares.setdefault(sandbox_id, threading.BoundedSemaphore(self._most))
         token = self._share.set(share)
@@ -67,8 +66,8 @@ class Lookups:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Wait for a place, and keep it for the block. Raises TooManyLookups."""
-        # Whoever waits for the host's room has room of its sandbox's: one sandbox puts few before the others.
+        """Hold one lookup of the limit during the block. Raises TooManyLookups."""
+        # Take the sandbox's limit first, so that one sandbox has few lookups in the queue of all.
         share = self._share.get() or threading.BoundedSemaphore(1)
         with (
             self._room(share, 429, f"This sandbox is already looking up {self._most} names, the most allowed at once"),
@@ -91,8 +90,8 @@ class Lookups:
 
 
 def looked_up(name: str) -> list[str]:
-    """The addresses of a name, by this machine's resolver. Raises OSError."""
-    # The dot at its end keeps the resolver's search list away, by which the name could be another one.
+    """Resolve a name with this machine's resolver. Raises OSError."""
+    # A final dot disables the resolver's search list, which could turn the name into another.
     return _resolved(f"{name}.")
 
 
@@ -102,14 +101,14 @@ def _resolved(name: str) -> list[str]:
 
 
 def own_addresses() -> frozenset[str]:
-    """The addresses of this machine."""
+    """Return the addresses of this machine."""
     interfaces = psutil.net_if_addrs().values()
     return frozenset(each.address.partition("%")[0] for interface in interfaces for each in interface)
 
 
 @dataclass(frozen=True)
 class Resolver:
-    """Connects to names. look_up: raises OSError. is_open: whether an address may be reached; own: this machine's."""
+    """Connects to names. look_up: raises OSError. is_open: whether an address is allowed. own: this machine's."""
 
     look_up: Callable[[str], list[str]] = looked_up
     is_open: Callable[[str, Collection[str]], bool] = is_public
@@ -118,11 +117,11 @@ class Resolver:
     lookups: Lookups = field(default_factory=Lookups)
 
     def to_services(self) -> "Resolver":
-        """The resolver of what the spec names, wherever it is; its look-ups share these places."""
+        """Return a resolver for a spec's services, which may have any address. It shares the limit of lookups."""
         return replace(self, look_up=_resolved, is_open=lambda *_: True, own=tuple)
 
     def addresses(self, name: str) -> list[str]:
-        """The addresses of a name that may be reached. Raises Unreachable, TooManyLookups."""
+        """Return the allowed addresses of a name. Raises Unreachable and TooManyLookups."""
         try:
             with self.lookups.place():
                 found = self.look_up(name)
@@ -134,7 +133,7 @@ class Resolver:
         return reached[:_MOST_TRIED]
 
     def connect(self, name: str, port: int) -> socket.socket:
-        """A connection to a destination. Raises Unreachable, TooManyLookups."""
+        """Connect to a destination. Raises Unreachable and TooManyLookups."""
         for address in self.addresses(name):
             try:
                 return socket.create_connection((address, port), self.seconds)
@@ -143,7 +142,7 @@ class Resolver:
         raise Unreachable(f"{name}:{port} does not answer")
 
     def backend(self) -> Backend:
-        """What connects a pool of httpcore by this resolver. It raises httpcore.ConnectError, TooManyLookups."""
+        """Return a network backend for httpcore. It raises httpcore.ConnectError and TooManyLookups."""
 
         def addresses(name: str, _: int) -> list[str]:
             try:

@@ -1,7 +1,7 @@
-"""What a request of a sandbox becomes on its way out: its target, and the headers that are kept and put in.
+"""Rewriting of a sandbox's requests: the target, and the headers that are kept, dropped and added.
 
-Every request is written again from what was understood. Headers of one connection end here, and so does what a sandbox
-shows as its own credential to a service, whose credential is put in here.
+The proxy writes every request anew. It drops hop-by-hop headers and the sandbox's own credentials, and adds the
+credentials of the service.
 """
 
 import re
@@ -14,14 +14,14 @@ from settings.egress import Service
 
 Headers = list[tuple[bytes, bytes]]
 
-#: what a path is made of. Source: RFC 3986, 3.3
+#: Characters of a path. Source: RFC 3986, 3.3
 _PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 _QUERY = re.compile(r"[!-~]*")
 
-#: Where servers end a part of a decoded path, and a part that some take for `.` or `..`.
+#: Characters that end a segment of a decoded path on some server, and segments that some read as `.` or `..`.
 _ENDS_PART, _DOTS = re.compile(r"[;?#]"), re.compile(r"\s*\.\s*(?:\.\s*)?")
 
-#: how often a path is decoded before it counts as one that hides something
+#: Maximum number of times that a path is decoded; one that still changes is refused.
 _MOST_DECODED = 3
 
 #: Methods that are passed on: those of RFC 9110 but TRACE, which shows a credential to its caller, and of WebDAV.
@@ -30,12 +30,12 @@ METHODS = (
     *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
 )
 
-#: headers of one connection. Source: RFC 9110, 7.6.1
+#: Hop-by-hop headers. Source: RFC 9110, 7.6.1
 _OF_CONNECTION = {b"connection", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect", b"host"}
 _OF_CONNECTION |= {b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"http2-settings"}
 
-#: Headers that a service gets from no sandbox: credentials; what names another method, path or host than the request
-#: line and `Host`; and what only a proxy that the service trusts may say.
+#: Headers that a sandbox cannot send to a service: credentials, overrides of method, path or host, and headers that the
+#: service accepts only from a trusted proxy.
 _NOT_FROM_SANDBOX = {
     *(b"authorization", b"x-api-key", b"api-key", b"cookie", b"x-goog-api-key"),
     *(b"x-http-method-override", b"x-http-method", b"x-method-override"),
@@ -52,17 +52,17 @@ _SECOND_RESOURCE = {
 
 
 class Wrong(ValueError):
-    """A request that means nothing here, or two things; the message is a sentence."""
+    """A malformed or ambiguous request. The message is a sentence."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """A service's base URL in its parts."""
+    """The parts of a service's base URL."""
 
     scheme: str
     host: str
     port: int
-    path: str  #: empty, or begins with a slash and ends with none
+    path: str  #: empty, or begins with a slash and does not end with one
 
     @classmethod
     def of(cls, service: Service) -> "Base":
@@ -72,23 +72,23 @@ class Base:
 
     @property
     def authority(self) -> bytes:
-        """The Host header."""
+        """Return the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host.encode() if self.port == (443 if self.scheme == "https" else 80) else f"{host}:{self.port}".encode()
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """The service's name and the rest of `/NAME/…`, with its query."""
+    """Split `/NAME/…` into the name of the service and the rest with its query."""
     rest = target.removeprefix("/")
     end = next((position for position, one in enumerate(rest) if one in "/?"), len(rest))
     return rest[:end], rest[end:]
 
 
 def below(base: str, rest: str) -> str:
-    """The path of a base URL with the rest of a request's target. Raises Wrong if that could leave the base.
+    """Append the rest of a request's target to the path of a base URL. Raises Wrong if it could leave the base.
 
-    However often a server decodes it, and whether it takes a backslash for a slash, normalizes Unicode, strips spaces,
-    or drops what follows `;`, `?` or `#`, no part consists of dots. Bytes that are no UTF-8 are refused, because some
+    No segment is made of dots, however often a server decodes the path, and even if it reads a backslash as a slash,
+    normalizes Unicode, strips spaces, or drops the text after `;`, `?` or `#`. Invalid UTF-8 is refused, because some
     servers read overlong forms of a dot or a slash.
     """
     path, mark, query = rest.partition("?")
@@ -110,7 +110,7 @@ def below(base: str, rest: str) -> str:
 
 
 def within(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a request, with the `Destination` of WebDAV (RFC 4918, 10.3) below the base URL.
+    """Rewrite the `Destination` header of WebDAV (RFC 4918, 10.3) to the base URL.
 
     Raises Wrong for a header that could name a resource outside of the base URL.
     """
@@ -123,7 +123,7 @@ def within(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]])
 
 
 def _destination(service: Service, base: Base, value: bytes) -> bytes:
-    """An address below the base URL or below `{EGRESS}/NAME`, as an address of the service. Raises Wrong."""
+    """Convert a URL below the base URL or below `{EGRESS}/NAME` to one of the service. Raises Wrong."""
     address = _location(service, base, value).decode("latin-1")
     path = re.sub(r"\Ahttps?://[^/?#\\]*", "", address, flags=re.IGNORECASE)
     name, rest = split_target(path)
@@ -133,9 +133,9 @@ def _destination(service: Service, base: Base, value: bytes) -> bytes:
 
 
 def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers that are passed on: none of one connection, and none that `Connection` names. Raises Wrong.
+    """Drop hop-by-hop headers, and those that `Connection` names. Raises Wrong.
 
-    Names are compared as CGI and its kin read them, where `_` and `-` are one.
+    Names are compared like in CGI, where `_` and `-` are equal.
     """
     given = [(name.lower(), value) for name, value in headers]
     framing = [name for name, _ in given if name in (b"content-length", b"transfer-encoding")]
@@ -155,10 +155,10 @@ def _folded(name: bytes) -> bytes:
 
 
 def toward(service: Service, method: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a request to a service: its own credentials for whatever the sandbox showed. Raises Wrong.
+    """Build the headers of a request to a service, with the service's credentials. Raises Wrong.
 
-    A model is asked for no compression: what its response says of its usage is read here. A body that servers may leave
-    unread is refused: a server that goes on after it would take it for a request, which nothing here has checked.
+    Requests to a model ask for no compression, because the proxy reads the usage in the response. A body that a server
+    may leave unread is refused, because the server could take it for the next request, which the proxy did not check.
     """
     framing = [value for name, value in headers if name.lower() in (b"content-length", b"transfer-encoding")]
     if method in (b"GET", b"HEAD", b"OPTIONS") and any(value.strip(b"0 ") for value in framing):
@@ -174,7 +174,7 @@ def toward(service: Service, method: bytes, headers: Sequence[tuple[bytes, bytes
 
 
 def returned(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a service's response: a redirect below its base URL stays with the service, others go by name."""
+    """Build the headers of a service's response. A redirect below the base URL is mapped back to the service."""
     found = []
     for name, value in kept_of_response(headers):
         if name == b"location":
@@ -184,7 +184,7 @@ def returned(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]
 
 
 def kept_of_response(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """The headers of a response that are passed on."""
+    """Return the headers of a response that are forwarded."""
     given = [(name.lower(), value) for name, value in headers]
     return [(name, value) for name, value in given if name not in _OF_CONNECTION]
 
@@ -198,4 +198,4 @@ def _location(service: Service, base: Base, value: bytes) -> bytes:
         return f"/{service.name}{rest.removeprefix(base.path)}".encode("latin-1")
     if rest != text:
         return value
-    return f"{base.scheme}://{base.authority.decode()}{text}".encode("latin-1")  # by name, without the credential
+    return f"{base.scheme}://{base.authority.decode()}{text}".encode("latin-1")  # elsewhere: by name
