@@ -1,9 +1,7 @@
-"""The end of an append-only file that a server finds unfinished: one write that broke off, or damage before writes.
+"""Tells an incomplete last write of an append-only file from damage before other writes.
 
-A server that cuts its file takes both for the same: a damaged length makes a command seem to reach beyond the end, and
-all that was acknowledged after it would be cut too.
-
-Only the standard library stands here, as in `boot/embedded.py`.
+A Redis that truncates its file cannot tell them apart: a damaged length makes a command seem to reach beyond the end,
+and all acknowledged writes after it would be lost too. Standard library only.
 """
 
 import mmap
@@ -11,10 +9,10 @@ import re
 import subprocess
 from pathlib import Path
 
-#: what the program says of a file when it checks it
+#: Output of the checker about a file.
 _CHECKED = re.compile(r"AOF analyzed: filename=(\S+), size=\d+, ok_up_to=(\d+), ok_up_to_line=\d+, diff=(\d+)")
 
-#: seconds for a check, which reads the whole file and runs none of it
+#: Timeout of a check, in seconds. It reads the whole file and executes nothing.
 _CHECK_TIMEOUT = 600
 
 _HEADER = re.compile(rb"\*(\d{1,10})\r\n")
@@ -23,9 +21,9 @@ _NEXT = re.compile(rb"\r\n\*[1-9]\d{0,9}\r\n\$[1-9]\d{0,9}\r\n")
 
 
 def broke_off(folder: Path, program: str) -> bool:
-    """Whether what a server would cut of the files in a folder is one write. Reads them; changes nothing."""
+    """Return whether a server would truncate a single write from the files of a folder. Changes nothing."""
     manifests = list(folder.glob("*.manifest"))
-    name = Path(program).name.replace("-server", "-check-aof")  # by which the server's program checks files
+    name = Path(program).name.replace("-server", "-check-aof")  # the checker beside the server
     try:
         told = subprocess.run(
             [name, *map(str, manifests)],
@@ -48,7 +46,7 @@ def broke_off(folder: Path, program: str) -> bool:
 
 
 def is_one_write(content: bytes | mmap.mmap, start: int) -> bool:
-    """Whether what stands after `start` is the beginning of one command, or of one transaction."""
+    """Return whether the bytes after `start` begin a single command or transaction."""
     end, at = _end(content, start), start
     if end is not None and _name(content, start) != b"MULTI":
         return False
@@ -56,12 +54,12 @@ def is_one_write(content: bytes | mmap.mmap, start: int) -> bool:
         if _name(content, at) == b"EXEC":
             return False
         at, end = end, _end(content, end)
-    # Text of a client that looks like a command counts as one: the server then refuses to start, and cuts nothing
+    # Text of a client that looks like a command counts as one: the server then refuses to start, and truncates nothing
     return _NEXT.search(content, at) is None
 
 
 def _end(content: bytes | mmap.mmap, at: int) -> int | None:
-    """Where the command that begins there ends; None where the file ends before it."""
+    """Return where a command ends; None if the file ends first."""
     header = _HEADER.match(content, at)
     if header is None:
         return None
@@ -77,7 +75,7 @@ def _end(content: bytes | mmap.mmap, at: int) -> int | None:
 
 
 def _name(content: bytes | mmap.mmap, at: int) -> bytes:
-    """The first word of a complete command."""
+    """Return the first word of a complete command."""
     header = _HEADER.match(content, at)
     length = _LENGTH.match(content, header.end()) if header else None
     return content[length.end() : length.end() + int(length[1])].upper() if length else b""

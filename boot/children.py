@@ -1,7 +1,6 @@
-"""The processes that the gunicorn master starts, and starts again when they end: the embedded store, and the keeper.
+"""Children of the gunicorn master that it restarts: the embedded store and the keeper.
 
-gunicorn takes the exit status of every child, so the end of a child is read from a pipe. Only the standard library
-stands here: the gunicorn master must not load what gevent has to patch in the workers.
+gunicorn reaps every child, so a pipe tells when a child ends. Standard library only, as everywhere in `boot/`.
 """
 
 import contextlib
@@ -17,37 +16,36 @@ from typing import Any
 from core.pauses import Backoff
 from telemetry.logs import say
 
-#: most restarts of one process within so many seconds: the server ends at one more
+#: Maximum number of restarts of a child within a number of seconds. One more ends the server.
 _MOST_RESTARTS, _WITHIN = 6, 60.0
 
-#: seconds between the end of a process and its restart: the first time, and at most. The last of _MOST_RESTARTS comes
-#: half a minute after the first
+#: Shortest and longest delay of a restart, in seconds. The last of _MOST_RESTARTS comes half a minute after the first.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 16.0
 
 
 class TooManyRestarts(Exception):
-    """A process has ended more often than it is restarted. The message is for the operator."""
+    """A child ended too often. The message is for the operator."""
 
 
 class Child:
-    """A process of the master's.
+    """A child process of the master.
 
-    It ends with its standard input, which the master holds, in whatever way the master comes to an end. Its standard
-    output is a pipe that no other process writes to: the pipe's end is the end of the process. It may print one line of
-    JSON, whose `error` says why it ends.
+    It ends when its standard input closes, that is when the master ends for any reason. Its standard output is a pipe
+    that no other process has, so that its end is the end of the child. The child may print one line of JSON, whose
+    `error` says why it ends.
     """
 
     def __init__(self, name: str, command: Sequence[str], pass_fds: Sequence[int] = ()) -> None:
         """name: for the log. Raises OSError."""
-        self.command = [*command]  #: of the next start
+        self.command = [*command]  #: for the next start
         self._name, self._pass_fds = name, pass_fds
         self._backoff = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY)
         self._restarted: list[float] = []
-        self._due: float | None = None  #: when a process that has ended is restarted
+        self._due: float | None = None  #: time of the next restart
         self._start()
 
     def _start(self) -> None:
-        # A session of its own: Ctrl-C reaches the workers, which still need it to finish their requests.
+        # In its own session: Ctrl-C must not end it before the workers, which need it to finish their requests.
         self._process = subprocess.Popen(
             self.command,
             stdin=subprocess.PIPE,
@@ -60,12 +58,12 @@ class Child:
         self._printed = b""
 
     def report(self) -> dict[str, Any]:
-        """Wait for the line that it prints; empty where it ends before that."""
+        """Wait for the line that the child prints; empty if it ends first."""
         assert self._process.stdout is not None
         return _read(self._process.stdout.readline())
 
     def look(self) -> None:
-        """Restart the process after a delay if it has ended. Waits for nothing. Raises TooManyRestarts."""
+        """Restart the child after a delay if it has ended. Does not block. Raises TooManyRestarts."""
         if not self._has_ended():
             return
         now = time.monotonic()
@@ -78,13 +76,13 @@ class Child:
         ended = self._process
         try:
             self._start()
-        except OSError as error:  # as when the system has no more processes; a later look retries
+        except OSError as error:  # for instance no free process; the next look retries
             say(f"{self._name} could not be started: {error}")
         else:
             _forget(ended)
 
     def _delay(self, now: float) -> float:
-        """Seconds until the restart of a process that has ended just now. Raises TooManyRestarts."""
+        """Return the seconds until the restart of a child that has just ended. Raises TooManyRestarts."""
         self._restarted = [at for at in self._restarted if now - at < _WITHIN]
         error = _read(self._printed).get("error")
         reason = f": {error}" if error else ""
@@ -109,7 +107,7 @@ class Child:
         return False
 
     def stop(self, seconds: float | None = None) -> None:
-        """End the process, and wait for that: up to so many seconds."""
+        """End the child, and wait up to a number of seconds."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -118,7 +116,7 @@ class Child:
 
 
 def _forget(process: subprocess.Popen[bytes]) -> None:
-    """Close our ends of its pipes, and take its exit status if gunicorn has not."""
+    """Close our ends of its pipes, and reap it if gunicorn has not."""
     process.poll()
     for pipe in (process.stdin, process.stdout):
         assert pipe is not None
@@ -126,7 +124,7 @@ def _forget(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read(line: bytes) -> dict[str, Any]:
-    """The line of JSON that a process printed; empty where it printed none, or not all of it."""
+    """Parse the line of JSON that a child printed; empty if it is missing or incomplete."""
     try:
         found: dict[str, Any] = json.loads(line)
     except ValueError:

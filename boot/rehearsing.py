@@ -1,4 +1,4 @@
-"""Starts the processes in which rehearsals run (`supervisor/rehearsing.py`)."""
+"""Starts the processes that run rehearsals (`supervisor/rehearsing.py`)."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Runners:
-    """The runners of rehearsals that this worker has started."""
+    """The rehearsal processes of this worker."""
 
     _command = (sys.executable, "-m", "supervisor.rehearsing")
 
@@ -21,7 +21,7 @@ class Runners:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, rehearsal_id: str, runner: str) -> None:
-        """Start the process of a rehearsal. Where that fails, a later question takes the rehearsal up."""
+        """Start the process of a rehearsal. If that fails, the next poll of the rehearsal tries again."""
         self._forget_ended()
         try:
             process = subprocess.Popen(
@@ -32,7 +32,7 @@ class Runners:
                 cwd=Path(__file__).parents[1],
                 env={**os.environ, **self._environment},
             )
-        except OSError as error:  # as when the system has no more processes
+        except OSError as error:  # for instance no free process
             _log.warning("rehearsal %s could not be started: %s", rehearsal_id, error)
         else:
             self._processes.append(process)

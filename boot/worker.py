@@ -1,6 +1,6 @@
-"""The gunicorn worker: gevent's, on which no client holds a connection by sending nothing or by taking nothing.
+"""The gunicorn worker: gevent's, with limits for clients that send or read too slowly.
 
-gunicorn's master loads it, as it would load the one of gevent, when `gunicorn.conf.py` has been read.
+gunicorn's master imports it after it has read `gunicorn.conf.py`.
 """
 
 import os
@@ -19,18 +19,18 @@ from boot.http import RequestBody, is_draining
 from core.pauses import take_turns
 from core.program import plugins_looked_up_once
 
-#: the part of a worker's connections that may be taken before those that only wait for a head make room
+#: Share of a worker's connections from which on those that wait for a head are closed for new ones.
 _CROWDED = 0.9
 
-#: seconds in which a client must send the head of a connection's first request; for a later one it has `keepalive`
+#: Timeout for the head of a connection's first request, in seconds. Later requests have `keepalive`.
 _FIRST_HEAD_SECONDS = 20
 
-#: most bytes of a head, and most pieces that it may come in: gunicorn looks through the whole of it after each piece
+#: Maximum size of a head in bytes, and number of chunks, because gunicorn scans the whole head after each chunk.
 _MOST_HEAD_BYTES, _MOST_HEAD_PIECES = 64 * 1024, 256
 
 
 class _Served(local):
-    """What a connection's greenlet knows of it."""
+    """The connection of this greenlet."""
 
     client: socket.socket
     network = ""
@@ -38,7 +38,7 @@ class _Served(local):
 
 
 def network_of(address: Any) -> str:
-    """Where a client connects from: an IPv4 address, or the 64 bits that one IPv6 network has; "" for a Unix socket."""
+    """Return a client's network: its IPv4 address, or the /64 network of its IPv6 address; "" for a Unix socket."""
     if not isinstance(address, tuple):
         return ""
     found: IPv4Address | IPv6Address = ip_address(address[0].partition("%")[0])
@@ -48,13 +48,13 @@ def network_of(address: Any) -> str:
 
 
 class Connection(socket.socket):
-    """A client's connection, whose timeout begins again with everything that the client takes."""
+    """A client's connection. Its write timeout restarts whenever the client reads."""
 
-    _head: tuple[int, int] | None = None  #: bytes and pieces of a head that is being read
+    _head: tuple[int, int] | None = None  #: bytes and chunks of the head that is being read
 
     @contextmanager
     def reading_head(self) -> Iterator[None]:
-        """Bound what is received inside the block."""
+        """Limit the bytes and chunks that the block receives."""
         self._head = (0, 0)
         try:
             yield
@@ -62,11 +62,11 @@ class Connection(socket.socket):
             self._head = None
 
     def recv(self, *arguments: Any) -> Any:
-        """What the client has sent. Raises LimitRequestHeaders, a 431, of a head that is too long or in crumbs."""
+        """Receive bytes. Raises LimitRequestHeaders, a 431, for a head that is too long or in too many chunks."""
         if self._head is None:
             return super().recv(*arguments)
         size, pieces = self._head
-        if pieces:  # a head that drips fast enough always has a next piece; one that came whole waits for nobody
+        if pieces:  # yield if the head arrives in chunks: the next one may always be ready
             take_turns()
         data = super().recv(*arguments)
         self._head = size, pieces = size + len(data), pieces + 1
@@ -77,45 +77,43 @@ class Connection(socket.socket):
         return data
 
     def sendall(self, data: Any, flags: int = 0) -> None:
-        """Send all of it. Raises TimeoutError when the client takes nothing for the time of the timeout."""
+        """Send all bytes. Raises TimeoutError if the client reads nothing for the timeout."""
         left = memoryview(data).cast("B")
         while left:
             left = left[self.send(left, flags) :]
 
 
 class Worker(GeventWorker):
-    """Serves the app, whose settings say how long it waits for clients.
+    """Serves the app, with the timeouts of its settings.
 
-    Guarantee: connections on which no head comes keep nobody out, nor do those whose request was answered and whose
-    body does not come. When a worker has nearly all the connections that it takes, each new one ends one that waits
-    for a head, its first or its next, or for such a body: of the address with the most of these (of IPv6, of the /64
-    network with the most), the one that has waited longest. And connections whose next bytes are always there, requests
-    without a wait for responses or a head in crumbs, leave the others their turns.
+    Guarantee: clients that send no head, or not the rest of a body that nobody reads, cannot lock others out. When a
+    worker is nearly full, each new connection closes a waiting one: the oldest of the address with the most waiting
+    connections (for IPv6, of the /64 network). A client that always has bytes ready, by pipelining or by a head in
+    tiny chunks, cannot starve the others.
 
-    Why the address with the most, and no bound per address: a bound that one address reaches would refuse the clients
-    of a proxy or of an office, which share one, in a worker that has room. In a crowd it is the address that fills it
-    which pays. A client from elsewhere keeps its idle connection, and has all its time for a head, however fast new
-    ones come; of the longest wait alone it would lose both to a flood. Limitation: of a flood from many addresses, or
-    through the one of a trusted proxy, the longest wait decides.
+    Why there is no limit per address: it would refuse clients behind a proxy or of an office, who share an address,
+    while the worker still has room. When it is full, the address with the most connections loses one first. Clients of
+    other addresses keep their idle connections and their time for a head. Limitation: in a flood from many addresses,
+    or through a trusted proxy, the oldest waiting connection is closed.
     """
 
-    alive: bool  #: gunicorn's: whether the worker goes on
+    alive: bool  #: of gunicorn: whether the worker keeps running
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._served = _Served()
         self._open = 0
-        self._waiting: dict[socket.socket, str] = {}  #: those that may be ended, the longest first, and from where
+        self._waiting: dict[socket.socket, str] = {}  #: closable, the oldest first → network
 
     def patch(self) -> None:
-        """Have gevent patch what waits, before the app is loaded."""
+        """Apply gevent's patches before the app is loaded."""
         with plugins_looked_up_once():
             super().patch()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """Stop at once, and only once: Ctrl-C reaches a worker from the terminal and from the master.
+        """Stop at once. Ctrl-C arrives twice, from the terminal and from the master.
 
-        A second exit would be raised while the interpreter shuts down, which prints a traceback.
+        A second exit would raise during the interpreter's shutdown, which prints a traceback.
         """
         if self.alive:
             self.alive = False
@@ -123,10 +121,9 @@ class Worker(GeventWorker):
 
     @contextmanager
     def timeout_ctx(self) -> Iterator[None]:
-        """The time for a request's head. A client that opens hundreds of connections at once is late with the first.
+        """Limit the time for a request's head. The first of a connection has more: a client may open hundreds at once.
 
-        One that sends its requests without waiting for the responses has the next head there already, and waits for
-        nothing: the others get their turns here.
+        A client that pipelines requests has the next head ready and never waits, so yield to the others here.
         """
         take_turns()
         is_new, self._served.is_new = self._served.is_new, False
@@ -137,7 +134,7 @@ class Worker(GeventWorker):
 
     @contextmanager
     def _giving_way(self) -> Iterator[None]:
-        """While the present connection waits, a new one may end it."""
+        """Allow a new connection to close this one during the block."""
         client = self._served.client
         self._waiting[client] = self._served.network
         try:
@@ -146,8 +143,8 @@ class Worker(GeventWorker):
             self._waiting.pop(client, None)
 
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
-        """Serve a connection until it ends."""
-        if type(client) is socket.socket:  # one with TLS stays as it is
+        """Serve a connection until it closes."""
+        if type(client) is socket.socket:  # not one with TLS
             client = Connection(client.family, client.type, client.proto, fileno=client.detach())
         self._served.client, self._served.network = client, network_of(addr)
         self._open += 1
@@ -159,22 +156,22 @@ class Worker(GeventWorker):
             self._open -= 1
 
     def _least_missed(self) -> socket.socket:
-        """Of the connections that wait, the first of the address with the most. Cost: O(w), w: those that wait."""
+        """Return the oldest waiting connection of the network with the most. Cost: O(w), w: waiting connections."""
         [(network, _)] = Counter(self._waiting.values()).most_common(1)
         return next(waiting for waiting, its in self._waiting.items() if its == network)
 
     def _end(self, waiting: socket.socket) -> None:
-        """End a connection that waits, as if its client had."""
+        """Close a waiting connection as if its client had."""
         del self._waiting[waiting]
-        # gevent's own shutdown would raise an error where the connection is read.
+        # gevent's own shutdown would raise an error in the reader.
         with suppress(OSError), socket.socket(fileno=os.dup(waiting.fileno())) as same:
             same.shutdown(socket.SHUT_RDWR)
 
     def handle_request(self, listener_name: Any, req: Any, sock: Any, addr: Any) -> None:
-        """Serve one request. Raises StopIteration, by which gunicorn knows that the connection ends.
+        """Serve one request. Raises StopIteration to tell gunicorn that the connection ends.
 
-        Raises UnsupportedTransferCoding of a body in another coding than chunks: gunicorn takes gzip, which it leaves
-        to the app to decode, and what passes such a body on would change it.
+        Raises UnsupportedTransferCoding for every coding except chunks. gunicorn accepts gzip and leaves it to the app,
+        which would have to decode a body that it forwards.
         """
         for name, value in req.headers:
             if name == "TRANSFER-ENCODING" and value.strip(" \t").lower() != "chunked":
@@ -183,7 +180,7 @@ class Worker(GeventWorker):
         body = RequestBody(req, sock, seconds=settings.body_seconds, least_rate=settings.body_bytes_per_second)
         sock.settimeout(settings.idle_seconds)
         if is_draining():
-            req.force_close()  # the client's next request goes to a host that stays
+            req.force_close()  # the client's next request should go to another host
         try:
             super().handle_request(listener_name, req, sock, addr)
         except TimeoutError:
@@ -192,13 +189,13 @@ class Worker(GeventWorker):
             )
             raise StopIteration from None
         except StopIteration:
-            self._finish(body)  # a connection that is closed upon unread bytes may lose the response
+            self._finish(body)  # closing with unread bytes may lose the response
             raise
         if not self._finish(body):
             raise StopIteration
         sock.settimeout(None)
 
     def _finish(self, body: RequestBody) -> bool:
-        """As `RequestBody.finish`: after the response, so a new connection need not wait for it."""
+        """Like `RequestBody.finish`. A new connection may close this one meanwhile, because the response was sent."""
         with self._giving_way():
             return body.finish()

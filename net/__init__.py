@@ -1,7 +1,7 @@
-"""How this server meets other machines: the addresses that it may reach, and the connections that it makes and carries.
+"""Networking: allowed addresses, and connections with deadlines.
 
-addresses.py    one table of networks, and what two callers make of it
-carry.py        the accept loop, and the carriers of bytes between two connections
-connections.py  connections that know the deadline of the call that they serve
+addresses.py    a table of networks, and two policies
+carry.py        the accept loop, and the relay between two connections
+connections.py  connections with the deadline of a whole call
 transport.py    the same for httpx
 """

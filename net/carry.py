@@ -1,7 +1,7 @@
-"""The accept loop, and the carriers of bytes between two connections.
+"""The accept loop, and the relay between two connections.
 
-This module imports the standard library alone: the launcher of each sandbox loads it, and so does a container of a pod.
-The bundled agent does not see this room, so `reference_agent/tunnels.py` carries by itself.
+Standard library only: the launcher of each sandbox loads this module, and so does a container of a pod. The bundled
+agent cannot import it, so `reference_agent/tunnels.py` has its own.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 #: maximum size of one read, in bytes
 PIECE = 64 * 1024
 
-#: seconds after a failed accept
+#: Delay after a failed accept, in seconds.
 _PAUSE = 0.05
 
 log = logging.getLogger(__name__)
@@ -26,9 +26,9 @@ def accept_all(
     most: int,
     pace: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve every connection in a thread of its own until the listener is closed.
+    """Serve each connection in its own thread until the listener is closed.
 
-    most: connections at once; further ones wait in the kernel's queue. pace: waits until the next one may be accepted.
+    most: concurrent connections; others wait in the kernel's backlog. pace: blocks until the next accept.
     """
     room = threading.BoundedSemaphore(most)
 
@@ -54,19 +54,19 @@ def accept_all(
         pace()
         try:
             begin()
-        except (OSError, RuntimeError):  # the client has ended, the listener too, or no file or thread is free
+        except (OSError, RuntimeError):  # the client or the listener is gone, or no descriptor or thread is free
             room.release()
             time.sleep(_PAUSE)
 
 
 def pieces(source: socket.socket) -> Iterator[bytes]:
-    """Yield what a connection sends until its end. Raises OSError."""
+    """Yield the bytes of a connection until it ends. Raises OSError."""
     while piece := source.recv(PIECE):
         yield piece
 
 
 def join(one: socket.socket, other: socket.socket, read: Callable[[socket.socket], Iterable[bytes]] = pieces) -> None:
-    """Carry bytes both ways until both directions have ended. read: yields what a connection sends."""
+    """Relay bytes in both directions until both end. read: yields the bytes of a connection."""
     back = threading.Thread(target=carry, args=(other, one, read), daemon=True)
     back.start()
     carry(one, other, read)
@@ -76,7 +76,7 @@ def join(one: socket.socket, other: socket.socket, read: Callable[[socket.socket
 def carry(
     source: socket.socket, target: socket.socket, read: Callable[[socket.socket], Iterable[bytes]] = pieces
 ) -> None:
-    """Carry one direction, and pass its end on. After an error both connections end, so that neither waits."""
+    """Relay one direction, and pass its end on. After an error both connections end, so that neither hangs."""
     try:
         for piece in read(source):
             target.sendall(piece)
@@ -86,14 +86,14 @@ def carry(
 
 
 def end(*connections: socket.socket) -> None:
-    """End both directions of each connection, which ends the reads that wait."""
+    """Shut down both directions of each connection, which wakes blocked reads."""
     for each in connections:
         with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
 
 
 def drain(client: socket.socket) -> None:
-    """Read what a refused client still sends, so that it can read the refusal before the connection is reset.
+    """Read the rest that a refused client sends, so that the refusal arrives before the connection is reset.
 
     Raises OSError.
     """

@@ -1,8 +1,8 @@
-"""Connections to servers that are not trusted, which know the deadline of the call that they serve.
+"""Connections to untrusted servers, with a deadline for a whole call.
 
-httpx limits each single read and write: a server that sends one byte a second would hold a call forever. A call without
-a deadline, such as one that streams, may have a pulse instead: it ends when nobody waits. Between two reads the other
-requests of the process get a turn, however fast the server sends.
+httpx limits single reads and writes, so a server that sends a byte per second could hold a call forever. A call without
+a deadline, such as a stream, may have a pulse instead, which ends it when nobody waits. The process yields between
+reads, however fast the server sends.
 """
 
 import re
@@ -17,28 +17,28 @@ import httpcore
 
 from core.pauses import take_turns
 
-#: when the call of this thread ends, in seconds of `time.monotonic`
+#: Deadline of this thread's call, in seconds of `time.monotonic`.
 _deadline: ContextVar[float] = ContextVar("deadline")
 
-#: what a read of this thread calls while it waits; it raises to end the call
+#: Called by this thread's reads while they wait. It raises to end the call.
 _pulse: ContextVar[Callable[[], None]] = ContextVar("pulse")
 
-#: seconds between two calls of a pulse
+#: Seconds between two calls of a pulse.
 _BEAT = 0.5
 
-#: bytes of one write: so few that the system takes them whole or makes the writer wait
+#: Maximum size of a write, in bytes: small enough that the kernel takes it whole or blocks.
 _CHUNK = 16384
 
-#: most interim responses (1xx) before a response. Source: RFC 9110, 15.2
+#: Maximum number of interim responses (1xx) before a response. Source: RFC 9110, 15.2
 _MOST_INTERIM = 100
 
-#: how an interim response begins, in its first bytes, and what ends its head, as h11 reads it
+#: First bytes of an interim response, and the end of its head as h11 reads it.
 _INTERIM, _BEGINNING, _HEAD_END = re.compile(rb"HTTP/[0-9]\.[0-9] 1"), 10, re.compile(rb"\n\r?\n")
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Limit the calls inside the block to so many seconds together; a longer call raises httpx.TimeoutException."""
+    """Set a timeout in seconds for all calls inside the block together. Raises httpx.TimeoutException."""
     token = _deadline.set(time.monotonic() + seconds)
     try:
         yield
@@ -48,7 +48,7 @@ def deadline(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def pulse(beat: Callable[[], None]) -> Iterator[None]:
-    """Call `beat` every half second while the block reads, or waits for bytes; what it raises ends the read."""
+    """Call `beat` every half second while the block reads or waits for bytes. An exception from it ends the read."""
     token = _pulse.set(beat)
     try:
         yield
@@ -57,10 +57,10 @@ def pulse(beat: Callable[[], None]) -> Iterator[None]:
 
 
 class Backend(httpcore.NetworkBackend):
-    """Opens connections whose every read and write ends at the deadline."""
+    """Opens connections whose reads and writes end at the deadline."""
 
     def __init__(self, addresses: Callable[[str, int], Sequence[str]] = lambda host, _: (host,)) -> None:
-        """addresses: of a host and port, those that may be connected to; the first one that answers is."""
+        """addresses: the allowed addresses of a host and port. The first one that answers is used."""
         self._addresses = addresses
         self._backend = httpcore.SyncBackend()
 
@@ -72,7 +72,7 @@ class Backend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Raises httpcore.ConnectError, ConnectTimeout, and what `addresses` raises."""
+        """Connect. Raises httpcore.ConnectError, ConnectTimeout, and the errors of `addresses`."""
 
         def connect(address: str) -> _Stream:
             left = _left(timeout, httpcore.ConnectTimeout)
@@ -89,19 +89,19 @@ class _Stream(httpcore.NetworkStream):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
         self._beaten_at = time.monotonic()
-        self._head = bytearray()  #: what has come of it, without the interim responses before
+        self._head = bytearray()  #: the head received so far, without interim responses
         self._interim = 0
         self._is_head_awaited = False
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        take_turns()  # no read waits for bytes that are there already
+        take_turns()  # a read of buffered bytes does not wait, and so does not yield
         data = self._read(max_bytes, timeout)
         if self._is_head_awaited:
             self._count_interim(data)
         return data
 
     def _count_interim(self, data: bytes) -> None:
-        """Raises RemoteProtocolError of interim responses without end, each of which would be read and dropped."""
+        """Count interim responses. Raises RemoteProtocolError for too many, which the caller would skip forever."""
         self._head += data
         while _INTERIM.match(self._head) and (end := _HEAD_END.search(self._head)):
             del self._head[: end.end()]
@@ -116,7 +116,7 @@ class _Stream(httpcore.NetworkStream):
         beat = _pulse.get(None)
         if beat is None:
             return self._stream.read(max_bytes, _left(timeout, httpcore.ReadTimeout))
-        if time.monotonic() - self._beaten_at > _BEAT:  # also of one that drips, or sends a head without end
+        if time.monotonic() - self._beaten_at > _BEAT:  # also if the server sends slowly, or sends an endless head
             self._beaten_at = time.monotonic()
             beat()
         last = time.monotonic() + (timeout or float("inf"))
@@ -149,7 +149,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 def _left(timeout: float | None, error: type[httpcore.TimeoutException]) -> float | None:
-    """The seconds that a read or write may take. Raises `error` when the deadline has passed."""
+    """Return the seconds left for a read or write. Raises `error` after the deadline."""
     left = _deadline.get(float("inf")) - time.monotonic()
     if left <= 0:
         raise error("the deadline of the call has passed")

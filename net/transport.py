@@ -1,4 +1,4 @@
-"""The transport of httpx over connections that know their deadline. The way out has these connections without httpx."""
+"""An httpx transport over connections with a deadline. The egress proxy uses these connections without httpx."""
 
 import ssl
 
@@ -9,7 +9,7 @@ from net.connections import Backend
 
 
 class Transport(httpx.HTTPTransport):
-    """httpx's own transport without proxies, over connections that know the deadline."""
+    """httpx's own transport without proxies, over connections with a deadline."""
 
     def __init__(
         self,
@@ -17,8 +17,8 @@ class Transport(httpx.HTTPTransport):
         backend: httpcore.NetworkBackend | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
-        """backend: what opens the connections, where not every address may be connected to."""
-        # httpx has no parameter for the network backend of its pool: its own pool goes, and needs no certificates.
+        """backend: opens the connections, if only some addresses are allowed."""
+        # httpx has no parameter for the network backend, so replace its pool, which then needs no certificates.
         super().__init__(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), trust_env=False)
         self._pool = httpcore.ConnectionPool(
             max_connections=limits.max_connections,
