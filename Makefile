@@ -33,6 +33,8 @@ run: .venv/run ## start the server on http://127.0.0.1:8000
 
 SUITE = $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/interop
 
+# The bytecode of the test files is shared by the processes that run them.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/dev ## run the quick tests, before each commit: under 5 minutes
 	$(SUITE) --group quick
 

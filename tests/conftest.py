@@ -6,6 +6,7 @@ Each test gets a fresh conversation, and each file an empty store. tests/backend
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import tempfile
@@ -74,6 +75,22 @@ LONGEST = (
     "reference_agent",
     "docs",
 )
+
+
+def pytest_sessionstart(session):
+    """Let all workers but the first import the test files from the last one on, if the whole suite runs.
+
+    Each worker imports every file, and pytest rewrites the assertions of a file that has no bytecode: 25 s of CPU for
+    all of them. Two workers in step would both do it. From opposite ends, each finds the bytecode of the other.
+    """
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0" or session.config.args != ["tests"]:
+        return
+    here = Path(__file__).parent
+    for path in sorted(here.rglob("test_*.py"), reverse=True):
+        name = ".".join(path.relative_to(here.parent).with_suffix("").parts)
+        if not name.startswith("tests.interop."):
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # the collection reports it
+                importlib.import_module(name)
 
 
 def pytest_collection_modifyitems(items):
