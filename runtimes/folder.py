@@ -1,8 +1,8 @@
-"""A sandbox's folder: one caller at a time changes it, and it can always be removed.
+"""File operations in a sandbox's folder: locking, walking, measuring, and removing.
 
-Its owner is not trusted and may change it meanwhile, so no symlink is followed: every directory is opened from its
-parent by one name, and a name that became a link leads nowhere. What is left to do of a walk lies in a stack that goes
-to disk, so neither the depth of a folder nor the number of its entries bounds the walk.
+The folder's owner is untrusted and may change it meanwhile. Therefore no symlink is followed: each directory is opened
+from its parent by one name. The stack of a walk spills to disk, so that neither the depth of a folder nor the number of
+its entries limits the walk.
 """
 
 import contextlib
@@ -22,42 +22,42 @@ from uuid import uuid4
 from runtimes import PartlyMeasured, RuntimeFailure
 from runtimes.tar_stream import MOST_NAME, shown
 
-#: how a directory is opened by one name: as such, and not through a symlink
+#: Flags to open a directory by one name, not through a symlink.
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: bytes of a stack that stay in memory
+#: Size of a stack in memory, in bytes; the rest is on disk.
 _IN_MEMORY = 1024 * 1024
 
-#: most directories that stay open
+#: Maximum number of directories that stay open.
 _MOST_OPEN = 64
 
-#: errors of a name that has another file by now, or none
+#: Errors of a name that is gone or is another file now.
 _CHANGED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-#: how a file is opened: not through a symlink, and without waiting at a FIFO
+#: Flags to open a file, not through a symlink, and without blocking at a FIFO.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-#: errors of a name that was to be opened as a directory and is a symlink or a file
+#: Errors of opening a symlink or a file as a directory.
 _NO_DIRECTORY = (errno.ENOTDIR, errno.ELOOP)
 
-#: how a directory is opened whatever its mode is
+#: Flags to open a directory whatever its mode.
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-#: seconds between two polls of a lock, and until a lock that is not released is a failure: longer than a start takes
+#: Seconds between two polls of a lock, and timeout of a lock: longer than a start takes.
 _LOCK_POLL, LOCK_TIMEOUT = 0.005, 60.0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-#: arguments of renameat2: paths from the working directory, and to exchange both. Source: fcntl.h, linux/fs.h
+#: Arguments of renameat2: AT_FDCWD and RENAME_EXCHANGE. Source: fcntl.h, linux/fs.h
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
-#: minimum size counted per entry, in bytes: files without content take inodes, and time in each walk
+#: Minimum size counted per entry, in bytes: empty files cost inodes, and time in each walk.
 _LEAST = 4096
 
 
 class Stack:
-    """Records of bytes, last in, first out; beyond 1 MiB they lie in a file without a name."""
+    """A stack of byte records. Beyond 1 MiB it is in an unnamed file."""
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)  # noqa: SIM115 - `close` ends it
@@ -68,7 +68,7 @@ class Stack:
         self._end += self._file.write(record + len(record).to_bytes(4))
 
     def pop(self) -> bytes | None:
-        """The last record; None if there is none."""
+        """Remove and return the last record; None if the stack is empty."""
         if not self._end:
             return None
         self._file.seek(self._end - 4)
@@ -82,17 +82,17 @@ class Stack:
 
 
 class Directories:
-    """Opens directories below a folder, from one name to the next; the last ones stay open for their neighbours."""
+    """Opens directories below a folder, name by name. Recent ones stay open for their neighbours."""
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
         self.root = os.open(folder, DIRECTORY)
-        self._chain: list[tuple[bytes, int]] = []  #: each directory lies in the one before
+        self._chain: list[tuple[bytes, int]] = []  #: each directory is in the one before
 
     def opened(self, path: bytes, *, create: bool = False) -> int:
-        """A directory of a path without `..`, open until the next call. create: make what is missing of it.
+        """Open the directory of a path without `..` until the next call. create: create missing directories.
 
-        Raises OSError: one of a name that is a symlink or a file is NotADirectoryError or has errno.ELOOP.
+        Raises OSError; for a symlink or a file in the path NotADirectoryError, or one with errno.ELOOP.
         """
         while self._chain and not (path + b"/").startswith(self._chain[-1][0] + b"/"):
             os.close(self._chain.pop()[1])
@@ -116,7 +116,7 @@ class Directories:
 
 @dataclass(frozen=True, slots=True)
 class FolderEntry:
-    """A file, a symlink or a directory; of a directory, `directory` is itself, open, and `name` is empty."""
+    """A file, a symlink or a directory. For a directory, `directory` is itself, and `name` is empty."""
 
     path: bytes  #: relative to the folder; empty for the folder itself
     stat: os.stat_result
@@ -133,7 +133,7 @@ class FolderEntry:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What all names of one file have in common."""
+        """Return the device and inode, which all hard links of a file share."""
         return self.stat.st_dev, self.stat.st_ino
 
 
@@ -145,13 +145,14 @@ def entries(
     enters: Callable[[bytes], bool] = lambda _: True,
     passing: Callable[[bytes], None] = lambda _: None,
 ) -> Iterator[FolderEntry]:
-    """Every file, symlink and directory of a folder, itself first and each directory before its content.
+    """Walk a folder: every file, symlink and directory, the folder first, each directory before its content.
 
-    start: the directory that is walked, if not the whole folder. without: names of directories that are left out with
-    their content. enters: whether a directory of that path is walked; asked after all files of its parent.
-    passing: called with the path of each name as it is read, also of what is left out; its errors end the walk.
-    Sockets, FIFOs and devices are left out, and so is what vanishes meanwhile. Raises RuntimeFailure that names an
-    entry which cannot be read, and at the end where the folder itself was moved or removed: its content was then too.
+    start: the directory to walk, if not the whole folder. without: names of directories to skip with their content.
+    enters: whether to walk a directory, called after all files of its parent. passing: called with the path of each
+    name, also of skipped ones; its errors end the walk.
+
+    Skips sockets, FIFOs and devices, and entries that vanish meanwhile. Raises RuntimeFailure for an unreadable entry,
+    and at the end if the folder itself was moved or removed, and its content with it.
     """
     try:
         directories = Directories(folder)
@@ -198,7 +199,7 @@ def _is_at(directory: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def unreadable(path: bytes) -> Iterator[None]:
-    """Leave out what vanished or became another file; a RuntimeFailure names what cannot be read."""
+    """Ignore an entry that vanished or became another file. Raises RuntimeFailure for an unreadable one."""
     try:
         yield
     except OSError as error:
@@ -208,7 +209,7 @@ def unreadable(path: bytes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def opened_file(name: bytes, directory: int) -> Iterator[tuple[int, os.stat_result]]:
-    """A file of an open directory, open, and what it is. Raises OSError, FileNotFoundError if it is no file."""
+    """Open and stat a file of an open directory. Raises OSError, and FileNotFoundError if it is not a file."""
     file = os.open(name, _FILE, dir_fd=directory)
     try:
         seen = os.fstat(file)
@@ -221,7 +222,7 @@ def opened_file(name: bytes, directory: int) -> Iterator[tuple[int, os.stat_resu
 
 @contextlib.contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Turn OSError and RuntimeFailure into a RuntimeFailure with a message that begins with `what`."""
+    """Turn OSError and RuntimeFailure into a RuntimeFailure whose message begins with `what`."""
     try:
         yield
     except OSError as error:
@@ -232,7 +233,7 @@ def failing(what: str) -> Iterator[None]:
 
 
 def lock(file: int, how: int, timeout: float = LOCK_TIMEOUT) -> None:
-    """Lock an open file: how is fcntl.LOCK_EX or LOCK_SH. Raises RuntimeFailure after so many seconds."""
+    """Lock an open file. how: fcntl.LOCK_EX or LOCK_SH. Raises RuntimeFailure after a timeout in seconds."""
     deadline = time.monotonic() + timeout
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -245,7 +246,7 @@ def lock(file: int, how: int, timeout: float = LOCK_TIMEOUT) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Hold a lock file, as an open file. Raises RuntimeFailure after LOCK_TIMEOUT."""
+    """Hold a lock file during the block. Raises RuntimeFailure after LOCK_TIMEOUT."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -263,7 +264,7 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def exchange(folder: Path, other: Path) -> None:
-    """Give two folders of one file system each other's name, at one moment. Raises OSError."""
+    """Exchange the names of two folders of one file system atomically. Raises OSError."""
     words = (_AT_FDCWD, os.fsencode(folder), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE)
     if _libc.renameat2(*words):
         number = ctypes.get_errno()
@@ -271,14 +272,14 @@ def exchange(folder: Path, other: Path) -> None:
 
 
 def lock_of(folder: Path) -> Path:
-    """The lock file of a sandbox's folder."""
+    """Return the lock file of a sandbox's folder."""
     return folder.with_name(f".{folder.name}.lock")
 
 
 def make_below(folder: Path, names: Sequence[str], owner: int) -> None:
-    """Make the directories of a path below a folder, each inside the one before, and give the new ones to a user.
+    """Create the directories of a path below a folder, and give the new ones to a user.
 
-    Raises OSError, NotADirectoryError where one of the names is a symlink or a file.
+    Raises OSError, and NotADirectoryError if a name is a symlink or a file.
     """
     directory = os.open(folder, DIRECTORY)
     try:
@@ -297,7 +298,7 @@ def make_below(folder: Path, names: Sequence[str], owner: int) -> None:
 
 
 def opened_below(folder: str | Path, path: str | Path) -> int:
-    """A directory at or below a folder, open as a place alone. No name between both may be a symlink.
+    """Open a directory at or below a folder with O_PATH. No name between them may be a symlink.
 
     Raises OSError.
     """
@@ -312,11 +313,11 @@ def opened_below(folder: str | Path, path: str | Path) -> int:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all that is in it. No symlink is followed, not even one that replaces a directory meanwhile.
+    """Remove a folder and its content. No symlink is followed, even if one replaces a directory meanwhile.
 
-    A directory that a sandbox made unreadable is made readable. Each directory is moved to the top of the folder before
-    it is emptied, so neither recursion nor the length of a path bounds how deep a sandbox may nest them.
-    Raises OSError that names the first entry which cannot be removed; what was removed before it stays removed.
+    Unreadable directories are made readable. Each directory is moved to the top of the folder before it is emptied, so
+    that neither recursion nor the length of a path limits the depth. Raises OSError for the first entry that cannot be
+    removed; the removal is then partial.
     """
     try:
         with _usable(folder) as top:
@@ -332,7 +333,7 @@ def remove(folder: Path) -> None:
 
 
 def _empty(top: int) -> None:
-    """Remove everything in an open directory. Raises OSError."""
+    """Empty an open directory. Raises OSError."""
     prefix = f".{uuid4().hex}"
     moved = _clear(top, top, prefix, 0)
     emptied = 0
@@ -346,13 +347,13 @@ def _empty(top: int) -> None:
         except OSError as error:
             if error.errno not in _NO_DIRECTORY:
                 raise
-            os.unlink(name, dir_fd=top)  # it was replaced before it was moved
+            os.unlink(name, dir_fd=top)  # replaced before it was moved
 
 
 def _clear(directory: int, top: int, prefix: str, moved: int) -> int:
-    """Remove the files of a directory, and move its directories to the top, where they are numbered from `moved` on.
+    """Remove the files of a directory, and move its directories to the top, numbered from `moved`.
 
-    Returns the number after the last one.
+    Return the next number.
     """
     with os.scandir(directory) as scanned:
         entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scanned]
@@ -367,7 +368,7 @@ def _clear(directory: int, top: int, prefix: str, moved: int) -> int:
 
 
 def _is_usable(name: str, parent: int) -> bool:
-    """Make a directory usable: one that its owner cannot write cannot be moved. False if it is none any more."""
+    """Make a directory writable, because otherwise it cannot be moved. Return false if it is no longer a directory."""
     try:
         with _usable(name, parent):
             return True
@@ -379,7 +380,7 @@ def _is_usable(name: str, parent: int) -> bool:
 
 @contextlib.contextmanager
 def _usable(name: str | Path, parent: int | None = None) -> Iterator[int]:
-    """A directory, open, after its owner got every right to it. Raises OSError, one of _NO_DIRECTORY for a symlink."""
+    """Open a directory, and give its owner every right. Raises OSError, and one of _NO_DIRECTORY for a symlink."""
     place = os.open(name, _PLACE, dir_fd=parent)
     try:
         if os.fstat(place).st_mode & 0o700 != 0o700:
@@ -394,12 +395,11 @@ def _usable(name: str | Path, parent: int | None = None) -> Iterator[int]:
 
 
 def used(folder: Path, most: int | None = None) -> int:
-    """Bytes that a folder takes on the disk, at least _LEAST per entry; files that vanish meanwhile count as nothing.
+    """Return the disk usage of a folder in bytes, at least _LEAST per entry. Vanishing files do not count.
 
-    most: the measurement ends as soon as it is exceeded. No symlink is followed.
-    One directory is open at a time, and the way back up is by `..`, so the depth of a folder does not bound it. A
-    directory that its owner, this process, may not read is made readable while it is measured. Raises PartlyMeasured
-    where a directory was moved or removed meanwhile, or cannot be read.
+    most: stop as soon as it is exceeded. No symlink is followed. One directory is open at a time, and `..` leads back,
+    so the depth is unlimited. An unreadable directory of this process's user is made readable during its measurement.
+    Raises PartlyMeasured if a directory was moved or removed meanwhile, or is unreadable.
     """
     total, above = 0, list[tuple[tuple[int, int], int | None]]()
     try:
@@ -432,13 +432,13 @@ def used(folder: Path, most: int | None = None) -> int:
 
 
 class _Place:
-    """The directory that is measured at the moment."""
+    """The current directory of a measurement."""
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError."""
         self._file = os.open(folder, DIRECTORY)
-        self.mode: int | None = None  #: that it gets back when it is left
-        self.is_whole = True  #: no directory was missed so far
+        self.mode: int | None = None  #: original mode, which is restored
+        self.is_whole = True  #: whether no directory was missed so far
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -446,7 +446,7 @@ class _Place:
         return seen.st_dev, seen.st_ino
 
     def move(self, name: bytes) -> None:
-        """Go on in a directory of that name in this one. Raises OSError."""
+        """Enter a directory of this one. Raises OSError."""
         mode, place = None, os.open(name, _PLACE, dir_fd=self._file)
         try:
             seen = os.fstat(place)
@@ -460,7 +460,7 @@ class _Place:
         self._file, self.mode = file, mode
 
     def rise(self, above: list[tuple[tuple[int, int], int | None]], depth: int) -> None:
-        """Go back up to a depth; above: the directories above this one. Raises OSError if this one was moved."""
+        """Go back up to a depth. above: the directories above. Raises OSError if this directory was moved."""
         while len(above) > depth:
             file = os.open("..", DIRECTORY, dir_fd=self._file)
             self.close()
@@ -471,7 +471,7 @@ class _Place:
                 raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     def measure(self, left: Stack, depth: int, room: int) -> int:
-        """Count the bytes of its entries until they exceed `room`, and push the directories, which are measured later.
+        """Count the bytes of its entries until they exceed `room`, and push its directories for later.
 
         Raises OSError.
         """
