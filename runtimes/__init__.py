@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parent.parent
 
 #: JSON by which a runtime finds a sandbox: `runtime`, `sandbox_id`, `ports` {name: host port}. `start` adds
-#: `working_dir`, the absolute path of the agent's folder as its `pwd` prints it; `linked_dir`, another path of it with a
+#: `working_dir`, the absolute path of the agent's folder as its `pwd` prints it; `linked_dir`, a path of it with a
 #: symlink; and `host`, if the ports are on another machine. For a pod `working_dir` is the path in its spec. Call
 #: `folders` to get the real path.
 Handle = NewType("Handle", dict[str, Any])
