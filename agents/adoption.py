@@ -20,7 +20,7 @@ from store.sandboxes.sandboxes import Sandbox
 
 
 class WasDeleted(IdInUse):
-    """A conversation was deleted here, and its agent server still has it."""
+    """The conversation was deleted here, but its agent server still has it."""
 
     kind = Kind.CONFLICT
     words = "The conversation was deleted here and is not adopted: its sandbox's supervisor has its agent delete it"

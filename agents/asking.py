@@ -62,7 +62,7 @@ _VERBS: Mapping[str, Literal["approve", "reject", "withdraw"]] = {
 
 
 class NotPending(StoreError):
-    """A terminal tells what became of a request that was decided before."""
+    """The permission request was decided before the terminal reported its outcome."""
 
     kind = Kind.CONFLICT
 
@@ -76,7 +76,7 @@ class NotPending(StoreError):
 
 
 class ArgumentsTooLong(StoreError):
-    """The arguments of a call have too many bytes."""
+    """The arguments of the call are too large."""
 
     kind = Kind.MEMBER
     member = "arguments"
@@ -84,7 +84,7 @@ class ArgumentsTooLong(StoreError):
 
 
 class AsksTooFast(StoreError):
-    """A key has sent as many requests and reports within a minute as it may."""
+    """The key has sent too many requests and reports within a minute."""
 
     kind = Kind.TOO_FAST
     words = (

@@ -59,7 +59,7 @@ _ENDING, _POLL = 3.0, 0.05
 
 
 class AgentUnreachable(Refused):
-    """The agent server sent no usable response; the message is a sentence of one line."""
+    """The agent server sent no usable response. The message is one line."""
 
     kind = Kind.BAD_AGENT
 

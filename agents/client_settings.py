@@ -52,14 +52,14 @@ _OF_PROFILES = {
 
 
 class ProfileNotFound(StoreError):
-    """The key keeps no profile of that name or id."""
+    """The key has no profile with this name or id."""
 
     kind = Kind.MISSING
     words = "Profile not found. GET /api/profiles lists those of models, GET /api/agent-profiles those of agents"
 
 
 class ProfileInUse(StoreError):
-    """A model's profile is named by profiles of agents, which would lose their model."""
+    """Agent profiles use the model profile."""
 
     kind = Kind.CONFLICT
 
@@ -68,28 +68,28 @@ class ProfileInUse(StoreError):
 
 
 class ProfileExists(StoreError):
-    """A profile of the new name exists."""
+    """A profile with the new name exists."""
 
     kind = Kind.CONFLICT
     words = "A profile of this name already exists: choose another name, or delete that one first"
 
 
 class TooManyProfiles(StoreError):
-    """There are as many profiles as may be."""
+    """The maximum number of profiles is reached."""
 
     kind = Kind.CONFLICT
     words = f"A key keeps at most {MOST_PROFILES} profiles of models and {MOST_PROFILES} of agents: delete one first"
 
 
 class SecretNotKept(StoreError):
-    """The key keeps no secret of that name."""
+    """The key has no secret with this name."""
 
     kind = Kind.MISSING
     words = "Secret not found. GET /api/settings/secrets lists those that are there"
 
 
 class SealedElsewhere(StoreError):
-    """A start has a sealed value that this server has not sealed for the key, or longer ago than a day."""
+    """A sealed value of the start was sealed for another key, by another server, or over a day ago."""
 
     kind = Kind.MEMBER
     words = (
@@ -99,7 +99,7 @@ class SealedElsewhere(StoreError):
 
 
 class ProfileUnusable(StoreError):
-    """A start names a profile of an agent whose model's profile does not exist."""
+    """The agent profile names a model profile that does not exist."""
 
     kind = Kind.MEMBER
     member = "agent_profile_id"

@@ -14,7 +14,7 @@ from store.errors import EventNotFound, StoreError
 
 
 class RuleRefused(StoreError):
-    """No rule can be made from a decision with `always`."""
+    """No rule can be made from this decision with `always`."""
 
     kind = Kind.MEMBER
     member = "always"

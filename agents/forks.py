@@ -22,7 +22,7 @@ _COMES, _POLL = 3.0, 0.1
 
 
 class NotRecordedThere(Refused):
-    """A fork would begin at an event, or a return go to one, beside which the files were not recorded."""
+    """The files were not recorded at the event of the fork or the return."""
 
     kind = Kind.CONFLICT
 

@@ -129,7 +129,7 @@ _OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/
 
 
 class Detached(Refused):
-    """A call needs the agent server of a conversation that has no sandbox."""
+    """The conversation has no sandbox, so no agent server can answer."""
 
     kind = Kind.CONFLICT
     words = (
@@ -139,7 +139,7 @@ class Detached(Refused):
 
 
 class SandboxNotNamed(Refused):
-    """A call names no sandbox, and not exactly one of its key's own runs that it could mean."""
+    """The call names no sandbox, and the key does not have exactly one running sandbox."""
 
     kind = Kind.CONFLICT
 
@@ -157,7 +157,7 @@ class SandboxNotNamed(Refused):
 
 
 class TooManyForwarded(Refused):
-    """This process forwards as many calls as it may."""
+    """The process is forwarding the maximum number of calls."""
 
     kind = Kind.LATER
     words = f"Limit of {_MOST} forwarded calls reached: try again shortly"

@@ -36,7 +36,7 @@ _REVEALS = (
 
 
 class JoinRefused(Refused):
-    """A key may not act in a sandbox."""
+    """The key cannot act in this sandbox."""
 
     kind = Kind.FORBIDDEN
 

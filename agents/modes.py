@@ -33,13 +33,13 @@ _NOT_ISOLATED = (
 
 
 class ModeRefused(Refused):
-    """An approval mode cannot hold here."""
+    """The approval mode cannot be enforced here."""
 
     kind = Kind.CONFLICT
 
 
 class ModeNotAllowed(Refused):
-    """A key may not choose an approval mode."""
+    """The key cannot choose this approval mode."""
 
     kind = Kind.FORBIDDEN
 

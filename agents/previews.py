@@ -115,13 +115,13 @@ _OWN_ADDRESS = re.compile(
 
 
 class NoPreview(Refused):
-    """A port has no preview: the port is none of a preview's, or no host can be named for it."""
+    """The port has no preview: it is out of range, or no host name can be given to it."""
 
     kind = Kind.CONFLICT
 
 
 class PreviewBodyTooLong(Refused):
-    """The body of a request to a preview has too many bytes."""
+    """The body of the request to a preview is too large."""
 
     kind = Kind.TOO_LONG
     words = f"The body is longer than {MOST_SENT} bytes: send less at once"

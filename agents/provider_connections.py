@@ -27,21 +27,21 @@ _CREDENTIALS = ("api_key", "base_url")
 
 
 class ConnectionNotFound(StoreError):
-    """The key keeps no provider connection of that id."""
+    """The key has no provider connection with this id."""
 
     kind = Kind.MISSING
     words = "Provider connection not found. GET /api/llm/provider-connections lists those that are there"
 
 
 class TooManyConnections(StoreError):
-    """The key keeps as many provider connections as may be."""
+    """The key has the maximum number of provider connections."""
 
     kind = Kind.CONFLICT
     words = f"A key keeps at most {MOST_CONNECTIONS} provider connections: delete one first"
 
 
 class ConnectionInUse(StoreError):
-    """Models name the provider connection, which would lose their key."""
+    """Models use the provider connection."""
 
     kind = Kind.CONFLICT
 
@@ -53,7 +53,7 @@ class ConnectionInUse(StoreError):
 
 
 class ConnectionUnknown(StoreError):
-    """A model names a provider connection that the key does not keep."""
+    """The model names a provider connection that the key does not have."""
 
     kind = Kind.MEMBER
 
@@ -67,7 +67,7 @@ class ConnectionUnknown(StoreError):
 
 
 class LinkedModel(StoreError):
-    """A change gives a key or a base URL to a model that has those of a provider connection."""
+    """The model has the key and base URL of a provider connection and cannot have its own."""
 
     kind = Kind.MEMBER
 

@@ -37,19 +37,19 @@ _WORKS = {
 
 
 class CannotReturn(Refused):
-    """A conversation cannot return to an earlier event as things are."""
+    """The conversation cannot return to an earlier event now."""
 
     kind = Kind.CONFLICT
 
 
 class ReturnFailed(Refused):
-    """A return was not made; the conversation and its files are as they were."""
+    """The return failed. The conversation and its files are unchanged."""
 
     kind = Kind.BAD_AGENT
 
 
 class ReturnNotDone(Refused):
-    """A return takes longer than a request waits; it goes on."""
+    """The return takes longer than the request waits. It continues."""
 
     kind = Kind.LATER
     words = "The return takes longer than a request waits, and goes on: read the conversation's events shortly"

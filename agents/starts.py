@@ -51,14 +51,14 @@ class StartFailed(Exception):
 
 
 class StartWaits(Refused):
-    """The start of an agent still waits for a place of a sandbox at the end of its request; it waits on."""
+    """The start still waits for a free sandbox when its request ends. It keeps waiting."""
 
     kind = Kind.TAKEN
     retry_after = 2
 
 
 class StartNotDone(Refused):
-    """The start of an agent takes longer than a request waits; it continues."""
+    """The start takes longer than the request waits. It continues."""
 
     kind = Kind.LATER
 

@@ -33,7 +33,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 
 
 class NoTunnel(Refused):
-    """The agent server of a sandbox makes no such connection: in its words, or because it has no such route."""
+    """The agent server refuses the connection, or has no route for it."""
 
     kind = Kind.CONFLICT
 

@@ -44,20 +44,20 @@ _TICKS = re.compile("`+")
 
 
 class AgentStopped(Refused):
-    """The agent of a turn was paused before it had ended."""
+    """The agent was paused before the turn ended."""
 
     kind = Kind.CONFLICT
     words = "The agent was paused: send a message with the id of its conversation, and it goes on"
 
 
 class AgentFailed(Refused):
-    """The agent of a turn ended with an error, or did not begin."""
+    """The agent failed during the turn, or did not start."""
 
     kind = Kind.BAD_AGENT
 
 
 class TurnNotDone(Refused):
-    """A turn takes longer than its call waits; it goes on."""
+    """The turn takes longer than the call waits. It continues."""
 
     kind = Kind.LATER
 

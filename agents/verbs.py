@@ -47,7 +47,7 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class WouldExecute(Refused):
-    """A verb would execute actions that wait for a decision, or that a decision is on its way to."""
+    """The operation would execute actions that are pending, or whose decision is being delivered."""
 
     kind = Kind.CONFLICT
 
@@ -56,7 +56,7 @@ class WouldExecute(Refused):
 
 
 class HoldsBack(Refused):
-    """A goal's loop would execute actions that the policy holds back, without asking anybody."""
+    """The loop of a goal would execute actions that need approval."""
 
     kind = Kind.CONFLICT
 

@@ -11,14 +11,14 @@ MOST_WORKSPACES = 100
 
 
 class WorkspaceNotFound(StoreError):
-    """The key's clients remember no folder of that path."""
+    """The key has no workspace with this path."""
 
     kind = Kind.MISSING
     words = "Workspace not found. GET /api/workspaces lists those that are there"
 
 
 class TooManyWorkspaces(StoreError):
-    """The key's clients remember as many folders as may be."""
+    """The key has the maximum number of workspaces."""
 
     kind = Kind.CONFLICT
     words = f"A key keeps at most {MOST_WORKSPACES} folders: delete one first"

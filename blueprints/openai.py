@@ -87,7 +87,7 @@ _REFUSALS = (404, 409, 410, 413, 415, 429, 502)
 
 
 class ModelNotFound(Refused):
-    """There is no model of that name: no sandbox spec has it."""
+    """No sandbox spec has a model of this name."""
 
     kind = Kind.MISSING
 
@@ -97,7 +97,7 @@ class ModelNotFound(Refused):
 
 
 class PreviousResponseNotFound(Refused):
-    """The response that a call goes on with is unknown, or its conversation was deleted."""
+    """The previous response is unknown, or its conversation was deleted."""
 
     kind = Kind.MISSING
     words = "previous_response_id is the id of no response whose conversation is there: send the messages without it"

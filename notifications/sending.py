@@ -281,14 +281,14 @@ def open_sender(*, private: bool) -> Sender:
 
 
 class NoTargets(StoreError):
-    """The settings name no target."""
+    """The settings have no notification target."""
 
     kind = Kind.CONFLICT
     words = "There is no target to test: neither NOTIFY_URLS nor NOTIFY_WEBHOOKS is set"
 
 
 class UnknownTarget(StoreError):
-    """The settings name no target of that id."""
+    """The settings have no notification target with this id."""
 
     kind = Kind.MEMBER
     member = "target"

@@ -359,7 +359,7 @@ def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class SpecNotFound(Refused):
-    """There is no spec of that id."""
+    """The sandbox spec does not exist."""
 
     kind = Kind.MISSING
     words = "Sandbox spec not found. GET /api/v1/sandbox-specs/search lists those that are there"

@@ -82,7 +82,7 @@ _CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "delet
 
 
 class DestinationNotFound(StoreError):
-    """No destination of that name and port waits in that sandbox."""
+    """The destination is not pending in this sandbox."""
 
     kind = Kind.MISSING
     words = (
@@ -91,21 +91,21 @@ class DestinationNotFound(StoreError):
 
 
 class DestinationChanged(StoreError):
-    """A destination was decided, has expired, or was asked anew since it was shown."""
+    """The destination was decided, expired, or was requested again since it was shown."""
 
     kind = Kind.CONFLICT
     words = "This destination was decided or asked anew since it was shown: look again"
 
 
 class DestinationExpired(StoreError):
-    """A destination was not decided before its deadline."""
+    """The destination was not decided before its deadline."""
 
     kind = Kind.CONFLICT
     words = "This destination has expired: have the agent try again, and it is asked anew"
 
 
 class BudgetScopeRefused(StoreError):
-    """A budget was to be allowed or rejected for longer, or for less long, than it can be."""
+    """The budget cannot be allowed or rejected for this scope."""
 
     kind = Kind.MEMBER
     member = "scope"
@@ -116,21 +116,21 @@ class BudgetScopeRefused(StoreError):
 
 
 class DestinationRuleNotFound(StoreError):
-    """There is no rule for destinations of that id."""
+    """The destination rule does not exist."""
 
     kind = Kind.MISSING
     words = "Destination rule not found. GET /api/v1/destination-rules lists those that are there"
 
 
 class DestinationRuleWasRevoked(StoreError):
-    """A rule that an earlier attempt at a request made was revoked since: the repeat makes no other."""
+    """An earlier attempt of this request made the rule, and it was revoked since."""
 
     kind = Kind.CONFLICT
     words = "This request made a rule that has been revoked since: make another with a new request"
 
 
 class DestinationRuleExists(StoreError):
-    """There is a rule of the same name and port."""
+    """A rule with this name and port exists."""
 
     kind = Kind.CONFLICT
 
@@ -139,7 +139,7 @@ class DestinationRuleExists(StoreError):
 
 
 class TooManyDestinationRules(StoreError):
-    """There are as many rules for destinations as may be."""
+    """The maximum number of destination rules is reached."""
 
     kind = Kind.CONFLICT
     words = f"Limit of {MOST_DESTINATION_RULES} destination rules reached: revoke one first (MOST_DESTINATION_RULES)"

@@ -43,7 +43,7 @@ class TemporaryRefusal(redis.exceptions.ResponseError):
 
 
 class ConversationNotFound(StoreError):
-    """There is no conversation of that id."""
+    """The conversation does not exist."""
 
     kind = Kind.MISSING
     words = "Conversation not found. GET /api/conversations/search lists those that are there"
@@ -59,14 +59,14 @@ class NotStartedHere(ConversationNotFound):
 
 
 class EventNotFound(StoreError):
-    """The conversation has no event of that id."""
+    """The conversation has no event with this id."""
 
     kind = Kind.MISSING
     words = "Event not found. GET /api/conversations/ID/events/search lists those that are there"
 
 
 class EventsTooLong(StoreError):
-    """The events of a batch of ids have more bytes together than one response may have."""
+    """The requested events are too large for one response."""
 
     kind = Kind.MEMBER
     place = "query"
@@ -78,7 +78,7 @@ class EventsTooLong(StoreError):
 
 
 class UnknownCursor(StoreError):
-    """The cursor of a page names an event that the conversation does not have."""
+    """The page cursor names an event that the conversation does not have."""
 
     kind = Kind.MEMBER
     place = "query"
@@ -87,7 +87,7 @@ class UnknownCursor(StoreError):
 
 
 class BeyondTheEnd(StoreError):
-    """A follower's cursor lies after the last event: the client has followed an earlier conversation of that id."""
+    """The cursor is beyond the last event: it belongs to an earlier conversation with this id."""
 
     kind = Kind.MEMBER
     place = "query"
@@ -98,7 +98,7 @@ class BeyondTheEnd(StoreError):
 
 
 class ActionsWait(StoreError):
-    """A message or a run that was to decide nothing would decide pending actions."""
+    """A message or a run with `decides=false` would decide pending actions."""
 
     kind = Kind.CONFLICT
     words = (
@@ -108,7 +108,7 @@ class ActionsWait(StoreError):
 
 
 class IllegalMove(StoreError):
-    """The status of the conversation refuses a verb."""
+    """The status of the conversation does not allow this operation."""
 
     kind = Kind.CONFLICT
 
@@ -118,7 +118,7 @@ class IllegalMove(StoreError):
 
 
 class NobodyRuns(StoreError):
-    """A message or a run for a copy without a sandbox, to which no agent has posted."""
+    """The conversation is a copy without a sandbox, so nobody would receive the message or the run."""
 
     kind = Kind.CONFLICT
     words = (
@@ -129,7 +129,7 @@ class NobodyRuns(StoreError):
 
 
 class RunsInTerminal(StoreError):
-    """A message, a run, a pause or an interrupt for an agent that runs in a terminal outside of sandboxes."""
+    """The agent runs in a terminal outside of sandboxes and cannot be steered from here."""
 
     kind = Kind.CONFLICT
     words = (
@@ -139,14 +139,14 @@ class RunsInTerminal(StoreError):
 
 
 class ActsUnasked(StoreError):
-    """A policy would hold the actions of an agent that waits for nobody."""
+    """The policy requires approval, but the agent never waits for any."""
 
     kind = Kind.CONFLICT
     words = UNASKED
 
 
 class TooManyPending(StoreError):
-    """A batch would make more actions wait than the settings allow."""
+    """The batch would exceed the maximum number of pending actions."""
 
     kind = Kind.CONFLICT
 
@@ -158,7 +158,7 @@ class TooManyPending(StoreError):
 
 
 class TooManyKinds(StoreError):
-    """A batch would bring more pairs of kind and source than the settings allow."""
+    """The batch would exceed the maximum number of pairs of kind and source."""
 
     kind = Kind.MEMBER
     fault = "too_long"
@@ -171,7 +171,7 @@ class TooManyKinds(StoreError):
 
 
 class LogTooLong(StoreError):
-    """An append would make the log of a conversation longer than the settings allow."""
+    """The append would exceed the maximum size of a conversation's log."""
 
     kind = Kind.TOO_LONG
 
@@ -183,7 +183,7 @@ class LogTooLong(StoreError):
 
 
 class LogDamaged(StoreError):
-    """Redis has fewer or more events of a conversation than the conversation counts."""
+    """Redis has another number of events than the conversation counts."""
 
     kind = Kind.CONFLICT
 
@@ -195,7 +195,7 @@ class LogDamaged(StoreError):
 
 
 class StoreFull(StoreError, TemporaryRefusal):
-    """Redis has nearly all the memory that it may take: deletions are served, and new data are refused.
+    """Redis is nearly out of memory. Deletions are served, new data are refused.
 
     A supervisor retries, as it does for all of UNAVAILABLE: what was acknowledged waits for room.
     """
@@ -210,7 +210,7 @@ class StoreFull(StoreError, TemporaryRefusal):
 
 
 class DiskFull(StoreError, TemporaryRefusal):
-    """The disk of the embedded store is nearly full: deletions are served, and new data are refused.
+    """The disk of the embedded store is nearly full. Deletions are served, new data are refused.
 
     A supervisor retries, as it does at StoreFull.
     """
@@ -219,7 +219,7 @@ class DiskFull(StoreError, TemporaryRefusal):
 
 
 class SandboxPostedTooMuch(StoreError):
-    """A sandbox has posted as many bytes as it may in all."""
+    """The sandbox has posted its maximum number of bytes."""
 
     kind = Kind.NO_ROOM
 
@@ -230,7 +230,7 @@ class SandboxPostedTooMuch(StoreError):
 
 
 class SandboxPostsTooFast(StoreError):
-    """A sandbox has posted as many bytes as it may within a while."""
+    """The sandbox has posted too many bytes within a window."""
 
     kind = Kind.TOO_FAST
 
@@ -240,7 +240,7 @@ class SandboxPostsTooFast(StoreError):
 
 
 class ReasonTooLong(StoreError):
-    """The reason of a rejection is longer than the settings allow."""
+    """The reason of the rejection is too long."""
 
     kind = Kind.MEMBER
     member = "reason"
@@ -250,14 +250,14 @@ class ReasonTooLong(StoreError):
 
 
 class StartTaskNotFound(StoreError):
-    """There is no start task of that id."""
+    """The start task does not exist."""
 
     kind = Kind.MISSING
     words = "Start task not found. GET /api/v1/app-conversations/start-tasks/search lists those that are there"
 
 
 class StartIsReady(StoreError):
-    """A start that is to be ended has come to its conversation."""
+    """The start has already finished."""
 
     kind = Kind.CONFLICT
 
@@ -266,14 +266,14 @@ class StartIsReady(StoreError):
 
 
 class SandboxNotFound(StoreError):
-    """There is no sandbox of that id."""
+    """The sandbox does not exist."""
 
     kind = Kind.MISSING
     words = "Sandbox not found. GET /api/v1/sandboxes/search lists those that are there"
 
 
 class SandboxRefuses(StoreError):
-    """The status of the sandbox refuses a verb."""
+    """The status of the sandbox does not allow this operation."""
 
     kind = Kind.CONFLICT
 
@@ -285,7 +285,7 @@ class SandboxRefuses(StoreError):
 
 
 class TooManySandboxes(StoreError):
-    """The number of running sandboxes has reached its cap, and none of them makes room."""
+    """The maximum number of sandboxes is running, and none is idle."""
 
     kind = Kind.TAKEN
     retry_after = 2
@@ -296,7 +296,7 @@ class TooManySandboxes(StoreError):
 
 
 class TooManyStopped(StoreError):
-    """The number of sandboxes that are kept and do not run has reached its cap."""
+    """The maximum number of stopped sandboxes is kept."""
 
     kind = Kind.FULL
 
@@ -307,7 +307,7 @@ class TooManyStopped(StoreError):
 
 
 class TooManyConversations(StoreError):
-    """A sandbox has as many conversations as the settings allow."""
+    """The sandbox has the maximum number of conversations."""
 
     kind = Kind.FULL
 
@@ -319,7 +319,7 @@ class TooManyConversations(StoreError):
 
 
 class TooManyStarts(StoreError):
-    """As many app conversations start as the settings allow."""
+    """The maximum number of app conversations is starting."""
 
     kind = Kind.FULL
 
@@ -330,7 +330,7 @@ class TooManyStarts(StoreError):
 
 
 class NotDoneYet(StoreError):
-    """A pause or a deletion of a sandbox takes longer than a request waits; the supervisor continues it."""
+    """The pause or deletion of the sandbox takes longer than the request waits. The supervisor continues it."""
 
     kind = Kind.LATER
 
@@ -339,7 +339,7 @@ class NotDoneYet(StoreError):
 
 
 class NoSupervisor(StoreError):
-    """No supervisor has a recent heartbeat, so no sandbox would start."""
+    """No supervisor has a recent heartbeat, so no sandbox can start."""
 
     kind = Kind.LATER
     words = "No supervisor is running that could do this; try again shortly"
@@ -356,58 +356,58 @@ class HostSilent(NoSupervisor):
 
 
 class ArchiveUnreadable(StoreError):
-    """An uploaded body is not an archive, or not a whole one."""
+    """The uploaded body is not an archive, or is truncated."""
 
     kind = Kind.UNREADABLE
 
 
 class ArchiveRefused(StoreError):
-    """An uploaded archive has a member that is refused."""
+    """The uploaded archive has a member that is not allowed."""
 
     kind = Kind.MEMBER
 
 
 class ArchiveTooLarge(StoreError):
-    """An uploaded archive has too many bytes or too many members."""
+    """The uploaded archive has too many bytes or members."""
 
     kind = Kind.TOO_LONG
 
 
 class ArchivesBusy(StoreError):
-    """The host already packs or unpacks as many archives as it may."""
+    """The host is packing or unpacking its maximum number of archives."""
 
     kind = Kind.LATER
 
 
 class ArchiveFailed(StoreError):
-    """An archive cannot be packed, unpacked or sent to its end."""
+    """The archive cannot be packed, unpacked or sent completely."""
 
     kind = Kind.LATER
 
 
 class NotItsSandbox(StoreError):
-    """The sandbox that posts is not the sandbox of the conversation."""
+    """The webhook comes from another sandbox than that of the conversation."""
 
     kind = Kind.UNKNOWN
     words = "Authorization must be `Bearer` and the hook key of the conversation's sandbox"
 
 
 class IdInUse(StoreError):
-    """A conversation of that id exists."""
+    """A conversation with this id exists."""
 
     kind = Kind.CONFLICT
     words = "A conversation with this id already exists: use it, or choose another id"
 
 
 class CopyEnded(StoreError):
-    """A fork or an import was under way when its id was deleted."""
+    """The conversation was deleted during its fork or import."""
 
     kind = Kind.CONFLICT
     words = "A DELETE of the new conversation's id has ended this copy: nothing comes of it. Copy it under another id"
 
 
 class SecretsRefused(StoreError):
-    """There is no key to seal secrets with."""
+    """The server has no SECRET_KEY to seal secrets with."""
 
     kind = Kind.MEMBER
     member = "secrets"
@@ -415,7 +415,7 @@ class SecretsRefused(StoreError):
 
 
 class TooManySecrets(StoreError):
-    """A conversation would have more secrets, or longer ones, than it may; none of those that came is kept."""
+    """The conversation would have too many secrets, or too large ones. None of the request is kept."""
 
     kind = Kind.MEMBER
     member = "secrets"
@@ -426,42 +426,42 @@ class TooManySecrets(StoreError):
 
 
 class NeedsApproval(StoreError):
-    """A message or a run would answer pending actions, and its sender may not answer them."""
+    """A message or a run would decide pending actions, and its sender cannot decide them."""
 
     kind = Kind.FORBIDDEN
     words = "Decide the pending actions first: this would decide them, which needs a key with the scope approve"
 
 
 class RightsChanged(StoreError):
-    """A right, an owner or a rule has changed while it was used."""
+    """A grant, an owner or a rule changed during the request."""
 
     kind = Kind.BUSY
     words = "Rights, rules or the owner changed at this moment, and nothing was done: send the request again"
 
 
 class Outdated(StoreError):
-    """An agent has posted events since those on which a change rests."""
+    """The agent has posted events since the change was prepared."""
 
     kind = Kind.BUSY
     words = "The agent has posted events at this moment, and nothing was done: send the request again"
 
 
 class HeldByQuorum(StoreError):
-    """A run would approve what several people must."""
+    """A run would approve actions that need several people."""
 
     kind = Kind.CONFLICT
     words = "Several people must approve an action that waits: each decides it by itself, and no run does"
 
 
 class OwnerChanged(StoreError):
-    """Another owns the conversation by now."""
+    """The conversation has another owner now."""
 
     kind = Kind.CONFLICT
     words = "The conversation has another owner by now: read it again"
 
 
 class KeyUnreadable(StoreError):
-    """The keys of a sandbox were sealed with another SECRET_KEY than this process has."""
+    """The keys of the sandbox were sealed with another SECRET_KEY."""
 
     kind = Kind.UNSERVED
 
@@ -473,21 +473,21 @@ class KeyUnreadable(StoreError):
 
 
 class TooManyFollowers(StoreError):
-    """This process has as many followers as its settings allow."""
+    """The process has the maximum number of followers."""
 
     kind = Kind.LATER
     words = "Too many connections follow conversations here; try again shortly"
 
 
 class FellBehind(StoreError):
-    """A follower took no events for so long that the ring dropped them; the log still has them."""
+    """The follower was too slow, and events were dropped from the ring. The log still has them."""
 
     kind = Kind.LATER
     words = "Too slow: connect again from the last event received"
 
 
 class NewerData(StoreError):
-    """The stored data are of a version that this code does not know."""
+    """The stored data have a newer version than this server knows."""
 
     kind = Kind.UNSERVED
 
@@ -504,7 +504,7 @@ class NewerData(StoreError):
 
 
 class Stopping(StoreError):
-    """This process ends: its followers must connect again."""
+    """The process is stopping. Reconnect."""
 
     kind = Kind.LATER
     words = "The server is stopping: connect again"

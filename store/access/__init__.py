@@ -64,7 +64,7 @@ class Quota:
 
 
 class QuotaExceeded(StoreError):
-    """A holder has as many open as the settings allow."""
+    """The limit of concurrent connections is reached."""
 
     kind = Kind.FULL
 

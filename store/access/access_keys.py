@@ -38,14 +38,14 @@ _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
 
 
 class KeyNotFound(StoreError):
-    """There is no key of that id."""
+    """The key does not exist."""
 
     kind = Kind.MISSING
     words = "Key not found. GET /api/v1/keys lists those that are there"
 
 
 class KeyWouldBePast(StoreError):
-    """A key would have expired before it was made."""
+    """The key would already have expired."""
 
     kind = Kind.MEMBER
     member = "expires_at"
@@ -53,7 +53,7 @@ class KeyWouldBePast(StoreError):
 
 
 class TooManyKeys(StoreError):
-    """There are as many keys as may be."""
+    """The maximum number of keys is reached."""
 
     kind = Kind.CONFLICT
 
@@ -62,7 +62,7 @@ class TooManyKeys(StoreError):
 
 
 class CookieUnsealed(StoreError):
-    """There is no key to seal a browser's cookie with."""
+    """The server has no SECRET_KEY to seal the browser's cookie with."""
 
     kind = Kind.UNSERVED
     words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY. Its operator sets one"

@@ -36,14 +36,14 @@ Entries = dict[str, Any]
 
 
 class TooManySettings(StoreError):
-    """A key keeps as many entries as may be."""
+    """The key has the maximum number of entries."""
 
     kind = Kind.CONFLICT
     words = f"A key keeps at most {MOST_ENTRIES} profiles, connections and secrets: delete some first"
 
 
 class SettingsTooLong(StoreError):
-    """What a key keeps has too many bytes."""
+    """The settings of the key would be too large."""
 
     kind = Kind.TOO_LONG
     words = (
@@ -53,14 +53,14 @@ class SettingsTooLong(StoreError):
 
 
 class SettingsBusy(StoreError):
-    """Others change the same settings all the time."""
+    """Other requests keep changing the same settings."""
 
     kind = Kind.BUSY
     words = "Another client of this key changes its settings at the moment: try again"
 
 
 class SettingsUnreadable(StoreError):
-    """What a key keeps was sealed with another SECRET_KEY than this process has."""
+    """The settings of the key were sealed with another SECRET_KEY."""
 
     kind = Kind.UNSERVED
     words = (
@@ -70,7 +70,7 @@ class SettingsUnreadable(StoreError):
 
 
 class SettingsUnkept(StoreError):
-    """There is no key to seal settings with."""
+    """The server has no SECRET_KEY to seal settings with."""
 
     kind = Kind.UNSERVED
     words = "Settings and secrets cannot be kept: the server has no SECRET_KEY. Its operator sets one"

@@ -42,14 +42,14 @@ MOST_WAITING = 1_000
 
 
 class IdempotencyKeyBusy(StoreError):
-    """An earlier attempt at the request of an Idempotency-Key has not ended."""
+    """An earlier request with this Idempotency-Key is still running."""
 
     kind = Kind.BUSY
     words = "A request with this Idempotency-Key is in progress: repeat it shortly for its response"
 
 
 class IdempotencyKeyReused(StoreError):
-    """Another request had the same Idempotency-Key."""
+    """The Idempotency-Key was used for another request."""
 
     kind = Kind.MEMBER
     place = "header"
@@ -58,7 +58,7 @@ class IdempotencyKeyReused(StoreError):
 
 
 class TooManyIdempotencyKeys(StoreError):
-    """A client has as many records of Idempotency-Keys as the settings allow."""
+    """The client has the maximum number of remembered Idempotency-Keys."""
 
     kind = Kind.FULL
 
@@ -70,7 +70,7 @@ class TooManyIdempotencyKeys(StoreError):
 
 
 class ResponseNotKept(StoreError):
-    """A request with an Idempotency-Key succeeded, and its response is not kept."""
+    """The request with this Idempotency-Key succeeded, but its response was not kept."""
 
     kind = Kind.CONFLICT
     words = (

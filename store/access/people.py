@@ -27,21 +27,21 @@ MOST_GRANTS, MOST_PEOPLE = 1000, 10_000
 
 
 class GrantNotFound(StoreError):
-    """There is no grant of that id."""
+    """The grant does not exist."""
 
     kind = Kind.MISSING
     words = "Grant not found. GET /api/v1/grants lists those that are there"
 
 
 class GrantWasRevoked(StoreError):
-    """A grant that an earlier attempt at a request made was revoked since: the repeat makes no other."""
+    """An earlier attempt of this request made the grant, and it was revoked since."""
 
     kind = Kind.CONFLICT
     words = "This request made a grant that has been revoked since: make another with a new request"
 
 
 class TooManyGrants(StoreError):
-    """There are as many grants as may be."""
+    """The maximum number of grants is reached."""
 
     kind = Kind.CONFLICT
     words = f"Limit of {MOST_GRANTS} grants reached: revoke one first (MOST_GRANTS)"

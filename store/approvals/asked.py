@@ -41,7 +41,7 @@ _BOUNDS = {
 
 
 class RequestNotFound(StoreError):
-    """The key of the asker has no permission request of that id."""
+    """The key has no permission request with this id."""
 
     kind = Kind.MISSING
     words = (
@@ -50,7 +50,7 @@ class RequestNotFound(StoreError):
 
 
 class TooMuchAsked(StoreError):
-    """A key, or a session, has as many requests open as it may, or has begun as many sessions."""
+    """The key or the session has too many open requests, or the key has too many sessions."""
 
     kind = Kind.TAKEN
 

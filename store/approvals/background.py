@@ -44,14 +44,14 @@ State = Literal["running", "done", "failed"]
 
 
 class RehearsalNotFound(StoreError):
-    """There is no rehearsal of that id, or no more."""
+    """The rehearsal does not exist, or has expired."""
 
     kind = Kind.MISSING
     words = "Rehearsal not found: it may have expired, an hour after its end. Start another one"
 
 
 class TooManyRehearsals(StoreError):
-    """As many rehearsals run as may."""
+    """The maximum number of rehearsals is running."""
 
     kind = Kind.TAKEN
     words = f"{MOST_AT_ONCE} rehearsals are running, the most at once. Try again when one has ended"

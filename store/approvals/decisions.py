@@ -77,7 +77,7 @@ class Decision(NamedTuple):
 
 
 class StaleDecision(StoreError):
-    """At least one decision of the request cannot be taken, so none was."""
+    """At least one decision of the request is not possible any more, so none was made."""
 
     kind = Kind.CONFLICT
 

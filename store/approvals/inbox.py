@@ -230,7 +230,7 @@ def thought_of(event: dict[str, object]) -> str:
 
 
 class TooManyToCount(StoreError):
-    """A count by tag, text, risk, effect, machine or agent would read more pending actions than it may."""
+    """Too many actions are pending to count them by tag, text, risk, effect, machine or agent."""
 
     kind = Kind.MEMBER
     place = "query"

@@ -46,7 +46,7 @@ _END = 10**12
 
 
 class ActionNotPending(StoreError):
-    """The conversation has no such action that waits."""
+    """The action is not pending, or does not exist."""
 
     kind = Kind.MISSING
     words = "This action does not wait for a decision. GET /api/v1/pending-actions lists those that do"

@@ -70,21 +70,21 @@ _OVER = ("expired", "changed")
 
 
 class RuleNotFound(StoreError):
-    """There is no rule of that id."""
+    """The rule does not exist."""
 
     kind = Kind.MISSING
     words = "Approval rule not found. GET /api/v1/approval-rules lists those that are there"
 
 
 class RuleWasRevoked(StoreError):
-    """A rule that an earlier attempt at a request made was revoked since: the repeat makes no other."""
+    """An earlier attempt of this request made the rule, and it was revoked since."""
 
     kind = Kind.CONFLICT
     words = "This request made a rule that has been revoked since: make another with a new request"
 
 
 class RuleWouldBePast(StoreError):
-    """A rule would have expired before it was made."""
+    """The rule would already have expired."""
 
     kind = Kind.MEMBER
     member = "expires_at"
@@ -92,7 +92,7 @@ class RuleWouldBePast(StoreError):
 
 
 class RuleTooLong(StoreError):
-    """A rule has more bytes than one may have."""
+    """The rule is too large."""
 
     kind = Kind.MEMBER
     member = "arguments"
@@ -100,7 +100,7 @@ class RuleTooLong(StoreError):
 
 
 class TooManyRules(StoreError):
-    """There are as many rules as may be."""
+    """The maximum number of rules is reached."""
 
     kind = Kind.CONFLICT
     words = f"Limit of {MOST_RULES} approval rules reached: revoke one first (MOST_RULES)"

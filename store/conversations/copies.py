@@ -301,7 +301,7 @@ def _inherited(
 
 
 class RepeatedEvent(StoreError):
-    """Two events of an import have the same id."""
+    """Two events of the import have the same id."""
 
     kind = Kind.MEMBER
 

@@ -34,7 +34,7 @@ _KEPT = 60
 
 
 class NobodyReceives(StoreError):
-    """The start task of a message has failed, so no conversation will receive it."""
+    """The start task failed, so no conversation will receive the message."""
 
     kind = Kind.CONFLICT
 
@@ -43,7 +43,7 @@ class NobodyReceives(StoreError):
 
 
 class TooManyQueued(StoreError):
-    """As many messages wait for a conversation as may."""
+    """The queue of messages for the conversation is full."""
 
     kind = Kind.FULL
 

@@ -17,7 +17,7 @@ _DIGITS = string.digits + string.ascii_letters
 
 
 class OutcomeUnknown(StoreError):
-    """An earlier attempt at a request may have reached an agent, which must not receive the request twice."""
+    """An earlier attempt may have reached the agent, which must not receive the request twice."""
 
     kind = Kind.CONFLICT
     words = (

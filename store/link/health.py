@@ -52,7 +52,7 @@ MIGRATIONS: Mapping[int, Callable[[Redis], None]] = MappingProxyType({})
 
 
 class NotReady(StoreError):
-    """Redis answers, and is not what the settings ask for."""
+    """Redis responds, but not as the settings require."""
 
     kind = Kind.LATER
 

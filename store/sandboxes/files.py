@@ -264,19 +264,19 @@ class Found(StrEnum):
 
 
 class FileNotKept(StoreError):
-    """The folder of a conversation is none of its sandbox's kept files."""
+    """The folder of the conversation is not among the files that its sandbox keeps."""
 
     kind = Kind.MISSING
 
 
 class FolderNotRecorded(StoreError):
-    """The folder of a conversation is not recorded, or was not at the moment that is asked for."""
+    """The folder of the conversation was not recorded at this moment."""
 
     kind = Kind.CONFLICT
 
 
 class FileMissing(StoreError):
-    """A path leads to no file of the folder: to none at all, to a directory, or out of it."""
+    """The path is not a file in the folder: it does not exist, is a directory, or leads outside."""
 
     kind = Kind.MISSING
     words = (
@@ -286,19 +286,19 @@ class FileMissing(StoreError):
 
 
 class FileTooLong(StoreError):
-    """A file has more than MOST_BYTES."""
+    """The file is larger than MOST_BYTES."""
 
     kind = Kind.TOO_LONG
 
 
 class FileUnreadable(StoreError):
-    """The host of a sandbox cannot read its files."""
+    """The host of the sandbox cannot read its files."""
 
     kind = Kind.BAD_AGENT
 
 
 class FilesBusy(StoreError):
-    """As many requests for the files of a sandbox wait as may."""
+    """Too many requests for the files of the sandbox are waiting."""
 
     kind = Kind.LATER
 
