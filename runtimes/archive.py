@@ -1,11 +1,11 @@
-"""A folder as a tar stream, a folder from a tar stream, and a folder from another one, each in bounded memory.
+"""Pack a folder as a tar stream, unpack one, and copy folders, in bounded memory.
 
-Kept: files, directories, symlinks as they are, hard links among the files, names of any bytes, permissions, times of
-change. Not kept: owners, the bits set-uid and set-gid, extended attributes, sockets, FIFOs and devices.
-A file that changes while it is read has the size that it had when its reading began: what is missing is zeros.
+Preserved: files, directories, symlinks, hard links among the files, names of any bytes, permissions, modification
+times. Dropped: owners, set-uid and set-gid bits, extended attributes, sockets, FIFOs and devices. A file that changes
+during the read keeps its initial size, padded with zeros.
 
-An archive may be hostile. While a new folder is filled, every name is reached directory by directory, each opened
-without following a symlink. So no member of an archive is written through a link that an earlier one made.
+An archive may be hostile. While a folder is filled, each directory of a path is opened without following symlinks, so
+that no member is written through a link of an earlier member.
 """
 
 import contextlib
@@ -31,30 +31,29 @@ from runtimes.tar_stream import (
     shown,
 )
 
-#: errors of a name that no file can have here
+#: Errors of a file name that is not possible here.
 _BAD_NAME = (errno.ENAMETOOLONG, errno.ENOENT, errno.EINVAL, errno.EILSEQ)
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-#: most members of an archive that is unpacked
+#: Maximum number of members of an archive.
 MOST_MEMBERS = 200_000
 
-#: most bytes of the names that are kept to find hard links; a file whose name does not fit is stored once per name
+#: Maximum size of the names kept to find hard links, in bytes. Beyond it a file is stored once per name.
 _MOST_LINK_NAMES = 8 * 1024 * 1024
 
-#: the request to share a file's blocks. Source: linux/fs.h, FICLONE
+#: The ioctl that shares a file's blocks. Source: linux/fs.h, FICLONE
 _CLONE = 0x40049409
 
-#: errors of a file system, or of two, that cannot share or copy blocks by themselves
+#: Errors of file systems that cannot share or copy blocks.
 _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM)
 
 
 def fill(folder: Path, act: Callable[[Path], None]) -> None:
-    """Have `act` fill a new folder, as a whole or not at all; a folder that is there stays as it is.
+    """Create a folder atomically with `act`. An existing folder is unchanged.
 
-    It is filled under another name and renamed at the end, so a half-filled folder never passes for a whole one.
-    Raises RuntimeFailure, and what `act` raises.
+    The folder is filled under another name and renamed at the end. Raises RuntimeFailure, and the errors of `act`.
     """
     with locked(lock_of(folder.parent)):
         if folder.exists():
@@ -68,23 +67,23 @@ def fill(folder: Path, act: Callable[[Path], None]) -> None:
             with naming(os.fsencode(folder)):
                 part.rename(folder)
         except BaseException:
-            with contextlib.suppress(OSError):  # the folder above has something else, or the disk fails
+            with contextlib.suppress(OSError):  # the parent is not empty, or the disk fails
                 remove(part)
                 part.parent.rmdir()
             raise
 
 
 class Target:
-    """A folder that is filled; every name in it is reached without following a symlink."""
+    """A folder that is being filled. No symlink in it is followed."""
 
     def __init__(self, folder: Path, owner: tuple[int, int] | None = None) -> None:
-        """owner: user and group of what is made in it, where this process is root's; None: those of this process."""
+        """owner: user and group of its content, if this process is root; None: those of this process."""
         self._owner = owner if os.geteuid() == 0 else None
         self._directories = Directories(folder)
-        self._modes = Stack()  #: of directories, whose modes are set last: some could not be written to
+        self._modes = Stack()  #: modes of directories, which are set last, because some forbid writing
 
     def add(self, member: Member, content: Iterable[memoryview | bytes]) -> None:
-        """Make what the member says. Raises MemberRefused, OSError."""
+        """Create a member. Raises MemberRefused and OSError."""
         match member.kind:
             case MemberKind.DIRECTORY:
                 path = _path(member.name)
@@ -106,7 +105,7 @@ class Target:
 
     @contextlib.contextmanager
     def file(self, member: Member) -> Iterator[int]:
-        """A new file, open for writing."""
+        """Create a file, and open it for writing."""
         directory, name = self._place(member.name)
         file = os.open(name, _CREATE, 0o600, dir_fd=directory)
         try:
@@ -119,19 +118,19 @@ class Target:
             os.close(file)
 
     def link(self, entry: FolderEntry) -> None:
-        """Give a file, or a symlink, of another folder on this file system the same path here. Raises OSError."""
+        """Hard-link a file or a symlink of another folder to the same path here. Raises OSError."""
         directory, name = self._place(entry.path)
         os.link(entry.name, name, src_dir_fd=entry.directory, dst_dir_fd=directory, follow_symlinks=False)
 
     def finish(self) -> None:
-        """Set the modes and times of directories, the last one first: so each can still be entered for those below."""
+        """Set the modes and times of directories in reverse order, so that each can be entered for those below."""
         while (record := self._modes.pop()) is not None:
             mode, mtime, path = record.split(b" ", 2)
             with naming(path):
                 directory = self._directories.opened(path)
                 if self._owner:
                     os.fchown(directory, *self._owner)
-                # The owner must be able to use the folder itself, whatever folder was packed.
+                # The owner must be able to use the folder, whatever the mode of the packed one.
                 os.fchmod(directory, int(mode) | (0 if path else 0o700))
                 os.utime(directory, ns=(int(mtime), int(mtime)))
 
@@ -155,7 +154,7 @@ class Target:
         )
 
     def _place(self, named: bytes) -> tuple[int, bytes]:
-        """The open directory in which a name is to be made, and the last part of the name, which is free then."""
+        """Open the parent of a path, and make its last name free. Return both."""
         directory, _, name = _path(named).rpartition(b"/")
         if not name:
             raise MemberRefused(f"The member {shown(named) or 'without a name'} is the folder itself and no directory")
@@ -178,7 +177,7 @@ class Target:
 
 
 def _path(name: bytes) -> bytes:
-    """A name as a path below the folder, empty for the folder itself. Raises MemberRefused."""
+    """Convert a member's name to a path below the folder, empty for the folder. Raises MemberRefused."""
     if name.startswith(b"/"):
         raise MemberRefused(f"The name {shown(name)} is absolute: names are relative to the folder")
     parts = [part for part in name.split(b"/") if part not in (b"", b".")]
@@ -189,7 +188,7 @@ def _path(name: bytes) -> bytes:
 
 @contextlib.contextmanager
 def naming(name: bytes) -> Iterator[None]:
-    """Turn OSError into a RuntimeFailure that names what cannot be written."""
+    """Turn OSError into a RuntimeFailure that names the file."""
     try:
         yield
     except OSError as error:
@@ -198,10 +197,10 @@ def naming(name: bytes) -> Iterator[None]:
 
 
 def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:
-    """The folder as a tar stream: its members are "./" and what lies below it. No symlink is followed.
+    """Stream a folder as a tar with members "./…". No symlink is followed.
 
-    most_holes: bytes that holes of all files may take, which are zeros in the stream; None: as many as the file system
-    has. Raises RuntimeFailure that names a file which cannot be read, or the one with a hole too many.
+    most_holes: maximum total size of holes, which are zeros in the stream; None: that of the file system. Raises
+    RuntimeFailure that names an unreadable file, or the one that exceeds `most_holes`.
     """
     links, holes = Links(), _Holes(_size_of_file_system(folder) if most_holes is None else most_holes)
     for entry in entries(folder):
@@ -227,10 +226,9 @@ def _size_of_file_system(folder: Path) -> int:
 
 
 def unpack(folder: Path, chunks: Iterable[bytes]) -> None:
-    """Fill a new folder from a tar stream, which is read to its end. It may be hostile; nobody else uses the folder.
+    """Fill a new folder from a tar stream, which may be hostile and is read to its end. Nobody else uses the folder.
 
-    Raises ArchiveUnreadable, MemberRefused, ArchiveTooLarge, and RuntimeFailure where the system fails. The folder is
-    not whole then.
+    Raises ArchiveUnreadable, MemberRefused, ArchiveTooLarge, and RuntimeFailure. The folder is then incomplete.
     """
     reader = TarReader(chunks)
     with contextlib.closing(Target(folder)) as target:
@@ -243,9 +241,9 @@ def unpack(folder: Path, chunks: Iterable[bytes]) -> None:
 
 
 def copy(source: Path, folder: Path) -> None:
-    """Fill a new folder with what another one has. File systems that can do so share the blocks of both.
+    """Copy a folder into a new one. The files share blocks if the file system can.
 
-    Raises RuntimeFailure that names what cannot be copied.
+    Raises RuntimeFailure that names the entry.
     """
     links = Links()
     with contextlib.closing(Target(folder)) as target:
@@ -265,21 +263,21 @@ def copy(source: Path, folder: Path) -> None:
 
 
 class Links:
-    """The first name of each file that has several."""
+    """The first names of files with several hard links."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[int, int], bytes] = {}
         self._room = _MOST_LINK_NAMES
 
     def first(self, entry: FolderEntry) -> bytes | None:
-        """An earlier name of that file; None if there is none."""
+        """Return an earlier name of a file; None if there is none."""
         return self._names.get(entry.identity) if entry.stat.st_nlink > 1 else None
 
     def note(self, entry: FolderEntry, path: bytes | None = None) -> None:
-        """Note the first name of a file, which is stored under it now. path: another name than the entry's own."""
+        """Remember the first name of a file. path: replaces the entry's own."""
         if entry.stat.st_nlink > 1 and self._room > len(entry.path):
             self._names[entry.identity] = entry.path if path is None else path
-            self._room -= len(entry.path) + 200  # the bytes that Python needs beside the name
+            self._room -= len(entry.path) + 200  # the overhead of an entry in Python
 
 
 def member_of(entry: FolderEntry, kind: MemberKind, name: bytes, target: bytes = b"", size: int = 0) -> Member:
@@ -287,13 +285,13 @@ def member_of(entry: FolderEntry, kind: MemberKind, name: bytes, target: bytes =
 
 
 class _Holes:
-    """The bytes that holes may still take: a hole costs nothing on the disk, and in a stream as much as data."""
+    """Remaining bytes for holes, which are free on disk but cost as much as data in a stream."""
 
     def __init__(self, room: int) -> None:
         self._room = room
 
     def take(self, entry: FolderEntry, seen: os.stat_result) -> None:
-        """Raises RuntimeFailure that names the file whose holes are too large."""
+        """Count a hole. Raises RuntimeFailure that names the file."""
         self._room -= max(0, seen.st_size - seen.st_blocks * 512)
         if self._room < 0:
             raise RuntimeFailure(
@@ -302,7 +300,7 @@ class _Holes:
 
 
 def _packed(entry: FolderEntry, name: bytes, links: Links, holes: _Holes) -> Iterator[bytes]:
-    """The header and the content of a file, of the size that it has when it is opened."""
+    """Yield the header and the content of a file, with the size at the time of opening."""
     with unreadable(entry.path), opened_file(entry.name, entry.directory) as (file, seen):
         holes.take(entry, seen)
         links.note(entry)
@@ -339,7 +337,7 @@ def _copy_content(file: int, to: int, size: int) -> None:
     at = 0
     while at < size:
         try:
-            at = os.lseek(file, at, os.SEEK_DATA)  # a hole stays one
+            at = os.lseek(file, at, os.SEEK_DATA)  # keep the hole
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
@@ -347,13 +345,13 @@ def _copy_content(file: int, to: int, size: int) -> None:
         end = min(os.lseek(file, at, os.SEEK_HOLE), size)
         while at < end and (copied := _copy_range(file, to, at, end)):
             at += copied
-        if at < end:  # it was cut short meanwhile
+        if at < end:  # truncated meanwhile
             break
     os.truncate(to, size)
 
 
 def _copy_range(file: int, to: int, at: int, end: int) -> int:
-    """Copy some bytes from `at` on; their number, 0 at the end of the file."""
+    """Copy bytes from `at`. Return their number, 0 at the end of the file."""
     try:
         return os.copy_file_range(file, to, end - at, at, at)
     except OSError as error:

@@ -1,13 +1,12 @@
-"""A cgroup (v2) for a sandbox: the kernel freezes, limits and counts all processes in it, also those forked later.
+"""Cgroups (v2) of sandboxes, by which the kernel freezes, limits and counts all their processes.
 
-Freezing needs a cgroup below which we may make another; limits also need the controllers memory, pids and cpu
-there, which the kernel refuses to a cgroup that holds processes of its own, except the root.
+Freezing needs a cgroup in which we can create others. Limits also need the controllers memory, pids and cpu there,
+which the kernel refuses to a cgroup with processes of its own, except the root.
 
-A `Freezer` freezes a sandbox with or without one: all of its processes, and its log, which its launcher copies in
-bounded size. A marker file exists from before the first process is stopped until after the last one goes on: so a
-caller that dies in between leaves the wanted state on disk. While the marker exists the launcher, which is not frozen,
-writes nothing into the log. The gate is a lock on the folder, held while the marker is made and while the launcher
-writes.
+A `Freezer` freezes a sandbox with or without a cgroup: all of its processes, and its log, which the launcher copies in
+bounded size. A marker file exists from before the first process stops until after the last one continues, so that the
+wanted state is on disk if the caller dies. While the marker exists the launcher, which is not frozen, writes nothing
+into the log. The gate is a lock on the folder. It is held while the marker is created, and while the launcher writes.
 """
 
 import contextlib
@@ -28,32 +27,32 @@ from runtimes import Launch, RuntimeFailure, tree
 from runtimes.folder import LOCK_TIMEOUT, lock
 from runtimes.tree import FIRST_FREEZE_POLL, SIGNAL_POLL, SIGNAL_TIMEOUT, Tree
 
-#: microseconds: the period of which a sandbox gets `cpus` times as much
+#: Period of the CPU quota, in microseconds. A sandbox gets `cpus` times as much.
 _CPU_PERIOD = 100_000
 
-#: tasks of a launcher that may not leave its sandbox's cgroup: its process has a second thread
+#: Tasks of a launcher that cannot leave its sandbox's cgroup: it has two threads.
 _LAUNCHER_TASKS = 2
 
 
-#: the marker file of a sandbox that is to be frozen
+#: Marker file of a sandbox that should be frozen.
 PAUSED = "paused"
 
-#: the files of a sandbox's folder: its log, its older log, and the number of the lines before them
+#: Files of a sandbox's folder: the log, the older log, and the number of lines before them.
 _LOG, _OLDER_LOG, _DROPPED = "log", "log.1", "log.dropped"
 
-#: bytes copied from the sandbox's output at once
+#: Chunk size of the sandbox's output, in bytes.
 CHUNK = 65536
 
-#: seconds between two polls of a copier whose sandbox is frozen
+#: Seconds between two polls while the sandbox is frozen.
 _PAUSED_POLL = 0.1
 
-#: seconds between two pieces, for which a sandbox that prints more than 13 MB a second waits: the work of its launcher
-#: does not count towards its limits
+#: Seconds between two chunks, which throttles a sandbox to 13 MB of output per second. The CPU time of its launcher is
+#: not limited.
 _COPY_INTERVAL = 0.005
 
 
 def own() -> Path | None:
-    """This process's cgroup; None where cgroup v2 is not mounted, or not mounted as this process sees it."""
+    """Return this process's cgroup; None if cgroup v2 is not mounted, or not visible to this process."""
     try:
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         [inside] = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
@@ -70,14 +69,14 @@ class Cgroup:
 
     @classmethod
     def below(cls, parent: Path, name: str) -> "Cgroup":
-        """Make a cgroup, or take the empty one of that name. Raises OSError where that is not allowed."""
+        """Create a cgroup, or reuse an empty one. Raises OSError if that is not allowed."""
         folder = parent / name
         folder.mkdir(exist_ok=True)
         (folder / "cgroup.freeze").write_text("0")
         return cls(folder)
 
     def limit(self, launch: Launch, *, with_launcher: bool) -> set[str]:
-        """Set a launch's limits; returns the names of the limits that the kernel enforces now.
+        """Set a launch's limits. Return the names of those that the kernel enforces.
 
         with_launcher: the launcher could not leave the cgroup, so its tasks count.
         """
@@ -101,7 +100,7 @@ class Cgroup:
         return held
 
     def add(self, pid: int) -> None:
-        """Move a process here, 0 for the caller's own. Raises OSError."""
+        """Move a process into the cgroup; 0: the caller. Raises OSError."""
         (self.folder / "cgroup.procs").write_text(str(pid))
 
     def is_frozen(self) -> bool:
@@ -110,7 +109,7 @@ class Cgroup:
         return False
 
     def freeze(self) -> None:
-        """Freeze every process; returns when the kernel says so. Raises RuntimeFailure, also if it ends meanwhile."""
+        """Freeze every process, and wait for the kernel. Raises RuntimeFailure, also if the cgroup ends meanwhile."""
         self._write("cgroup.freeze", "1")
         timeout, poll = tree.Timeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
         while not self.is_frozen():
@@ -120,32 +119,32 @@ class Cgroup:
             poll = min(2 * poll, SIGNAL_POLL)
 
     def thaw(self) -> None:
-        """Let every process go on."""
+        """Thaw every process."""
         self._write("cgroup.freeze", "0")
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel has killed a process of the cgroup at its memory limit."""
+        """Return whether the kernel has killed a process at the memory limit."""
         with contextlib.suppress(OSError, ValueError):
             events = dict(line.split() for line in (self.folder / "memory.events").read_text().splitlines())
             return int(events.get("oom_kill", 0)) > 0
         return False
 
     def memory_bytes(self) -> int | None:
-        """Memory of all processes without the files that the kernel can drop; None without the memory controller."""
+        """Return the memory of all processes without reclaimable page cache; None without the memory controller."""
         with contextlib.suppress(OSError, ValueError):
             pages = dict(line.split() for line in (self.folder / "memory.stat").read_text().splitlines())
             return int((self.folder / "memory.current").read_text()) - int(pages["inactive_file"])
         return None
 
     def cpu_seconds(self) -> float | None:
-        """Processor time of all processes so far; None where the kernel does not count it."""
+        """Return the CPU time of all processes so far; None if the kernel does not count it."""
         with contextlib.suppress(OSError, ValueError):
             times = dict(line.split() for line in (self.folder / "cpu.stat").read_text().splitlines())
             return int(times["usage_usec"]) / 1e6
         return None
 
     def processes(self) -> list[psutil.Process]:
-        """The processes in the cgroup and in cgroups that the sandbox made below it."""
+        """Return the processes in the cgroup and in cgroups below it."""
         processes = []
         for file in self.folder.rglob("cgroup.procs"):
             with contextlib.suppress(OSError):
@@ -155,7 +154,7 @@ class Cgroup:
         return processes
 
     def kill(self) -> None:
-        """Send SIGKILL to all of its processes at once; a kernel before 5.14 cannot, then nothing happens.
+        """Send SIGKILL to all processes at once. Does nothing on a kernel before 5.14.
 
         Raises RuntimeFailure.
         """
@@ -163,7 +162,7 @@ class Cgroup:
             self._write("cgroup.kill", "1")
 
     def end(self) -> None:
-        """Kill every process in it, frozen or not, and remove the cgroup if it exists. Raises RuntimeFailure."""
+        """Kill every process, frozen or not, and remove the cgroup if it exists. Raises RuntimeFailure."""
         if self.folder.exists():
             self.thaw()
             self.kill()
@@ -177,7 +176,7 @@ class Cgroup:
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
-            with contextlib.suppress(OSError):  # a killed process leaves the cgroup a moment later
+            with contextlib.suppress(OSError):  # a killed process stays in the cgroup for a moment
                 self.folder.rmdir()
                 return
             if timeout.is_over():
@@ -195,21 +194,21 @@ class Cgroups:
     """The cgroups of a folder's sandboxes: `sandbox-FOLDER-ID` below one parent, both parts hashed."""
 
     def __init__(self, folder: Path, parent: Path | Literal["own"] | None) -> None:
-        """parent: "own" is this process's cgroup; None: sandboxes get none."""
+        """parent: "own": this process's cgroup; None: sandboxes get no cgroup."""
         self._folder = folder
         self._parent = own() if parent == "own" else parent
 
     def of(self, folder: Path) -> Path | None:
-        """The path of the cgroup for a sandbox's folder; None where this process may not make one."""
+        """Return the path of the cgroup for a sandbox's folder; None if this process cannot create one."""
         if self._parent is None or not os.access(self._parent, os.W_OK):
             return None
         return self._parent / f"sandbox-{_hashed(self._folder)}-{_hashed(folder)}"
 
     def confine(self, launch: Launch, folder: Path, launcher: int) -> tuple[Path | None, dict[str, str]]:
-        """Make a sandbox's cgroup where that is possible. Returns its path, and how each limit is enforced.
+        """Create a sandbox's cgroup if possible. Return its path, and how each limit is enforced.
 
-        The launcher is moved in, as a test whether moving is allowed, and out again: its command joins by itself.
-        Limitation: a launcher that may not leave is frozen with its sandbox.
+        The launcher is moved in and out, to test whether moving is allowed. Its command joins by itself. Limitation: a
+        launcher that cannot leave is frozen with its sandbox.
         """
         wanted = {name for name in ("memory_bytes", "cpus", "processes") if getattr(launch, name)}
         limits = dict.fromkeys(wanted, "not enforced")
@@ -233,7 +232,7 @@ class Cgroups:
         return group, limits
 
     def remove_stale(self) -> None:
-        """Remove the cgroups of sandboxes without a folder: no handle names them any more."""
+        """Remove the cgroups of sandboxes whose folder is gone."""
         if self._parent is None:
             return
         living = {self.of(folder) for folder in self._folder.glob("*/")}
@@ -249,7 +248,7 @@ def _hashed(path: Path) -> str:
 
 @contextlib.contextmanager
 def gate(folder: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
-    """Hold the gate between a sandbox's output and its log. Raises RuntimeFailure after so many seconds."""
+    """Hold the gate between a sandbox's output and its log. Raises RuntimeFailure after a timeout in seconds."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lock(file, fcntl.LOCK_EX, timeout)
@@ -260,22 +259,22 @@ def gate(folder: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Freezer:
-    """Stops and continues one sandbox."""
+    """Freezes and thaws a sandbox."""
 
     folder: Path
     processes: Cgroup | Tree
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the sandbox is to be frozen."""
+        """Return whether the sandbox should be frozen."""
         return (self.folder / PAUSED).exists()
 
     def is_frozen(self) -> bool:
         return self.processes.is_frozen()
 
     def freeze(self) -> None:
-        """Stop every process and the log. Raises RuntimeFailure; then every process that has not ended goes on."""
-        if not self.is_wanted:  # a launcher that is frozen too may hold the gate
+        """Freeze every process and the log. Raises RuntimeFailure; then every living process continues."""
+        if not self.is_wanted:  # a frozen launcher may hold the gate
             with gate(self.folder):
                 (self.folder / PAUSED).touch()
         try:
@@ -286,7 +285,7 @@ class Freezer:
             raise
 
     def thaw(self) -> None:
-        """Let every process and the log go on; does nothing unless the marker exists."""
+        """Thaw every process and the log, if the marker exists."""
         if self.is_wanted:
             try:
                 self.processes.thaw()
@@ -295,13 +294,13 @@ class Freezer:
 
 
 def printed(folder: Path, tail: int) -> str:
-    """The last lines of a sandbox's log, at most `tail`, below one that counts the earlier ones; empty if none are.
+    """Return the last `tail` lines of a sandbox's log, below a line that counts the earlier ones.
 
-    Limitation: a copier that is killed while it drops an older log may count its lines twice.
+    Limitation: if a launcher is killed while it drops an older log, its lines may be counted twice.
     """
     text, missing = b"", 0
     with contextlib.suppress(OSError), (folder / _LOG).open("rb") as log:
-        # The newer log first: if it becomes the older one meanwhile, that is detected and it is not read twice.
+        # Read the newer log first. If it becomes the older one meanwhile, that is detected, and it is not read twice.
         text = log.read()
         with (folder / _OLDER_LOG).open("rb") as older:
             if not os.path.samestat(os.fstat(log.fileno()), os.fstat(older.fileno())):
@@ -311,10 +310,10 @@ def printed(folder: Path, tail: int) -> str:
 
 
 def copy(output: int, folder: Path, log_bytes: int) -> None:
-    """Append output to the log until every writer has closed it; a full log takes the place of the older one.
+    """Append output to the log until every writer has closed it. A full log replaces the older one.
 
-    While the sandbox is frozen nothing is copied. Limitation: output that cannot be written is lost, for a full disk
-    must not stop the sandbox.
+    Copies nothing while the sandbox is frozen. Limitation: output that cannot be written is lost, because a full disk
+    must not block the sandbox.
     """
     while True:
         select.select([output], [], [])
@@ -330,7 +329,7 @@ def copy(output: int, folder: Path, log_bytes: int) -> None:
 
 
 def _dropped(folder: Path) -> int:
-    """Lines of the log that are kept no more; 0 where the file is not whole, as after a power cut."""
+    """Return the number of dropped lines; 0 if the file is damaged, for instance by a power cut."""
     with contextlib.suppress(OSError, ValueError):
         return int((folder / _DROPPED).read_text())
     return 0
