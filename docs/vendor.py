@@ -81,7 +81,6 @@ ICONS = {
 PACKAGES = (
     Package("preact", "11.2.0", ("dist/preact.mjs", "hooks/dist/hooks.mjs", "LICENSE"), "console/vendor/preact"),
     Package("htm", "3.1.1", ("dist/htm.module.js", "LICENSE"), "console/vendor/htm"),
-    Package("@picocss/pico", "2.1.1", ("css/pico.classless.min.css", "LICENSE.md"), "console/vendor/pico"),
     Package("lucide-static", "1.62.0", ("LICENSE",), "console/vendor/lucide", ICONS),
     Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "console/vendor/uplot"),
     Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "console/vendor/ansi_up"),
