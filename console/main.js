@@ -1,6 +1,6 @@
 // The page: its views, and what all of them share.
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
 import { html } from "./lib/html.js";
 import { askedNumber } from "./lib/destinations.js";
@@ -13,6 +13,7 @@ import { style } from "./lib/style.js";
 import { Connection } from "./parts/connection.js";
 import { KeyDialog } from "./parts/key_dialog.js";
 import { Lazy } from "./parts/lazy.js";
+import { Navigation } from "./parts/navigation.js";
 import { Empty, Failure, Notices } from "./parts/notices.js";
 import { ShortcutList } from "./parts/shortcut_list.js";
 
@@ -25,7 +26,7 @@ const RETRY = 3_000;
 const VIEWS = {
   inbox: { label: "Inbox", load: () => import("./views/inbox.js") },
   conversations: { label: "Conversations", load: () => styled(import("./views/conversations.js"), "lists") },
-  start: { label: "Start", load: () => styled(import("./views/start.js"), "lists"), scope: "write" },
+  start: { label: "New", load: () => styled(import("./views/start.js"), "lists"), scope: "write" },
   sandboxes: { label: "Sandboxes", load: () => styled(import("./views/sandboxes.js"), "lists") },
   rules: { label: "Rules", load: () => import("./views/rules.js") },
   keys: { label: "Keys", load: () => styled(import("./views/keys.js"), "lists"), scope: "admin" },
@@ -58,34 +59,6 @@ function Badge() {
   return number
     ? html`<span class="badge" data-testid="badge" aria-label=${`${number} waiting`}>${number}</span>`
     : null;
-}
-
-/** The views that are offered. It has its room before they are known, so that nothing below it moves. */
-function Navigation({ view, who }) {
-  const strip = useRef(null);
-  useEffect(() => {
-    // Of a narrow window. After scrollIntoView the next Tab would begin at the link, behind the ways past the navigation.
-    const show = () => {
-      const link = strip.current?.querySelector("[aria-current]");
-      if (!link) return;
-      const [inner, outer] = [link, strip.current].map((one) => one.getBoundingClientRect());
-      strip.current.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
-    };
-    show();
-    addEventListener("resize", show);
-    return () => removeEventListener("resize", show);
-  }, [view, who]);
-  if (!who) return html`<nav aria-label="Views"></nav>`;
-  const offered = Object.entries(VIEWS).filter(([, { scope }]) => !scope || may(scope));
-  return html`<nav aria-label="Views" ref=${strip}>
-    <ul>
-      ${offered.map(
-        ([name, { label }]) => html`<li key=${name}>
-          <a href=${href(name)} aria-current=${name === view ? "page" : null}>${label}${name === "inbox" && html`<${Badge} />`}</a>
-        </li>`,
-      )}
-    </ul>
-  </nav>`;
 }
 
 /** The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address. */
@@ -151,7 +124,7 @@ function Page() {
     <header>
       <${Skips} place=${place} />
       <a class="brand" href=${href("inbox")}>${TITLE}</a>
-      <${Navigation} view=${place.view} who=${who} />
+      <${Navigation} views=${VIEWS} view=${place.view} who=${who} badge=${html`<${Badge} />`} />
       <${Notices} />
       <${Connection} />
       <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>

@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PROJECT = Path(__file__).parent.parent
 TABLE = PROJECT / "console/vendor/README.md"
@@ -34,17 +34,54 @@ class Package(NamedTuple):
     release: str
     files: tuple[str, ...]
     folder: str
+    #: the package's icons by the names that the console gives them, written as one module
+    icons: dict[str, str] | None = None
 
     @property
     def kept(self) -> list[Path]:
         """Where its files are kept."""
-        return [PROJECT / self.folder / Path(file).name for file in self.files]
+        names = [Path(file).name for file in self.files] + ["icons.js"] * bool(self.icons)
+        return [PROJECT / self.folder / name for name in names]
+
+
+#: what the console calls an icon, and its name in Lucide
+ICONS = {
+    "alert": "triangle-alert",
+    "audit": "scroll-text",
+    "branch": "git-branch",
+    "check": "check",
+    "chevron": "chevron-right",
+    "clock": "clock",
+    "conversations": "messages-square",
+    "copy": "copy",
+    "cross": "x",
+    "download": "download",
+    "edit": "pencil",
+    "expand": "maximize-2",
+    "file": "file",
+    "folder": "folder",
+    "globe": "globe",
+    "inbox": "inbox",
+    "keys": "key-round",
+    "link": "link",
+    "more": "ellipsis",
+    "pause": "pause",
+    "person": "user",
+    "play": "play",
+    "plus": "plus",
+    "robot": "bot",
+    "rules": "shield-check",
+    "sandboxes": "box",
+    "search": "search",
+    "status": "activity",
+    "terminal": "square-terminal",
+}
 
 
 PACKAGES = (
     Package("preact", "11.2.0", ("dist/preact.mjs", "hooks/dist/hooks.mjs", "LICENSE"), "console/vendor/preact"),
     Package("htm", "3.1.1", ("dist/htm.module.js", "LICENSE"), "console/vendor/htm"),
-    Package("@picocss/pico", "2.1.1", ("css/pico.classless.min.css", "LICENSE.md"), "console/vendor/pico"),
+    Package("lucide-static", "1.62.0", ("LICENSE",), "console/vendor/lucide", ICONS),
     Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "console/vendor/uplot"),
     Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "console/vendor/ansi_up"),
     Package("diff", "9.0.0", ("libesm/diff/base.js", "libesm/diff/array.js", "LICENSE"), "console/vendor/diff"),
@@ -74,11 +111,20 @@ def fetch(package: Package) -> str:
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
         unpacked = Path(folder) / "package"
-        for file, kept in zip(package.files, package.kept, strict=True):
+        for file, kept in zip(package.files, package.kept, strict=False):
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(unpacked / file, kept)
+        if package.icons:
+            package.kept[-1].write_text(_module(package, json.loads((unpacked / "icon-nodes.json").read_text())))
         licence: str = json.loads((unpacked / "package.json").read_text())["license"]
         return licence
+
+
+def _module(package: Package, nodes: dict[str, Any]) -> str:
+    """The module of a package's icons: by their names, the elements of each as [name, attributes]."""
+    shapes = {name: json.dumps(nodes[icon], separators=(",", ":")) for name, icon in (package.icons or {}).items()}
+    lines = "".join(f"  {name}: {shape},\n" for name, shape in shapes.items())
+    return f"// Icons of {package.name} {package.release}; see LICENSE.\nexport const ICONS = {{\n{lines}}};\n"
 
 
 def rows(package: Package, licence: str) -> str:

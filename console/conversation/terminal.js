@@ -48,7 +48,7 @@ function create(name, ...others) {
 }
 
 /** Dark in both looks of the page: programs choose their colours for that. */
-const COLOURS = { background: "#16181d", foreground: "#e4e6eb", cursor: "#e4e6eb", selectionBackground: "#4a5f8a" };
+const COLOURS = { background: "#16141a", foreground: "#e6e1ea", cursor: "#e6e1ea", selectionBackground: "#5a4a80" };
 
 /** The way out for a keyboard, as Tab belongs to the shell: F6 goes on to what comes after the terminal. */
 function leave(event) {

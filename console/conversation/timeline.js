@@ -21,9 +21,12 @@ const NOTHING = new Map();
 /** Events that are fetched before the person asks for them: a short log is shown whole. */
 const AT_ONCE = 150;
 
+/** What scrolls the rows: the timeline, or the page where the style gives the timeline its whole height. */
+const scrollerOf = (box) => (getComputedStyle(box).overflowY === "visible" ? document.scrollingElement : box);
+
 /** The first row that is in view, and where it stands. */
 function anchorOf(box) {
-  const top = box.getBoundingClientRect().top;
+  const top = Math.max(0, box.getBoundingClientRect().top);
   const rows = box.querySelectorAll("li.event");
   let low = 0,
     high = rows.length - 1;
@@ -47,7 +50,7 @@ function focusedIn(box) {
   return box.contains(document.activeElement) ? document.activeElement.closest("li.event") : null;
 }
 
-/** Fetches what comes next where the person is near an edge. */
+/** Fetches what comes next where the person is near an edge. box: what scrolls. */
 function extend(box, log) {
   const { events, loading, error, older, newer } = log.state.get();
   if (loading || error) return;
@@ -61,7 +64,10 @@ function useSteadyScroll(log, state) {
   const box = useRef(null),
     anchor = useRef(null),
     focused = useRef(null);
-  const toEnd = () => box.current && (box.current.scrollTop = box.current.scrollHeight);
+  const toEnd = () => {
+    const scroller = box.current && scrollerOf(box.current);
+    if (scroller) scroller.scrollTop = scroller.scrollHeight;
+  };
   anchor.current = box.current && anchorOf(box.current);
   useLayoutEffect(() => {
     const element = box.current,
@@ -71,8 +77,8 @@ function useSteadyScroll(log, state) {
       element.querySelector("li.focus")?.scrollIntoView({ block: "center" });
       log.isFollowed = false;
     } else if (log.isFollowed) toEnd();
-    else if (row?.isConnected) element.scrollTop += row.getBoundingClientRect().top - top;
-    extend(element, log);
+    else if (row?.isConnected) scrollerOf(element).scrollTop += row.getBoundingClientRect().top - top;
+    extend(scrollerOf(element), log);
   }, [state]);
   useEffect(() => {
     const observer = new ResizeObserver(() => log.isFollowed && toEnd());
@@ -82,12 +88,17 @@ function useSteadyScroll(log, state) {
   }, [log]);
   const onScroll = () => {
     if (!box.current) return; // a last event of a timeline that is gone
-    const { scrollHeight, scrollTop, clientHeight } = box.current,
+    const scroller = scrollerOf(box.current),
+      { scrollHeight, scrollTop, clientHeight } = scroller,
       { newer, unseen, loading } = log.state.get();
     log.isFollowed = !newer && scrollHeight - scrollTop - clientHeight < AT_END;
     if (log.isFollowed && unseen) log.state.set({ ...log.state.get(), unseen: 0 });
-    if (!loading) extend(box.current, log);
+    if (!loading) extend(scroller, log);
   };
+  useEffect(() => {
+    addEventListener("scroll", onScroll);
+    return () => removeEventListener("scroll", onScroll);
+  }, [log]);
   return { box, onScroll };
 }
 

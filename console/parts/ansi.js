@@ -3,10 +3,18 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { Text } from "./text.js";
 
-/** The least contrast of a text with what is below it, and the colours of a terminal here: of text, of ground. */
-const CONTRAST = 4.5,
-  TEXT = [220, 226, 236],
-  GROUND = [18, 22, 30];
+/** Minimum contrast of a text with its ground. */
+const CONTRAST = 4.5;
+
+/** The page's colours in its light and its dark look, as styles/elements.css has them: --ink, and --sunken. */
+const TEXTS = [
+    [35, 31, 42],
+    [230, 225, 234],
+  ],
+  GROUNDS = [
+    [240, 237, 231],
+    [16, 14, 19],
+  ];
 
 /** makes: a function (text) => runs, once ansi_up has been loaded. */
 let makes = null,
@@ -58,10 +66,10 @@ function readable(colour, ground) {
 }
 
 function look({ bold, faint, italic, underline, fg, bg }) {
-  const ground = bg?.rgb ?? GROUND;
+  const [light, dark] = GROUNDS.map((page, place) => `rgb(${readable(fg?.rgb ?? TEXTS[place], bg?.rgb ?? page)})`);
   return {
-    color: fg || bg ? `rgb(${readable(fg?.rgb ?? TEXT, ground)})` : undefined,
-    backgroundColor: bg ? `rgb(${ground})` : undefined,
+    color: fg || bg ? `light-dark(${light}, ${dark})` : undefined,
+    backgroundColor: bg ? `rgb(${bg.rgb})` : undefined,
     fontWeight: bold ? 700 : undefined,
     fontStyle: italic || faint ? "italic" : undefined,
     textDecoration: underline ? "underline" : undefined,

@@ -260,7 +260,7 @@ def test_a_read_key_is_offered_no_change_on_any_view(opened, keyed, waiting):
     opened.open(key=made_key(keyed, "read")["key"])
     at(opened, "Inbox")
     shown = opened.driver.find_element("css selector", "nav[aria-label=Views]").text.split("\n")
-    assert not {"Start", "Keys", "Audit"} & set(shown)
+    assert not {"New", "Keys", "Audit"} & set(shown)
     opened.requests()
 
     for place in (*VIEWS, f"conversations/{waiting}"):
@@ -285,9 +285,9 @@ def test_a_read_key_is_offered_no_change_on_any_view(opened, keyed, waiting):
 @pytest.mark.parametrize(
     ("scopes", "offered", "not_offered", "views"),
     [
-        (("write",), {"composer"}, {"approve", "reject", "send"}, {"Start"}),
+        (("write",), {"composer"}, {"approve", "reject", "send"}, {"New"}),
         (("approve",), {"approve", "reject"}, {"composer", "send"}, set()),
-        (("admin",), {"approve", "reject", "composer"}, set(), {"Start", "Keys", "Audit"}),
+        (("admin",), {"approve", "reject", "composer"}, set(), {"New", "Keys", "Audit"}),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else None,
 )
@@ -300,7 +300,7 @@ def test_a_key_is_offered_what_its_scopes_allow(opened, keyed, waiting, scopes, 
     for testid in not_offered:
         assert opened.all(testid) == []
     shown = opened.driver.find_element("css selector", "nav[aria-label=Views]").text.split("\n")
-    assert {"Start", "Keys", "Audit"} & set(shown) == views
+    assert {"New", "Keys", "Audit"} & set(shown) == views
 
 
 def test_an_unknown_conversation_of_a_hostile_address_says_so(opened):
