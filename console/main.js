@@ -46,6 +46,9 @@ function viewOf({ view, id }) {
   return Object.hasOwn(VIEWS, view) ? VIEWS[view] : null;
 }
 
+/** The key that is held for a shortcut of the page, as keyboards of this machine have it. */
+const MODIFIER = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
+
 /** What is over the page, each loaded when it is first asked for. */
 const loadKeyDialog = () => import("./parts/key_dialog.js"),
   LOADS = {
@@ -200,6 +203,7 @@ function Page() {
     <header>
       <${Skips} place=${place} />
       <a class="brand" href=${href("inbox")}>${PRODUCT}</a>
+      <button type="button" class="secondary to-palette" data-testid="open-palette" onClick=${() => opened.set("palette")}>Search <kbd>${MODIFIER} K</kbd></button>
       <${Navigation} view=${place.view} who=${who} />
       <${Connection} />
       <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
