@@ -220,7 +220,7 @@ def test_a_server_that_is_killed_twice_in_a_day_loses_no_draft_and_no_decision(t
         browser.wait(lambda: pressed.find_elements("css selector", "[data-steady]"), "buttons that stand still")
         browser.find("approve", pressed).click()
         browser.gone(f"pending-{one['id']}")
-        Conversation(client, waits.id).appends(other)
+        waits.appends(other)
         browser.find(f"pending-{other['id']}")
         assert shown(browser, "event-")[-2:] == [one["id"], other["id"]]
 
