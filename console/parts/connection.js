@@ -36,7 +36,7 @@ export function Strip() {
     ${
       since > 0 &&
       html`<p class="strip" data-testid="strip">
-      <span><strong>${words}</strong> What you see is from ${new Date(since).toLocaleTimeString("en-GB")}.${isOffline && " The page goes on when the network is back."}</span>
+      <span><strong>${words}</strong> What you see is from ${new Date(since).toLocaleTimeString("en-GB")}.${isOffline && html`<span class="where-wide"> The page goes on when the network is back.</span>`}</span>
       ${!isOffline && html`<button type="button" class="quiet" data-testid="try-now" onClick=${tryNow}>Try now</button>`}
     </p>`
     }

@@ -55,16 +55,21 @@ function SandboxFacts({ sandbox }) {
   </dl>`;
 }
 
-/** The conversations of late by their sandboxes: {sandbox_id: [item, …]}; of older ones the view of conversations knows. */
+/** Returns of(id): the conversations of a sandbox; undefined where only the view of conversations knows older ones. */
 function useHoused() {
   const { value } = useRead("GET /api/v1/conversations/search", { query: { limit: MOST_HOUSED }, every: HOUSED_EVERY });
-  return useMemo(() => groupBy(value?.items ?? [], (item) => item.sandbox_id), [value]);
+  return useMemo(() => {
+    const all = groupBy(value?.items ?? [], (item) => item.sandbox_id),
+      others = value && !value.next_page_id ? [] : undefined;
+    return (id) => all.get(id) ?? others;
+  }, [value]);
 }
 
 /** What runs in a sandbox. housed: its conversations, as far as they are known. */
-function Housed({ id, housed = [] }) {
-  const [first, ...others] = housed,
+function Housed({ id, housed }) {
+  const [first, ...others] = housed ?? [],
     all = href("conversations", "", { sandbox_id: id });
+  if (housed?.length === 0) return html`<span class="muted">No conversation</span>`;
   if (!first)
     return html`<a class="title link" href=${all} aria-label=${`Conversations of the sandbox ${id}`}>Conversations</a>`;
   return html`<a class="title" href=${href("conversations", first.id)}><${Text} prose text=${first.title || "Without a title"} /></a>
@@ -195,7 +200,7 @@ function One({ id }) {
       It was deleted. <a href=${href("conversations", "", { sandbox_id: id })}>Its conversations</a> stay readable.
     <//>`
     }
-    ${value && html`<ul class="rows" data-testid="sandbox-list" aria-label="Sandbox"><${SandboxRow} sandbox=${value} housed=${housed.get(id)} isAlone onDeleted=${() => go("sandboxes")} /></ul>`}
+    ${value && html`<ul class="rows" data-testid="sandbox-list" aria-label="Sandbox"><${SandboxRow} sandbox=${value} housed=${housed(id)} isAlone onDeleted=${() => go("sandboxes")} /></ul>`}
   `;
 }
 
@@ -229,7 +234,7 @@ function All({ query }) {
     <${ListHead} list=${list} view=${view} name="sandbox" />
     ${rows?.length > 0 && html`<${SandboxColumns} />`}
     <ul class="rows" data-testid="sandbox-list" aria-label="Sandboxes" aria-busy=${isReading} ...${holding(list)}>
-      ${rows?.map((sandbox) => html`<${SandboxRow} key=${sandbox.id} sandbox=${sandbox} housed=${housed.get(sandbox.id)} leaving=${leaving.get(sandbox.id)} />`)}
+      ${rows?.map((sandbox) => html`<${SandboxRow} key=${sandbox.id} sandbox=${sandbox} housed=${housed(sandbox.id)} leaving=${leaving.get(sandbox.id)} />`)}
     </ul>
     ${
       rows?.length === 0 &&
