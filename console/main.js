@@ -137,7 +137,7 @@ function useOwnShortcuts() {
     {
       ...(may("write") && { n: { label: "New conversation", run: () => go("start") } }),
       "/": { label: "Search", run: () => search() },
-      "Ctrl+K": { label: "Search everything: views, conversations, actions" },
+      [`${MODIFIER}+K`]: { label: "Search everything: views, conversations, actions" },
       "?": { label: "Keyboard shortcuts", run: () => opened.set("shortcuts") },
     },
     "Everywhere",
