@@ -3,35 +3,31 @@ import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
 import { html } from "./lib/html.js";
+import { setWish, wish } from "./lib/announce.js";
 import { askedNumber } from "./lib/destinations.js";
 import { followPending, pending } from "./lib/pending.js";
+import { useAgain } from "./lib/read.js";
 import { go, href, route } from "./lib/router.js";
-import { forget, key, may, me } from "./lib/session.js";
-import { shown, useShortcuts } from "./lib/shortcuts.js";
+import { forget, key, may, me, offered, wanted } from "./lib/session.js";
+import { begun, opened, useShortcuts } from "./lib/shortcuts.js";
 import { useStore } from "./lib/store.js";
 import { style } from "./lib/style.js";
-import { Connection } from "./parts/connection.js";
-import { KeyDialog } from "./parts/key_dialog.js";
+import { PRODUCT, useTitle } from "./lib/title.js";
+import { Connection, Strip } from "./parts/connection.js";
 import { Lazy } from "./parts/lazy.js";
 import { Navigation } from "./parts/navigation.js";
-import { Empty, Failure, Notices } from "./parts/notices.js";
-import { ShortcutList } from "./parts/shortcut_list.js";
+import { Empty, Failure, Loading, Notices } from "./parts/notices.js";
 
-const TITLE = "Agent Server";
-
-/** Milliseconds before the page asks again who it is, after that failed. */
-const RETRY = 3_000;
-
-/** The views: how each is called, how it is loaded, and the scope without which it is not offered. */
+/** The views: how each is called, how it is loaded, the key after `g` that leads to it, and the scope without which it is not offered. */
 const VIEWS = {
-  inbox: { label: "Inbox", load: () => import("./views/inbox.js") },
-  conversations: { label: "Conversations", load: () => styled(import("./views/conversations.js"), "lists") },
+  inbox: { label: "Inbox", key: "i", load: () => import("./views/inbox.js") },
+  conversations: { label: "Conversations", key: "c", load: () => styled(import("./views/conversations.js"), "lists") },
   start: { label: "New", load: () => styled(import("./views/start.js"), "lists"), scope: "write" },
-  sandboxes: { label: "Sandboxes", load: () => styled(import("./views/sandboxes.js"), "lists") },
-  rules: { label: "Rules", load: () => import("./views/rules.js") },
-  keys: { label: "Keys", load: () => styled(import("./views/keys.js"), "lists"), scope: "admin" },
-  audit: { label: "Audit", load: () => styled(import("./views/audit.js"), "lists"), scope: "admin" },
-  status: { label: "Status", load: () => styled(import("./views/status.js"), "lists") },
+  sandboxes: { label: "Sandboxes", key: "s", load: () => styled(import("./views/sandboxes.js"), "lists") },
+  rules: { label: "Rules", key: "r", load: () => import("./views/rules.js") },
+  keys: { label: "Keys", key: "k", load: () => styled(import("./views/keys.js"), "lists"), scope: "admin" },
+  audit: { label: "Audit", key: "a", load: () => styled(import("./views/audit.js"), "lists"), scope: "admin" },
+  status: { label: "Status", key: "t", load: () => styled(import("./views/status.js"), "lists") },
 };
 
 /** The view of one conversation has a file of its own. */
@@ -51,11 +47,21 @@ function viewOf({ view, id }) {
   return Object.hasOwn(VIEWS, view) ? VIEWS[view] : null;
 }
 
+/** The key that is held for a shortcut of the page, as keyboards of this machine have it. */
+const MODIFIER = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
+
+/** What is over the page, each loaded when it is first asked for. */
+const loadKeyDialog = () => import("./parts/key_dialog.js"),
+  LOADS = {
+    palette: () => styled(import("./parts/palette.js"), "palette"),
+    shortcuts: () => styled(import("./parts/shortcut_list.js"), "palette"),
+  };
+
+/** The number of all that waits for a decision. */
+const useWaiting = () => (useStore(pending)?.length ?? 0) + useStore(askedNumber);
+
 function Badge() {
-  const number = (useStore(pending)?.length ?? 0) + useStore(askedNumber);
-  useEffect(() => {
-    document.title = number ? `(${number}) ${TITLE}` : TITLE;
-  }, [number]);
+  const number = useWaiting();
   return number
     ? html`<span class="badge" data-testid="badge" aria-label=${`${number} waiting`}>${number}</span>`
     : null;
@@ -93,6 +99,56 @@ function search() {
   else go("conversations");
 }
 
+/** The shortcuts of every view. */
+function useOwnShortcuts() {
+  const offered = Object.entries(VIEWS).filter(([, { key, scope }]) => key && (!scope || may(scope)));
+  useShortcuts(
+    Object.fromEntries(offered.map(([name, { label, key }]) => [`g ${key}`, { label, run: () => go(name) }])),
+    "Go to",
+  );
+  useShortcuts(
+    {
+      ...(may("write") && { n: { label: "New conversation", run: () => go("start") } }),
+      "/": { label: "Search", run: () => search() },
+      [`${MODIFIER}+K`]: { label: "Search everything: views, conversations, actions" },
+      "?": { label: "Keyboard shortcuts", run: () => opened.set("shortcuts") },
+    },
+    "Everywhere",
+  );
+  useShortcuts(
+    {
+      ...(key.get() && { ":forget": { label: "Forget the key of this browser", run: forget } }),
+      ...(["on", "off"].includes(wish.get()) && {
+        ":notify": {
+          label: `Turn notifications ${wish.get() === "on" ? "off" : "on"}`,
+          run: () => setWish(wish.get() !== "on"),
+        },
+      }),
+    },
+    "Settings",
+  );
+}
+
+/** The key of a sequence that was begun, and what it may lead to. */
+function Begun() {
+  const keys = useStore(begun);
+  const names = Object.entries(VIEWS).filter(([, { key, scope }]) => key && (!scope || may(scope)));
+  return html`<p class="begun" role="status" data-testid="begun" hidden=${!keys}>${
+    keys && names.map(([, { label, key }]) => html`<span key=${key}><kbd>${key}</kbd> ${label}</span>`)
+  }</p>`;
+}
+
+/** What is over the page. */
+function Over() {
+  const name = useStore(opened),
+    isWanted = useStore(wanted) !== "",
+    isOffered = useStore(offered) !== "";
+  return html`<div class="over">
+    ${(isWanted || isOffered) && html`<${Lazy} load=${loadKeyDialog} />`}
+    ${name && html`<${Lazy} key=${name} load=${LOADS[name]} />`}
+  </div><${Begun} />`;
+}
+
 function Page() {
   const place = useStore(route);
   const who = useStore(me);
@@ -111,28 +167,24 @@ function Page() {
       );
   };
   useEffect(ask, [ownKey]);
-  useEffect(() => {
-    const timer = error && setTimeout(ask, RETRY);
-    return () => clearTimeout(timer);
-  }, [error]);
+  useAgain(error, ask);
   useEffect(() => (who ? followPending() : undefined), [who]);
-  useShortcuts({
-    "?": { label: "Show the keys", run: () => shown.set(true) },
-    "/": { label: "Search", run: () => search() },
-  });
+  useOwnShortcuts();
+  useTitle(viewOf(place)?.label ?? "Not found", useWaiting());
   return html`
+    <${Strip} />
     <header>
       <${Skips} place=${place} />
-      <a class="brand" href=${href("inbox")}>${TITLE}</a>
+      <a class="brand" href=${href("inbox")}>${PRODUCT}</a>
+      <button type="button" class="secondary to-palette" data-testid="open-palette" onClick=${() => opened.set("palette")}>Search <kbd>${MODIFIER} K</kbd></button>
       <${Navigation} views=${VIEWS} view=${place.view} who=${who} badge=${html`<${Badge} />`} />
-      <${Notices} />
       <${Connection} />
       <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
     </header>
     <main id="main" tabindex="-1">
-      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<p aria-busy="true">Loading</p>`}
+      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<${Loading} />`}
     </main>
-    <${KeyDialog} /><${ShortcutList} />
+    <${Notices} /><${Over} />
   `;
 }
 

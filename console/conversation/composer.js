@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
+import { useAway } from "../parts/connection.js";
 import { attempt, tell } from "../parts/notices.js";
 import { onceHeld, useSteady } from "../parts/steady.js";
 
@@ -108,10 +109,11 @@ export function Composer({ id, status, log, waiting, onDone }) {
   useEffect(() => setAsked(false), [waiting]);
   useEffect(() => kept.set(id, text), [text]);
   useShortcuts({ c: { label: "Write a message", run: () => field.current?.focus() } });
-  const isAllowed = !waiting || may("approve");
+  const isAllowed = !waiting || may("approve"),
+    away = useAway();
   const send = async (run) => {
     const sent = text;
-    if (!sent.trim() || isSending || !isAllowed) return;
+    if (!sent.trim() || isSending || !isAllowed || away) return;
     setSending(true);
     const fault = await post(id, sent, run, waiting > 0, request);
     setSending(false);
@@ -136,6 +138,7 @@ export function Composer({ id, status, log, waiting, onDone }) {
     ${status === "idle" && html`<${Rejected} log=${log} />`}
     <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Tell the agent what to do instead." : "Message the agent. Enter to send, Shift+Enter for a new line."}
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${type}></textarea>
+    ${away && html`<p class="warning medium" role="note" data-testid="cannot-send">${away} Your text stays here until you can send it.</p>`}
     <div class="buttons" ref=${buttons} onKeyDown=${onceHeld}>
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
       ${

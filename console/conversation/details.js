@@ -95,7 +95,7 @@ function Other({ id, event }) {
 }
 
 /** Where an agent outside of sandboxes runs, in its own words. */
-function Terminal({ of }) {
+function TerminalFacts({ of }) {
   const facts = [
     ["Agent", [of.agent, of.version].filter(Boolean).join(" ")],
     ["Machine", of.machine],
@@ -132,6 +132,6 @@ export function Details({ record, total, onDone, onClose }) {
       ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${counted(record.unapproved_resumes, "time")}</dd></div>`}
       <div><dt>ID</dt><dd><code>${record.id}</code></dd></div>
     </dl>
-    ${record.external ? html`<${Terminal} of=${record.external} />` : html`<${Sandbox} conversationId=${record.id} />`}
+    ${record.external ? html`<${TerminalFacts} of=${record.external} />` : html`<${Sandbox} conversationId=${record.id} />`}
   </aside>`;
 }

@@ -1,12 +1,13 @@
 // The files of a conversation's folder: a tree, one of them as text, upload and download. No file is ever a page or a picture here.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useRead } from "../lib/read.js";
 import { may } from "../lib/session.js";
 import { counted } from "../lib/words.js";
 import { Code } from "../parts/code.js";
 import { Question } from "../parts/dialog.js";
-import { attempt, Empty, Failure } from "../parts/notices.js";
+import { attempt, Empty, Failure, Loaded, Loading } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { OF_AGENT } from "./comments.js";
 
@@ -50,21 +51,10 @@ function Tree({ tree, chosen, choose }) {
 
 /** A file as text, masked as the server sends it; the download has its bytes. */
 function Shown({ id, path, onClose }) {
-  const [{ text, error }, setState] = useState(/** @type {any} */ ({}));
-  const read = () => {
-    const ending = new AbortController();
-    setState({});
-    call("GET /api/v1/app-conversations/{conversation_id}/file", {
-      path: { conversation_id: id },
-      query: { file_path: path },
-      signal: ending.signal,
-    }).then(
-      (found) => setState({ text: found }),
-      (fault) => ending.signal.aborted || setState({ error: fault }),
-    );
-    return () => ending.abort();
-  };
-  useEffect(read, [id, path]);
+  const file = useRead("GET /api/v1/app-conversations/{conversation_id}/file", {
+    path: { conversation_id: id },
+    query: { file_path: path },
+  });
   const save = () =>
     attempt(() =>
       download(FILE, {
@@ -73,18 +63,22 @@ function Shown({ id, path, onClose }) {
         name: path.split("/").at(-1),
       }),
     );
-  const isBinary = text && (text.slice(0, LOOKED).includes("\0") || text.slice(0, LOOKED).includes("\ufffd"));
-  let body = html`<p aria-busy="true">Loading</p>`;
-  if (error) body = html`<${Failure} error=${error} again=${read} />`;
-  else if (isBinary) body = html`<p class="muted">This file is not text. Download it to see it.</p>`;
-  else if (text === "") body = html`<p class="muted">The file is empty.</p>`;
-  else if (text !== undefined) body = html`<${Code} key=${path} text=${text} label=${`Text of ${path}`} />`;
   return html`<div class="file" data-testid="file-shown">
     <header><code><${Text} text=${path} /></code>
       <button type="button" class="quiet" data-testid="download-file" onClick=${save}>Download</button>
       <button type="button" class="quiet" data-testid="close-file" onClick=${onClose}>Close</button></header>
-    ${body}
+    <${Loaded} of=${file}>${(text) => html`<${Body} key=${path} path=${path} text=${text} />`}<//>
   </div>`;
+}
+
+/** What a file has, where it is text. */
+function Body({ path, text }) {
+  const begin = text.slice(0, LOOKED);
+  if (begin.includes("\0") || begin.includes("\ufffd"))
+    return html`<p class="muted">This file is not text. Download it to see it.</p>`;
+  return text
+    ? html`<${Code} text=${text} label=${`Text of ${path}`} />`
+    : html`<p class="muted">The file is empty.</p>`;
 }
 
 /** Writes files of this machine into the working folder; asks before one takes the place of another. */
@@ -142,19 +136,15 @@ function DownloadAll({ id }) {
 
 /** id: of the conversation. status: of the conversation; the list is read again when it changes. */
 export default function Files({ id, status }) {
-  const [{ paths, isCut, error }, setState] = useState(/** @type {any} */ ({})),
-    [text, setText] = useState(""),
+  const {
+    value: all,
+    error,
+    again,
+  } = useRead(NAMES, { path: { conversation_id: id }, query: { path: "." }, version: status });
+  const [text, setText] = useState(""),
     [chosen, choose] = useState(null);
-  const read = () => {
-    const ending = new AbortController();
-    call(NAMES, { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal }).then(
-      (all) =>
-        setState({ paths: all.filter((path) => !path.startsWith(`${OF_AGENT}/`)), isCut: all.length >= MOST_NAMES }),
-      (fault) => ending.signal.aborted || setState({ error: fault }),
-    );
-    return () => ending.abort();
-  };
-  useEffect(read, [id, status]);
+  const paths = useMemo(() => all?.filter((path) => !path.startsWith(`${OF_AGENT}/`)), [all]),
+    isCut = all?.length >= MOST_NAMES;
   const wanted = text.trim().toLowerCase();
   const found = useMemo(() => paths?.filter((path) => path.toLowerCase().includes(wanted)), [paths, wanted]);
   const tree = useMemo(
@@ -162,14 +152,14 @@ export default function Files({ id, status }) {
     [found],
   );
   if (error)
-    return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error} again=${() => (setState({}), read())} /></section>`;
+    return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error} again=${again} /></section>`;
   return html`<section class=${`beside files${chosen ? " chosen" : ""}`} aria-label="Files" data-testid="files-panel">
     <header><strong>${found ? counted(found.length, "file", isCut) : "Files"}</strong>
       <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text} onInput=${(event) => setText(event.target.value)} />
-      <button type="button" class="quiet" data-testid="read-files" onClick=${read}>Refresh</button>
-      ${paths && html`<${Upload} id=${id} onDone=${read} />`}
+      <button type="button" class="quiet" data-testid="read-files" onClick=${again}>Refresh</button>
+      ${paths && html`<${Upload} id=${id} onDone=${again} />`}
       ${may("write") && may("approve") && html`<${DownloadAll} id=${id} />`}</header>
-    ${!found && html`<p aria-busy="true">Loading</p>`}
+    ${!found && html`<${Loading} />`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
     <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
       ${chosen && html`<${Shown} id=${id} path=${chosen} onClose=${() => choose(null)} />`}</div>

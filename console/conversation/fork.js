@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useRead } from "../lib/read.js";
 import { beginning } from "../lib/visible.js";
 import { go } from "../lib/router.js";
 import { Dialog } from "../parts/dialog.js";
@@ -18,18 +19,15 @@ const RECORDED = 1500;
 /** Where a fork of a conversation may begin: {hasFiles, canReturn, at(event), atEnd}. Of an agent whose forks have the files of then,
  * only at an event beside which the files were recorded; `at` changes with the records. status, total: of the conversation. */
 export function useForks(id, status, total) {
-  const [known, setKnown] = useState(null);
+  const version = `${status} ${status === "running" ? "" : total}`;
+  const { value: known = null, again } = useRead("GET /api/v1/app-conversations/{conversation_id}/records", {
+    path: { conversation_id: id },
+    version,
+  });
   useEffect(() => {
-    const aborter = new AbortController();
-    const ask = () =>
-      call("GET /api/v1/app-conversations/{conversation_id}/records", {
-        path: { conversation_id: id },
-        signal: aborter.signal,
-      }).then(setKnown, () => undefined);
-    ask();
-    const later = setTimeout(ask, RECORDED); // the record of a turn that is just over is made by then
-    return () => (clearTimeout(later), aborter.abort());
-  }, [id, status, status === "running" ? null : total]);
+    const later = setTimeout(again, RECORDED); // the record of a turn that is just over is made by then
+    return () => clearTimeout(later);
+  }, [id, version]);
   const hasFiles = known?.forks_have_files ?? false;
   const at = useMemo(() => {
     if (!hasFiles) return () => known !== null;
@@ -79,7 +77,7 @@ export function Fork({ record, event, hasFiles, onClose }) {
 }
 
 /** record: the conversation. event: the one to return to. */
-export function Back({ record, event, onClose }) {
+export function ReturnDialog({ record, event, onClose }) {
   const [isBusy, setBusy] = useState(false);
   const back = async (submission) => {
     submission.preventDefault();

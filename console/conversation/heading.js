@@ -6,6 +6,7 @@ import { go } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { Asker } from "../parts/asker.js";
 import { Question } from "../parts/dialog.js";
+import { Menu } from "../parts/menu.js";
 import { attempt } from "../parts/notices.js";
 import { CONVERSATION, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
@@ -14,7 +15,8 @@ import { Export } from "./export.js";
 /** Characters of a title at most. */
 export const MOST_TITLE = 200;
 
-const UNTITLED = "Without a title";
+/** The title of a conversation without one. */
+export const UNTITLED = "Without a title";
 
 /** A form in the place of the title. */
 function Rename({ record, onClose, onDone }) {
@@ -60,32 +62,6 @@ function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
   return html`<button type="button" class="quiet" data-testid=${name} aria-expanded=${isOpen} aria-controls=${isOpen ? controls : null} ...${others} onClick=${() => set(!isOpen)}>${label}</button>`;
 }
 
-/** What is rarely needed, behind one button. It stays mounted while it is closed, so that an export goes on. */
-function More({ children }) {
-  const [isOpen, setOpen] = useState(false),
-    menu = useRef(null),
-    button = useRef(null);
-  useEffect(() => {
-    if (!isOpen) return undefined;
-    const leave = (event) =>
-      !menu.current.contains(event.target) && !button.current.contains(event.target) && setOpen(false);
-    addEventListener("pointerdown", leave);
-    addEventListener("focusin", leave);
-    return () => {
-      removeEventListener("pointerdown", leave);
-      removeEventListener("focusin", leave);
-    };
-  }, [isOpen]);
-  const onKeyDown = (event) => {
-    if (event.key !== "Escape") return;
-    setOpen(false);
-    button.current.focus();
-  };
-  const onClick = (event) => event.target.closest("button")?.dataset.testid !== "export" && setOpen(false); // it shows how far it is
-  return html`<button type="button" class="quiet" ref=${button} data-testid="more" aria-expanded=${isOpen} aria-controls="more-menu" onClick=${() => setOpen(!isOpen)}>More</button>
-    <div id="more-menu" class="menu" ref=${menu} hidden=${!isOpen} onKeyDown=${onKeyDown} onClick=${onClick}>${children}</div>`;
-}
-
 /** What may stand in the place of the talk: its name in the address, its button's name in tests, its label, the scopes it needs. */
 export const PLACES = [
   { name: "changes", testid: "changes", label: "Changes", scopes: [] },
@@ -94,11 +70,17 @@ export const PLACES = [
   { name: "preview", testid: "preview-button", label: "Preview", scopes: ["write", "approve"] },
 ];
 
+/** The key of the keyboard that shows it; 1 shows the talk. */
+export const keyOf = (name) => PLACES.findIndex((one) => one.name === name) + 2;
+
 /** Whether the key may open it. */
 const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
 
 /** What may be opened of a conversation: nothing of an agent outside of sandboxes, whose files are on its own machine. */
 export const placesOf = (record) => (record?.external ? [] : PLACES.filter(mayOpen));
+
+/** An export shows how far it is. */
+const isExport = (button) => button.dataset.testid === "export";
 
 /** record: the conversation. number: of what waits for a decision in it. total: of its events. wire, filters, details: [isOpen, set].
  * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
@@ -120,11 +102,11 @@ export function Heading({
     <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${number ? "waiting_for_confirmation" : record.execution_status} number=${number} /></div>
     ${record.external && html`<${Asker} of=${record.external} />`}
     <div class="actions">
-      ${placesOf(record).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
+      ${placesOf(record).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-keyshortcuts=${keyOf(name)} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
       <span class="gap"></span>
-      <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" />
-      <${Toggle} name="details" label="Details" panel=${details} controls="details" />
-      <${More}>
+      <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" aria-keyshortcuts="/" />
+      <${Toggle} name="details" label="Details" panel=${details} controls="details" aria-keyshortcuts="d" />
+      <${Menu} id="more-menu" text="More" staysFor=${isExport}>
         ${may("write") && html`<button type="button" class="quiet" data-testid="edit-title" onClick=${() => setNaming(true)}>Rename</button>`}
         <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
         ${onFork && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}

@@ -1,8 +1,9 @@
 // What waits for a decision in this conversation: what its sandbox asks to reach, and its actions.
-import { useEffect, useState } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { asked, nameOfAsked } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
+import { useRead } from "../lib/read.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import DestinationList from "../parts/destination.js";
@@ -12,16 +13,12 @@ import { PromptList } from "../parts/prompt_list.js";
 /** What the list of app conversations has of this one: its sandbox, and whether the server tells its agent what is allowed;
  * null before it is known. It is read while anything is asked. */
 export function useApp(id) {
-  const isAsked = (useStore(asked)?.length ?? 0) > 0;
-  const [app, setApp] = useState(null);
-  useEffect(() => {
-    if (!isAsked) return;
-    call("GET /api/v1/app-conversations", { query: { ids: id } }).then(
-      ([found]) => setApp(found ?? {}),
-      () => setApp({}),
-    );
-  }, [id, isAsked]);
-  return app;
+  const isAsked = (useStore(asked)?.length ?? 0) > 0,
+    wasAsked = useRef(false);
+  wasAsked.current ||= isAsked;
+  const operation = wasAsked.current ? "GET /api/v1/app-conversations" : null;
+  const { value, error } = useRead(operation, { query: { ids: id }, version: isAsked });
+  return value || error ? (value?.[0] ?? {}) : null;
 }
 
 /** A prompt that ends keeps its place while it is held. of: the conversation, {id, sandbox_id}; app: of useApp; items: its actions. */

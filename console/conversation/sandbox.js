@@ -2,9 +2,10 @@
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { usePolled } from "../lib/polled.js";
+import { useRead } from "../lib/read.js";
+import { href } from "../lib/router.js";
 import { may } from "../lib/session.js";
-import { bytes } from "../lib/words.js";
+import { bytes, dollars } from "../lib/words.js";
 import { attempt, Failure } from "../parts/notices.js";
 import { SandboxLog } from "../parts/sandbox_log.js";
 import { SANDBOX, State } from "../parts/state.js";
@@ -31,8 +32,7 @@ function Log({ sandboxId }) {
   </details>`;
 }
 
-const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`,
-  count = (number) => number.toLocaleString("en");
+const count = (number) => number.toLocaleString("en");
 
 /** What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend. */
 function Spent({
@@ -63,12 +63,15 @@ function Verb({ sandbox, onDone }) {
 }
 
 export function Sandbox({ conversationId }) {
-  const { value, error, again } = usePolled((signal) => read(conversationId, signal), LOOK, conversationId);
+  const { value, error, again } = useRead((signal) => read(conversationId, signal), {
+    every: LOOK,
+    key: conversationId,
+  });
   if (error && value === undefined) return html`<${Failure} error=${error} again=${again} />`;
   if (value === undefined) return null;
   if (value === null) return html`<h2>Sandbox</h2><p class="muted">None: an external program posts the events.</p>`;
   return html`<section class="sandbox" data-testid=${`sandbox-${value.id}`} aria-label="Sandbox">
-    <h2>Sandbox <${State} of=${SANDBOX} status=${value.status} /></h2>
+    <h2><a href=${href("sandboxes", value.id)}>Sandbox</a> <${State} of=${SANDBOX} status=${value.status} /></h2>
     <dl>
       <div><dt>Since</dt><dd><${Time} at=${value.status_since ?? value.created_at} /></dd></div>
       <div><dt>Spec</dt><dd>${value.sandbox_spec_id ?? "–"}</dd></div>

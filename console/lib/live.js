@@ -10,6 +10,15 @@ const streams = new Set();
 /** Whether the page is live: "live", "lost" (a stream or the server's store is away), or "offline" (the browser has no network). */
 export const connection = new Store("live");
 
+/**
+ * Since when the page has not been live, in milliseconds: what it shows is from then. 0 while it is live, and at first
+ * after that, as most connections come back at once.
+ */
+export const awaySince = new Store(0);
+
+/** Milliseconds without a live connection after which a person is told. */
+const MOMENT = 800;
+
 /** Milliseconds before the next attempt: the first, the longest. */
 const FIRST_WAIT = 250,
   LONGEST_WAIT = 5_000;
@@ -34,11 +43,27 @@ const isKeeper = new Store(false);
 
 let isAway = false,
   isLooking = false,
-  looked = Date.now();
+  looked = Date.now(),
+  seen = Date.now(), // when the page was live last
+  telling = 0;
 
 function show() {
   const isLost = isAway || [...streams].some(({ state }) => state === "lost");
+  const wasLive = connection.get() === "live";
   connection.set(navigator.onLine === false ? "offline" : isLost ? "lost" : "live");
+  if (connection.get() === "live") {
+    clearTimeout(telling);
+    seen = Date.now();
+    awaySince.set(0);
+  } else if (wasLive) {
+    telling = setTimeout(() => awaySince.set(seen), MOMENT);
+  }
+}
+
+/** Look at the server now, and open the streams that are lost. */
+export function tryNow() {
+  look();
+  for (const stream of streams) stream.retry();
 }
 
 addEventListener("online", show);
@@ -118,6 +143,11 @@ class Stream {
     this.#close();
     streams.delete(this);
     show();
+  }
+
+  /** Open at once, if it waits to open again. */
+  retry() {
+    if (this.state === "lost") this.#again(0);
   }
 
   /** Open again at the cursor, if it is open: its connection may be dead. */

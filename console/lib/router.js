@@ -30,9 +30,15 @@ export function go(view, id, query) {
   location.hash = href(view, id, query);
 }
 
-/** Change the query of the present view; the browser's "back" leads to before the view. */
-export function setQuery(query) {
-  const { view, id } = route.get();
-  history.replaceState(null, "", href(view, id, query));
+/**
+ * Change the query of the present view. isStep: the browser's "back" undoes it, as for a tab, or a filter that is chosen;
+ * what is typed is no step, and "back" leads to before it.
+ */
+export function setQuery(query, isStep = false) {
+  const { view, id } = route.get(),
+    to = href(view, id, query);
+  if (to === href(view, id, route.get().query)) return;
+  if (isStep) history.pushState(null, "", to);
+  else history.replaceState(null, "", to);
   route.set(read());
 }

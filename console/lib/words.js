@@ -54,6 +54,9 @@ export function counted(number, name, hasMore = false) {
   return `${number.toLocaleString("en")}${hasMore ? " or more" : ""} ${number === 1 && !hasMore ? name : plural}`;
 }
 
+/** Dollars in words: "$1.25", "$0.0042". */
+export const dollars = (number) => `$${number.toFixed(number < 1 ? 4 : 2)}`;
+
 /** A number of bytes in words: "1.5 MiB". */
 export function bytes(number) {
   if (number == null) return "–";

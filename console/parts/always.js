@@ -5,8 +5,9 @@ import { decide, decideAll, fates } from "../lib/decide.js";
 import { html } from "../lib/html.js";
 import { nameOf } from "../lib/pending.js";
 import { useStore } from "../lib/store.js";
+import { DecisionButton } from "./connection.js";
 import { Dialog } from "./dialog.js";
-import { tell } from "./notices.js";
+import { Loading, tell } from "./notices.js";
 import { riskOf, whyNot } from "./prompt_filters.js";
 import { endsAt, firstTest, isNoCondition, TermFields, TestFields } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
@@ -43,7 +44,7 @@ function alwaysOf({ decision, tool_name, ...members }) {
 async function decideAlways(item, decision, always, onMade, others = []) {
   const rules = await decide([item], decision, { always });
   for (const { rule_id, detail } of rules ?? []) {
-    if (rule_id) tell("The rule holds from now on. “Rules” lists it.");
+    if (rule_id) tell("The rule is active. “Rules” lists it.");
     else tell(`No rule was made: ${detail}`, "failed");
   }
   if (rules) onMade();
@@ -89,7 +90,7 @@ export default function Always({ item, others = [], onClose }) {
   const answers = useAnswers(item);
   const [isForm, openForm] = useState(false);
   const fate = useStore(fates).get(nameOf(item));
-  let shown = html`<p aria-busy="true">Loading</p>`;
+  let shown = html`<${Loading} />`;
   if (isForm || answers?.items.length === 0)
     shown = html`<${Conditions} item=${item} answers=${answers} onClose=${onClose} />`;
   else if (answers) {
@@ -181,8 +182,8 @@ function Answers({ item, others, answers, onMore, onClose }) {
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet more" data-testid="more-conditions" onClick=${onMore}>More conditions</button>
       <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
-      <button type="submit" class=${riskOf(item) === "HIGH" ? "danger" : ""} data-testid="allow-from-now-on">
-        Allow from now on</button>
+      <${DecisionButton} type="submit" class=${riskOf(item) === "HIGH" ? "danger" : ""} data-testid="allow-from-now-on">
+        Allow from now on<//>
     </footer>
   </form>`;
 }
@@ -256,9 +257,9 @@ function Conditions({ item, answers, onClose }) {
     </div>
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
-      <button type="submit" class=${isApproval && riskOf(item) !== "HIGH" ? "" : "danger"} data-testid="always-now">
+      <${DecisionButton} type="submit" class=${isApproval && riskOf(item) !== "HIGH" ? "" : "danger"} data-testid="always-now">
         ${isApproval ? "Approve" : "Reject"}, and always
-      </button>
+      <//>
     </footer>
   </form>`;
 }

@@ -29,7 +29,7 @@ export function AuditEntry({ entry, actions, onOnly }) {
   const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null,
     reason = rule ? "" : entry.reason;
   const decided = actions.map(
-    (event) => html`<${Decided} key=${event.id} event=${event} isEdited=${decision === "edit"} />`,
+    (event) => html`<${AuditDecided} key=${event.id} event=${event} isEdited=${decision === "edit"} />`,
   );
   return html`<li class="row entry" data-testid=${`entry-${chainOf(entry)}-${entry.seq}`}>
     <span class="when"><${Time} at=${entry.time} /></span>
@@ -44,7 +44,7 @@ export function AuditEntry({ entry, actions, onOnly }) {
     <details class="quiet">
       <summary>Entry ${entry.seq}</summary>
       ${entry.shown && decided}
-      <${Facts} entry=${entry} />
+      <${AuditFacts} entry=${entry} />
       <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations and rules alone" : "This conversation alone"}</button>
     </details>
   </li>`;
@@ -60,12 +60,12 @@ function Who({ actor: { kind, name, address } }) {
 }
 
 /** What was decided in one line: the first command, and how many others there were. */
-function Shown({ shown: [first], edited: [became] = [], number }) {
+function AuditShown({ shown: [first], edited: [became] = [], number }) {
   return html`<code class="command"><${Text} text=${first?.text ?? "an action"} /></code>${became && html`<span>changed to</span> <code class="command"><${Text} text=${became.text} /></code>`}${number > 1 && html`<span>and ${number - 1} more</span>`}`;
 }
 
 /** What was decided, as it was asked for: an edit runs other arguments, which the log of the conversation has. */
-function Decided({ event: { tool_name, action }, isEdited }) {
+function AuditDecided({ event: { tool_name, action }, isEdited }) {
   const { kind: _, ...values } = Object(action);
   return html`<div class="decided" data-testid="decided">
     <p><code><${Text} text=${String(tool_name ?? "")} /></code>${isEdited && html` <span class="muted">as it was before the edit</span>`}</p>
@@ -86,7 +86,7 @@ function Subject({ entry }) {
     return html`<span>${decision === "asked" && "for "}more of <code>${budget.setting}</code> for</span>
       <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
   }
-  if (shown) return html`<${Shown} shown=${shown} edited=${edited_shown} number=${number} /><span>in</span> ${of}`;
+  if (shown) return html`<${AuditShown} shown=${shown} edited=${edited_shown} number=${number} /><span>in</span> ${of}`;
   if (!destination && !of) return null; // of a rule that names no conversation
   if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
@@ -94,7 +94,7 @@ function Subject({ entry }) {
     ${sandbox_id && html`<a href=${href("sandboxes", sandbox_id)}>sandbox ${sandbox_id.slice(0, 8)}</a>`} ${of && html`<span>in</span> ${of}`}`;
 }
 
-function Facts({ entry }) {
+function AuditFacts({ entry }) {
   const { action_ids, digests, edited = [], destination, budget, rule_id } = entry,
     asked = destination ?? budget;
   return html`<dl class="hashes">

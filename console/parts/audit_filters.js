@@ -49,7 +49,7 @@ export function isFiltered(query) {
   return NAMES.some((name) => query[name]);
 }
 
-function Choice({ label, name, query, words, onChange }) {
+function AuditChoice({ label, name, query, words, onChange }) {
   return html`<label>${label}
     <select data-testid=${`filter-${name}`} value=${query[name] ?? ""} onChange=${onChange}>
       <option value="">All</option>
@@ -62,18 +62,18 @@ export function AuditFilters({ query }) {
   const set =
     (name, of = (value) => value.trim()) =>
     (event) =>
-      setQuery({ ...query, [name]: of(event.target.value) });
+      setQuery({ ...query, [name]: of(event.target.value) }, event.type === "change");
   return html`<form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
     <div class="bar">
       <label class="wide">Search<input type="search" data-search data-testid="filter-text" maxlength="256" placeholder="Command, title or reason" value=${query.text ?? ""} onInput=${set("text", (value) => value)} /></label>
-      <${Choice} label="Decision" name="decision" query=${query} words=${DECISIONS} onChange=${set("decision")} />
+      <${AuditChoice} label="Decision" name="decision" query=${query} words=${DECISIONS} onChange=${set("decision")} />
       <label>Who<input data-testid="filter-actor" maxlength="256" placeholder="Full name" value=${query.actor ?? ""} onInput=${set("actor", (value) => value)} /></label>
-      ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
+      ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({}, true)}>Clear the filters</button>`}
     </div>
     <details class="quiet" open=${RARE.some((name) => query[name])} data-testid="more-filters">
       <summary>More filters</summary>
       <div class="bar">
-      <${Choice} label="By" name="actor_kind" query=${query} words=${ACTORS} onChange=${set("actor_kind")} />
+      <${AuditChoice} label="By" name="actor_kind" query=${query} words=${ACTORS} onChange=${set("actor_kind")} />
       <label>Tool<input data-testid="filter-tool_name" placeholder="Full name" value=${query.tool_name ?? ""} onInput=${set("tool_name")} /></label>
       <label>Since<input type="datetime-local" data-testid="filter-time__gte" value=${fieldOf(query.time__gte)} onChange=${set("time__gte", timeOf)} /></label>
       <label>Before<input type="datetime-local" data-testid="filter-time__lt" value=${fieldOf(query.time__lt)} onChange=${set("time__lt", timeOf)} /></label>

@@ -1,17 +1,50 @@
-// Whether what the page shows is live.
+// Whether what the page shows is live: a word beside the views, and a strip over the page while it is not.
 import { html } from "../lib/html.js";
-import { connection } from "../lib/live.js";
+import { awaySince, connection, tryNow } from "../lib/live.js";
 import { useStore } from "../lib/store.js";
 
-const WORDS = {
-  live: "Live",
-  lost: "Not live: the server or its store does not respond. The page goes on by itself.",
-  offline: "No network. The page goes on when it is back.",
-};
+const WORDS = { live: "Live", lost: "Not live", offline: "No network" };
+
+/** Why nothing can be sent now, for buttons; "" while the page is live. */
+export const whyAway = () =>
+  !awaySince.get()
+    ? ""
+    : connection.get() === "offline"
+      ? "Not now: there is no network."
+      : "Not now: the server does not respond.";
+
+/** `whyAway()`, in a component. */
+export function useAway() {
+  useStore(awaySince);
+  useStore(connection);
+  return whyAway();
+}
 
 export function Connection() {
   const state = useStore(connection);
-  return html`<p class=${`connection ${state}`} data-testid="connection" data-state=${state} title=${WORDS[state]} role="status">
+  return html`<p class=${`connection ${state}`} data-testid="connection" data-state=${state}>
     <span class="dot" aria-hidden="true"></span><span>${WORDS[state]}</span>
   </p>`;
+}
+
+/** Says that the page is not live, and since when. The page goes on by itself. */
+export function Strip() {
+  const since = useStore(awaySince),
+    isOffline = useStore(connection) === "offline";
+  const words = isOffline ? "No network." : "Reconnecting…";
+  return html`<div role="status">
+    ${
+      since > 0 &&
+      html`<p class="strip" data-testid="strip">
+      <span><strong>${words}</strong> What you see is from ${new Date(since).toLocaleTimeString("en-GB")}.${isOffline && html`<span class="where-wide"> The page goes on when the network is back.</span>`}</span>
+      ${!isOffline && html`<button type="button" class="quiet" data-testid="try-now" onClick=${tryNow}>Try now</button>`}
+    </p>`
+    }
+  </div>`;
+}
+
+/** A button whose press sends a decision. While the page is not live it says why it does nothing. */
+export function DecisionButton({ title = "", children, ...others }) {
+  const why = useAway();
+  return html`<button type="button" ...${others} title=${why || title} aria-disabled=${why ? "true" : undefined}>${children}</button>`;
 }

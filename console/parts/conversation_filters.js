@@ -16,10 +16,11 @@ export function isFiltered(query) {
 export function ConversationFilters({ query }) {
   const isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= MORE.some((name) => query[name]);
+  // What is chosen is a step of its own, what is typed is not.
   const set =
     (name, read = (value) => value) =>
     (event) =>
-      setQuery({ ...query, [name]: read(event.target.value) });
+      setQuery({ ...query, [name]: read(event.target.value) }, event.type === "change");
   const isOfMessages = query.in === "messages";
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
     <div class="bar">
@@ -52,7 +53,7 @@ export function ConversationFilters({ query }) {
         <label>Sandbox<input data-testid="filter-sandbox" placeholder="ID" value=${query.sandbox_id ?? ""} onInput=${set("sandbox_id")} /></label>
         <label>Changed since<input type="datetime-local" data-testid="filter-since" value=${fieldOf(query.since)} onChange=${set("since", timeOf)} /></label>
         <label>Changed before<input type="datetime-local" data-testid="filter-until" value=${fieldOf(query.until)} onChange=${set("until", timeOf)} /></label>
-        ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>`}
+        ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({}, true)}>Clear the filters</button>`}
       </div>
     </details>`
     }

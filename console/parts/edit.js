@@ -6,6 +6,7 @@ import { html } from "../lib/html.js";
 import { visible } from "../lib/visible.js";
 import { isObject } from "./arguments.js";
 import { Code } from "./code.js";
+import { DecisionButton } from "./connection.js";
 import { onEscape } from "./reject.js";
 import { onceHeld, useSteady } from "./steady.js";
 
@@ -51,7 +52,7 @@ export default function Edit({ item, onClose }) {
     ${fault && html`<p class="failed" role="alert">${fault}</p>`}
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
-      ${!fault && html`<button type="submit" data-testid="approve-edited">Approve the change</button>`}
+      ${!fault && html`<${DecisionButton} type="submit" data-testid="approve-edited">Approve the change<//>`}
     </footer>
   </form>`;
 }

@@ -12,6 +12,7 @@ import { useStore } from "../lib/store.js";
 import { counted } from "../lib/words.js";
 import { Arguments } from "./arguments.js";
 import { askerOf } from "./asker.js";
+import { DecisionButton } from "./connection.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { tell } from "./notices.js";
@@ -48,7 +49,7 @@ function whyLeft(left) {
  * items: those that wait. isSeen: each of their commands is shown; else a press shows them. open(form): "reject", or
  * "always".
  */
-function Buttons({ items, since, isSeen, onSee, open, onAside }) {
+function GroupButtons({ items, since, isSeen, onSee, open, onAside }) {
   const [element, press] = useSteady(`${since} ${isSeen} ${namesOf(items)}`);
   const able = items.filter((item) => riskOf(item) !== "HIGH" && !whyNot(item)),
     left = items.filter((item) => !able.includes(item)),
@@ -58,35 +59,38 @@ function Buttons({ items, since, isSeen, onSee, open, onAside }) {
     if (event.repeat) return;
     if (!isSeen) onSee();
     else if (able.length) press(event, () => decideAll(able, "approve"));
-    else tell(why);
+    else tell(why, "refused", element.current);
   };
   const once = (run) => (event) => !event.repeat && run();
-  useShortcuts({
-    a: { label: "Approve the group, once its commands are shown", run: approve },
-    r: { label: "Reject the group, with a reason", run: once(() => open("reject")) },
-    ...(hasRule && { w: { label: "Always: a rule for what is like it", run: once(() => open("always")) } }),
-    ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
-  });
+  useShortcuts(
+    {
+      a: { label: "Approve the group, once its commands are shown", run: approve },
+      r: { label: "Reject the group, with a reason", run: once(() => open("reject")) },
+      ...(hasRule && { w: { label: "Always: a rule for what is like it", run: once(() => open("always")) } }),
+      ...(onAside && { s: { label: "Skip: to the end of the list", run: (event) => press(event, onAside) } }),
+    },
+    "Decisions",
+  );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     ${isSeen && why && html`<p class="why" data-testid="why-left">${why}</p>`}
     ${
       !isSeen
-        ? html`<button type="button" data-testid="see-group" title="Key: a" onClick=${approve}>Show all ${items.length} to approve them</button>`
+        ? html`<button type="button" data-testid="see-group" aria-keyshortcuts="a" onClick=${approve}>Show all ${items.length} to approve them</button>`
         : able.length > 0 &&
-          html`<button type="button" data-testid="approve-group" title="Key: a" onClick=${approve}>${left.length ? `Approve ${able.length} of ${items.length}` : `Approve all ${able.length}`}</button>`
+          html`<${DecisionButton} data-testid="approve-group" aria-keyshortcuts="a" onClick=${approve}>${left.length ? `Approve ${able.length} of ${items.length}` : `Approve all ${able.length}`}<//>`
     }
-    <button type="button" class="secondary" data-testid="reject-group" title="Key: r" onClick=${() => open("reject")}>Reject all…</button>
-    ${hasRule && html`<button type="button" class="secondary" data-testid="always-group" title="Key: w" onClick=${() => open("always")}>Always…</button>`}
+    <button type="button" class="secondary" data-testid="reject-group" aria-keyshortcuts="r" onClick=${() => open("reject")}>Reject all…</button>
+    ${hasRule && html`<button type="button" class="secondary" data-testid="always-group" aria-keyshortcuts="w" onClick=${() => open("always")}>Always…</button>`}
     ${
       onAside &&
-      html`<button type="button" class="quiet" data-testid="not-now" title="Key: n"
-      onClick=${(event) => press(event, onAside)}>Not now</button>`
+      html`<button type="button" class="quiet" data-testid="skip" aria-keyshortcuts="s"
+      onClick=${(event) => press(event, onAside)}>Skip</button>`
     }
   </footer>`;
 }
 
 /** One of the group: what it is of, how it ended, and its command where they differ. onShow(): opens it alone. */
-function Member({ place, hasCommand, onShow }) {
+function GroupMember({ place, hasCommand, onShow }) {
   const { item } = place,
     fate = fateOf(item),
     end = useStore(ends).get(nameOf(item));
@@ -115,7 +119,7 @@ function Member({ place, hasCommand, onShow }) {
 }
 
 /** The head of a group: what its commands have in common, and the highest of their risks. */
-function Head({ items, isMixed }) {
+function GroupHead({ items, isMixed }) {
   const [item] = items,
     risk = highestRisk(items),
     number = counted(items.length, isMixed ? "action" : "time");
@@ -150,17 +154,17 @@ export default function InboxGroup({ places, since, takesFocus, onAside, show, i
     ruled = items.find((one) => one.like && riskOf(one) !== "HIGH" && !whyNot(one));
   const isSeen = !isMixed || isUnfolded;
   return html`<article ref=${element} class=${items.length ? "prompt card current" : "prompt card ended"} tabindex="-1" aria-labelledby="of-group" data-testid="alike">
-    <${Head} items=${items.length ? items : all} isMixed=${isMixed} />
+    <${GroupHead} items=${items.length ? items : all} isMixed=${isMixed} />
     ${summaries.size === 1 && item.summary && html`<p class="summary"><${Text} text=${String(item.summary)} prose /></p>`}
     ${!isMixed && html`<${Arguments} arguments=${item.arguments} />`}
-    <ul class="members">${places.map((place) => html`<${Member} key=${place.key} place=${place} hasCommand=${isMixed && isUnfolded} onShow=${() => show(place.key)} />`)}</ul>
+    <ul class="members">${places.map((place) => html`<${GroupMember} key=${place.key} place=${place} hasCommand=${isMixed && isUnfolded} onShow=${() => show(place.key)} />`)}</ul>
     <div class="decision" aria-live="polite">
       ${
         items.length > 0 &&
         may("approve") &&
         (form === "reject"
           ? html`<${RejectSeveral} items=${items} onCancel=${close} />`
-          : html`<${Buttons} items=${items} since=${since} isSeen=${isSeen} onSee=${onUnfold} open=${open} onAside=${onAside} />`)
+          : html`<${GroupButtons} items=${items} since=${since} isSeen=${isSeen} onSee=${onUnfold} open=${open} onAside=${onAside} />`)
       }
       ${form === "always" && ruled && html`<${Lazy} load=${loadAlways} item=${ruled} others=${items.filter((one) => one !== ruled)} onClose=${close} />`}
     </div>

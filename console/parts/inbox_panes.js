@@ -61,17 +61,17 @@ function sectioned(places, unfolded, query) {
 }
 
 /** The way back from the detail that took the place of the rows, and where in them it is. */
-function Back({ rows, index, onBack }) {
+function BackToRows({ rows, index, onBack }) {
   const targets = rows.filter((row, place) => targetOf(row) || place === index),
     at = targets.indexOf(rows[index]) + 1;
   return html`<p class="back">
-    <button type="button" class="quiet" data-testid="back" title="Key: Escape" onClick=${onBack}>← Inbox</button>
+    <button type="button" class="quiet" data-testid="back" aria-keyshortcuts="Escape" onClick=${onBack}>← Inbox</button>
     <span class="muted">${at} of ${targets.length}</span>
   </p>`;
 }
 
 /** What is current, whole: an action, a destination, or a group. about: its places. row: of what is current. */
-function Detail({ about, current, row, onAside, show, fold }) {
+function InboxDetail({ about, current, row, onAside, show, fold }) {
   const takesFocus = current.since > 0,
     [place] = about;
   if (current.key === headOf(place.group))
@@ -90,7 +90,7 @@ function useKeys({ move, rows, index, current, about, isPage, hasDecision, choos
   const isDecided = about.length > 0 && !about.some(isOpen),
     words = isDecided ? "It is decided already. Press j for the next one." : "Open it first: press Enter.";
   const isSent = about.some(isOpen) && !about.some(waits),
-    pointless = { run: () => rows.length && !isSent && tell(words) };
+    pointless = { run: () => rows.length && !isSent && tell(words, "refused") };
   useShortcuts({
     j: { label: "The next one (also ↓ in the list)", run: () => move(stepFrom(rows, current, 1, waits)) },
     k: { label: "The one before (also ↑ in the list)", run: () => move(stepFrom(rows, current, -1, waits)) },
@@ -220,8 +220,8 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
     ${
       isShown &&
       html`<section class="detail" ref=${detail} aria-label="What is open">
-      ${isPage && html`<${Back} rows=${rows} index=${index} onBack=${back} />`}
-      ${about.length > 0 && html`<${Detail} about=${about} current=${current} row=${rows[index]} show=${show} fold=${fold} onAside=${items.length > open.length ? postpone : undefined} />`}
+      ${isPage && html`<${BackToRows} rows=${rows} index=${index} onBack=${back} />`}
+      ${about.length > 0 && html`<${InboxDetail} about=${about} current=${current} row=${rows[index]} show=${show} fold=${fold} onAside=${items.length > open.length ? postpone : undefined} />`}
     </section>`
     }
   </div>`;

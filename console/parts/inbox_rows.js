@@ -220,7 +220,7 @@ function Choices({ items, all, query, chosen, onChoose }) {
     <span class="muted" role="status">${isFiltered(query) ? `${items.length} of ${all.length}` : `${all.length} in all`}</span>
     ${
       isFiltered(query)
-        ? html`<button type="button" class="quiet" data-testid="clear-filters" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>`
+        ? html`<button type="button" class="quiet" data-testid="clear-filters" onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>`
         : null
     }
     ${onChoose && low.length > 0 && html`<button type="button" class="quiet" data-testid="choose-low" onClick=${() => onChoose(low, true)}>Choose all of low risk (${low.length})</button>`}

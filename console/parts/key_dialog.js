@@ -6,16 +6,16 @@ import { isKey, keep, offered, takeOffered, wanted } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { Dialog } from "./dialog.js";
 
-export function KeyDialog() {
+export default function KeyDialog() {
   const why = useStore(wanted),
     other = useStore(offered);
   useEffect(() => void (why && other && takeOffered()), [why, other]); // the person's own opens nothing any more
-  if (other) return html`<${Other} />`;
-  return why ? html`<${Form} why=${why} />` : null;
+  if (other) return html`<${OtherKey} />`;
+  return why ? html`<${EnterKey} why=${why} />` : null;
 }
 
 /** Whether the key of a link takes the place of the person's own. */
-function Other() {
+function OtherKey() {
   const close = () => offered.set("");
   return html`<${Dialog} title="Open with another key?" data-testid="other-key" onClose=${close}>
     <p>This link carries a key of its own. If you use it, whatever you start and write in this tab belongs to the owner of that key. Continue only if you know where the link came from.</p>
@@ -26,7 +26,7 @@ function Other() {
   <//>`;
 }
 
-function Form({ why }) {
+function EnterKey({ why }) {
   const [value, setValue] = useState("");
   const [remember, setRemember] = useState(false);
   const [fault, setFault] = useState("");

@@ -1,7 +1,7 @@
 // What every live list has around its rows: what is new, what failed, more of it.
 import { html } from "../lib/html.js";
 import { counted } from "../lib/words.js";
-import { Failure } from "./notices.js";
+import { Failure, Loading } from "./notices.js";
 
 /**
  * The line above a list. It keeps its room, so that nothing moves when something new is told.
@@ -32,7 +32,7 @@ export function ListHead({ list, view, name, total }) {
 export function ListFoot({ list, view }) {
   const { rows, error, hasMore, isFull, isReading } = view;
   if (error) return html`<${Failure} error=${error} again=${() => (rows && hasMore ? list.more() : list.read())} />`;
-  if (!rows) return html`<p aria-busy="true">Loading</p>`;
+  if (!rows) return html`<${Loading} />`;
   if (isFull)
     return html`<p class="muted">${rows.length.toLocaleString("en")} are shown, and no more at once: filters find the others.</p>`;
   if (!hasMore) return null;

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useAgain } from "../lib/read.js";
 import { href } from "../lib/router.js";
 import { beginning } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
@@ -40,7 +41,7 @@ function Snippet({ event, text }) {
   ];
 }
 
-function Found({ item: { conversation_id, title, event }, text }) {
+function FoundMessage({ item: { conversation_id, title, event }, text }) {
   return html`<li class="row message" data-testid=${`message-${event.id}`}>
     <span class="what">
       <a class="title" href=${href("conversations", conversation_id, { event: event.id })}><${Text} prose text=${title || "Without a title"} /></a>
@@ -76,7 +77,9 @@ function useMessages(text) {
     if (text) more(null, []);
     return () => end.current.abort();
   }, []);
-  return { ...state, more: () => more(state.next, state.items) };
+  const goOn = () => more(state.next, state.items);
+  useAgain(state.error, goOn);
+  return { ...state, more: goOn };
 }
 
 export function MessageSearch({ text }) {
@@ -87,7 +90,7 @@ export function MessageSearch({ text }) {
   return html`
     <div class="list-head" role="status"><span class="muted">${isReading ? "Searching" : counted(items.length, "message", next)}</span></div>
     <ul class="rows" data-testid="message-list" aria-label="Messages">
-      ${items.map((item) => html`<${Found} key=${`${item.conversation_id} ${item.event.id}`} item=${item} text=${text} />`)}
+      ${items.map((item) => html`<${FoundMessage} key=${`${item.conversation_id} ${item.event.id}`} item=${item} text=${text} />`)}
     </ul>
     ${error && html`<${Failure} error=${error} again=${more} />`}
     ${!items.length && !isReading && !next && !error && html`<${Empty} title="No messages found">Try other words, or search the titles instead.<//>`}

@@ -29,11 +29,11 @@ const DAY = 86_400_000;
 /** The dialog. isFirst: the server is open until a key is stored, and none of an admin is. onMade(): a key was made. onClose(). */
 export function NewKey({ isFirst, onMade, onClose }) {
   const [made, setMade] = useState(null);
-  if (made) return html`<${Shown} made=${made} onClose=${onClose} />`;
-  return html`<${Wanted} isFirst=${isFirst} onClose=${onClose} onMade=${(key) => (setMade(key), onMade())} />`;
+  if (made) return html`<${NewKeyShown} made=${made} onClose=${onClose} />`;
+  return html`<${KeyForm} isFirst=${isFirst} onClose=${onClose} onMade=${(key) => (setMade(key), onMade())} />`;
 }
 
-function Wanted({ isFirst, onMade, onClose }) {
+function KeyForm({ isFirst, onMade, onClose }) {
   const [name, setName] = useState("");
   const [scopes, setScopes] = useState([isFirst ? "admin" : "read"]);
   const [days, setDays] = useState(/** @type {number | ""} */ (isFirst ? 0 : 90));
@@ -62,14 +62,14 @@ function Wanted({ isFirst, onMade, onClose }) {
         <input name="name" required maxlength="100" autofocus autocomplete="off" placeholder="Who or what will use it" value=${name} onInput=${(event) => setName(event.target.value)} />
       </label>
       <fieldset>
-        <legend>It may</legend>
+        <legend>Permissions</legend>
         ${Object.entries(SCOPES).map(
           ([scope, words]) => html`<label key=${scope}>
             <input type="checkbox" name=${scope} checked=${scopes.includes(scope)} onChange=${toggle(scope)} /> <span>${words} <span class="tag">${scope}</span></span>
           </label>`,
         )}
       </fieldset>
-      <label>It expires
+      <label>Expires
         <select name="expiry" value=${days} onChange=${(event) => setDays(event.target.value === "" ? "" : Number(event.target.value))}>
           ${EXPIRIES.map(([value, words]) => html`<option key=${words} value=${value}>${words}</option>`)}
         </select>
@@ -89,7 +89,7 @@ function Wanted({ isFirst, onMade, onClose }) {
   <//>`;
 }
 
-function Shown({ made, onClose }) {
+function NewKeyShown({ made, onClose }) {
   const field = useRef(null);
   const [isCopied, setCopied] = useState(false);
   const [isUsed, setUsed] = useState(false);

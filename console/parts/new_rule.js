@@ -1,8 +1,9 @@
 // Makes an approval rule: shows what it will match before it is made.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { EFFECTS } from "../lib/effects.js";
 import { html } from "../lib/html.js";
+import { useRead } from "../lib/read.js";
 import { visible } from "../lib/visible.js";
 import { tell } from "./notices.js";
 import { Rehearsal } from "./rehearsal.js";
@@ -76,20 +77,14 @@ function faultsOf({ body }) {
 
 /** What a field for a scope may name, by id: conversations of late, or the keys; none where they cannot be read. */
 function useKnown(scope) {
-  const [known, setKnown] = useState(/** @type {[string, string][]} */ ([]));
-  useEffect(() => {
-    setKnown([]);
-    const take = (items) => setKnown(items.map(({ id, title, name }) => [id, title ?? name ?? ""]));
-    const nothing = () => {};
-    if (scope === "conversation")
-      call("GET /api/v1/conversations/search", { query: { limit: 50 } }).then(({ items }) => take(items), nothing);
-    if (scope === "key") call("GET /api/v1/keys").then(take, nothing);
-  }, [scope]);
-  return known;
+  const isConversation = scope === "conversation";
+  const operation = isConversation ? "GET /api/v1/conversations/search" : scope === "key" ? "GET /api/v1/keys" : null;
+  const { value } = useRead(operation, { query: isConversation ? { limit: 50 } : {} });
+  return (value?.items ?? value ?? []).map(({ id, title, name }) => [id, title ?? name ?? ""]);
 }
 
 /** Where the rule holds. */
-function Where({ fields: { scope, where }, faults, onChange }) {
+function RuleWhere({ fields: { scope, where }, faults, onChange }) {
   const known = useKnown(scope),
     [, member, label, placeholder] = SCOPES[scope] ?? [];
   return html`<label>Where<select data-testid="rule-scope" onChange=${(event) => onChange({ scope: event.target.value, where: "" })}>
@@ -123,7 +118,7 @@ function Effects({ decision, effects, fault, onChange }) {
   </details>`;
 }
 
-function Rows({ rows, onChange }) {
+function ArgumentRows({ rows, onChange }) {
   const change = (place, members) => onChange(rows.map((row, at) => (at === place ? { ...row, ...members } : row)));
   return html`${rows.map(
     (row, place) => html`<div class="fields" key=${place}>
@@ -168,7 +163,7 @@ export function NewRule({ onMade, onClose }) {
     setSent(true);
     try {
       await call("POST /api/v1/approval-rules", { body: ruleOf(fields) });
-      tell("The rule holds from now on.");
+      tell("The rule is active.");
       onMade();
     } catch (fault) {
       const found = faultsOf(fault);
@@ -195,7 +190,7 @@ export function NewRule({ onMade, onClose }) {
           ["MEDIUM", "medium"],
           ["HIGH", "high"],
         ])}</select><${Fault} of="max_risk" fault=${faults.max_risk} /></label>
-      <${Where} fields=${fields} faults=${faults} onChange=${set} />
+      <${RuleWhere} fields=${fields} faults=${faults} onChange=${set} />
       <${TermFields} value=${fields} faults=${faults} onChange=${set} />
     </div>
     ${
@@ -207,7 +202,7 @@ export function NewRule({ onMade, onClose }) {
       <input type="checkbox" checked=${fields.isAny} onChange=${(event) => set({ isAny: event.target.checked })} />
       ${" "}Whatever the arguments are
     </label>
-    ${!fields.isAny && html`<${Rows} rows=${fields.rows} onChange=${(rows) => set({ rows })} />`}
+    ${!fields.isAny && html`<${ArgumentRows} rows=${fields.rows} onChange=${(rows) => set({ rows })} />`}
     <${Fault} of="arguments" fault=${faults.arguments} />
     <${Effects} decision=${fields.decision} effects=${fields.effects} fault=${faults.effects} onChange=${(effects) => set({ effects })} />
     <label>Reason, shown in the list of rules<input type="text" maxlength="200" value=${fields.reason}

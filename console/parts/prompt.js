@@ -9,6 +9,7 @@ import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { Asker, AtTerminal, useInTerminal } from "./asker.js";
 import { Arguments, isIncomplete, isObject } from "./arguments.js";
+import { DecisionButton } from "./connection.js";
 import { Deadline } from "./deadline.js";
 import { Lazy } from "./lazy.js";
 import { Outcome } from "./outcome.js";
@@ -22,7 +23,7 @@ import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 /** Characters of a title before "show more". */
 const TITLE = 200;
 
-function Head({ item, isEnded, isHere }) {
+function PromptHead({ item, isEnded, isHere }) {
   const title = titleOf(item),
     risk = riskOf(item);
   return html`<header>
@@ -61,7 +62,7 @@ function Seen({ item, risk }) {
 }
 
 /** What the agent says of it, folded. name: "summary" or "thought". */
-function Said({ text, name }) {
+function PromptSaid({ text, name }) {
   return text
     ? html`<p class=${name}><${Folded} text=${String(text)} ...${SAID}>
     ${(shown) => html`<${Text} text=${shown} prose />`}<//></p>`
@@ -69,7 +70,7 @@ function Said({ text, name }) {
 }
 
 /** The buttons of a person who may decide. open(panel): shows a form in their place. since: 0 where no key chose the prompt. */
-function Buttons({ item, isCurrent, since, open, onAside }) {
+function PromptButtons({ item, isCurrent, since, open, onAside }) {
   const [element, press] = useSteady(since);
   const isOfSeveral = () => alikeOf(item).length > 1;
   const refusal = whyNot(item),
@@ -93,35 +94,36 @@ function Buttons({ item, isCurrent, since, open, onAside }) {
       r: { label: "Reject it, with a reason", run: once(() => canReject && reject()) },
       e: { label: "Change its arguments and approve", run: once(() => canEdit && open({ name: "edit" })) },
       w: { label: "Always: a rule for what is like it", run: once(() => canAlways && open({ name: "always" })) },
-      ...(onAside && { n: { label: "Not now: to the end of the list", run: (event) => press(event, onAside) } }),
+      ...(onAside && { s: { label: "Skip: to the end of the list", run: (event) => press(event, onAside) } }),
     },
+    "Decisions",
   );
   return html`<footer ref=${element} onKeyDown=${onceHeld}>
     ${refusal && html`<p class="why" id=${`why-${item.action_id}`} data-testid="why-not">${refusal}</p>`}
     ${
       !isThere &&
-      html`<button type="button" class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve" title="Key: a"
+      html`<${DecisionButton} class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve" aria-keyshortcuts="a"
       disabled=${Boolean(refusal)} aria-describedby=${refusal ? `why-${item.action_id}` : undefined}
-      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}</button>`
+      onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}<//>`
     }
     ${
       canReject &&
-      html`<button type="button" class="secondary" data-testid="reject" title="Key: r" onClick=${reject}>Reject…</button>`
+      html`<button type="button" class="secondary" data-testid="reject" aria-keyshortcuts="r" onClick=${reject}>Reject…</button>`
     }
     ${
       canEdit &&
-      html`<button type="button" class="secondary" data-testid="edit" title="Key: e"
+      html`<button type="button" class="secondary" data-testid="edit" aria-keyshortcuts="e"
       onClick=${() => open({ name: "edit" })}>Edit…</button>`
     }
     ${
       canAlways &&
-      html`<button type="button" class="secondary" data-testid="always" title="Key: w"
+      html`<button type="button" class="secondary" data-testid="always" aria-keyshortcuts="w"
       onClick=${() => open({ name: "always" })}>Always…</button>`
     }
     ${
       onAside &&
-      html`<button type="button" class="quiet" data-testid="not-now" title="Key: n"
-      onClick=${(event) => press(event, onAside)}>Not now</button>`
+      html`<button type="button" class="quiet" data-testid="skip" aria-keyshortcuts="s"
+      onClick=${(event) => press(event, onAside)}>Skip</button>`
     }
   </footer>`;
 }
@@ -139,7 +141,7 @@ function Decision({ item, fate, ...others }) {
   const form = { item, items: alikeOf(item), verb: panel?.verb, onClose: () => open(null) };
   const lazy = panel?.name in LOADS && html`<${Lazy} load=${LOADS[panel.name]} ...${form} />`,
     isDialog = panel?.name === "always";
-  let shown = html`<${Buttons} item=${item} open=${open} ...${others} />`;
+  let shown = html`<${PromptButtons} item=${item} open=${open} ...${others} />`;
   if (panel?.name === "reject") shown = html`<${Reject} ...${form} />`;
   else if (lazy && !isDialog) shown = lazy;
   return html`${
@@ -203,12 +205,12 @@ export function Prompt({
     data-testid=${`${ended === "aside" ? "aside" : isEnded ? "decided" : "pending"}-${item.action_id}`}
     onFocusIn=${onFocus}
   >
-    <${Head} item=${item} isEnded=${isEnded} isHere=${isHere} />
+    <${PromptHead} item=${item} isEnded=${isEnded} isHere=${isHere} />
     ${
       !isLine &&
-      html`<${Said} text=${item.summary} name="summary" />
+      html`<${PromptSaid} text=${item.summary} name="summary" />
       <${Arguments} tool=${item.tool_name} arguments=${item.arguments} />
-      <${Said} text=${item.thought} name="thought" />`
+      <${PromptSaid} text=${item.thought} name="thought" />`
     }
     <div class="decision" aria-live="polite">
       ${words}

@@ -177,7 +177,7 @@ function Filter({ name, query, items }) {
     chosen = query[name];
   if (chosen && !values.some(([value]) => value === chosen)) values.push([chosen, 0]);
   return html`<label>${label}
-    <select data-testid=${`filter-${name}`} value=${chosen ?? ""} disabled=${!values.length} onChange=${(event) => setQuery({ ...query, [name]: event.target.value })}>
+    <select data-testid=${`filter-${name}`} value=${chosen ?? ""} disabled=${!values.length} onChange=${(event) => setQuery({ ...query, [name]: event.target.value }, true)}>
       <option value="">All</option>
       ${values.map(([value, number]) => html`<option key=${value} value=${value}>${beginning(visible(wordsOf(value, items)), NAME)} (${number})</option>`)}
     </select>
@@ -190,7 +190,7 @@ export function PromptFilters({ items, query }) {
   const names = Object.keys(FILTERS).filter(isOffered),
     isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= names.some((name) => query[name]);
-  const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value });
+  const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value }, event.type === "change");
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
     <input type="search" data-search data-testid="search" maxlength="200" aria-label="Search what waits" placeholder="Search commands and titles"
       value=${query.text ?? ""} onInput=${set("text")} />

@@ -54,7 +54,7 @@ export function PromptList({ items }) {
     else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
   };
   useEffect(() => current.key && reveal(list.current, current.key), [current.key]);
-  const pointless = { label: "", run: () => open.length && tell("Choose a prompt first: press j.") };
+  const pointless = { label: "", run: () => open.length && tell("Choose a prompt first: press j.", "refused") };
   const isChosenOpen = open.some(({ key }) => key === current.key);
   useShortcuts({
     j: { label: "The next prompt", run: () => step(1) },

@@ -1,7 +1,8 @@
 // Rules for what people approve again and again, with their evidence: one press makes one.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useRead } from "../lib/read.js";
 import { may } from "../lib/session.js";
 import { attempt } from "./notices.js";
 import { Decided } from "./rehearsal.js";
@@ -12,10 +13,7 @@ function Proposal({ item, onMade }) {
   const [isSent, setSent] = useState(false);
   const make = async () => {
     setSent(true);
-    const made = await attempt(
-      () => call("POST /api/v1/approval-rules", { body: item.rule }),
-      "The rule holds from now on.",
-    );
+    const made = await attempt(() => call("POST /api/v1/approval-rules", { body: item.rule }), "The rule is active.");
     setSent(false);
     if (made !== undefined) onMade();
   };
@@ -34,10 +32,7 @@ function Proposal({ item, onMade }) {
 
 /** The proposals; absent where there are none. version: another one asks again. onMade(): a rule was made. */
 export function Proposals({ version, onMade }) {
-  const [found, setFound] = useState(/** @type {{items: any[], decided: number} | null} */ (null));
-  useEffect(() => {
-    call("GET /api/v1/approval-rules/proposals").then(setFound, () => setFound(null));
-  }, [version]);
+  const { value: found } = useRead("GET /api/v1/approval-rules/proposals", { version });
   if (!found?.items.length) return null;
   return html`<section data-testid="proposals">
     <h2>Proposed</h2>

@@ -6,6 +6,7 @@ import { html } from "../lib/html.js";
 import { nameOf, pending } from "../lib/pending.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
+import { DecisionButton } from "./connection.js";
 import { attempt, tell } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
 
@@ -48,8 +49,8 @@ export function Reject({ item, onClose }) {
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet" onClick=${onClose}>Cancel</button>
-      <button type="button" class=${goesOn ? "secondary" : "danger"} data-testid="reject-now"
-        onClick=${rejectAndStop}>Reject</button>
+      <${DecisionButton} class=${goesOn ? "secondary" : "danger"} data-testid="reject-now"
+        onClick=${rejectAndStop}>Reject<//>
       ${
         mayGoOn &&
         html`<button type="button" class=${goesOn ? "danger" : "secondary"} data-testid="reject-and-continue"

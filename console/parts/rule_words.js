@@ -26,6 +26,10 @@ function Test({ name, test }) {
 const VERBS = { approve: "Approves", reject: "Rejects", ask: "Asks several people about" };
 
 /** What a rule does, and to which tool. */
+/** How often a rule was used. */
+export const usedWords = (number) =>
+  number === 0 ? "Never used" : number === 1 ? "Used once" : `Used ${number.toLocaleString("en")} times`;
+
 export function RuleHead({ rule }) {
   return html`${VERBS[rule.decision]} <code><${Text} text=${rule.tool_name} /></code>`;
 }

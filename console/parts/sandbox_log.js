@@ -1,8 +1,7 @@
 // The last lines that a sandbox printed, read again while they are open.
 import { useEffect, useRef } from "preact/hooks";
-import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
-import { usePolled } from "../lib/polled.js";
+import { useRead } from "../lib/read.js";
 import { Ansi } from "./ansi.js";
 import { Failure } from "./notices.js";
 
@@ -19,12 +18,11 @@ function ending(log) {
 }
 
 export function SandboxLog({ id }) {
-  const { value, error, again } = usePolled(
-    (signal) =>
-      call("GET /api/v1/sandboxes/{sandbox_id}/logs", { path: { sandbox_id: id }, query: { tail: LINES }, signal }),
-    EVERY,
-    id,
-  );
+  const { value, error, again } = useRead("GET /api/v1/sandboxes/{sandbox_id}/logs", {
+    path: { sandbox_id: id },
+    query: { tail: LINES },
+    every: EVERY,
+  });
   const box = useRef(null);
   const isAtEnd = useRef(true);
   const log = value && ending(value.log);

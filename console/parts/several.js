@@ -4,6 +4,7 @@ import { decideAll } from "../lib/decide.js";
 import { html } from "../lib/html.js";
 import { nameOf } from "../lib/pending.js";
 import { useShortcuts } from "../lib/shortcuts.js";
+import { DecisionButton } from "./connection.js";
 import { riskOf, RISKS } from "./prompt_filters.js";
 import { onEnter, onEscape } from "./reject.js";
 import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
@@ -23,7 +24,7 @@ export function RejectSeveral({ items, onCancel }) {
     <textarea rows="1" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
       placeholder="Reason (optional). The agents read it when they continue." data-testid="reason-for-all" value=${reason}
       onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
-    <button type="submit" class="danger" data-testid="reject-all">Reject ${items.length}</button>
+    <${DecisionButton} type="submit" class="danger" data-testid="reject-all">Reject ${items.length}<//>
     <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>
   </form>`;
 }
@@ -33,14 +34,17 @@ function SeveralButtons({ items, onReject, onClear }) {
   const isHigh = items.some((item) => riskOf(item) === "HIGH"),
     [isAsked, confirm] = useSecondPress(isHigh);
   const approve = (event) => press(event, () => confirm(() => decideAll(items, "approve")));
-  useShortcuts({
-    A: { label: "Approve all that are chosen", run: approve },
-    R: { label: "Reject all that are chosen", run: onReject },
-  });
+  useShortcuts(
+    {
+      A: { label: "Approve all that are chosen", run: approve },
+      R: { label: "Reject all that are chosen", run: onReject },
+    },
+    "Decisions",
+  );
   return html`<div ref=${element} onKeyDown=${onceHeld}>
-    <button type="button" class=${lookOf(isHigh, isAsked)} data-testid="approve-all" title="Key: A"
-      onClick=${approve}>${isAsked ? "High risk: press again" : `Approve ${items.length}`}</button>
-    <button type="button" class="secondary" data-testid="reject-chosen" title="Key: R" onClick=${onReject}>Reject…</button>
+    <${DecisionButton} class=${lookOf(isHigh, isAsked)} data-testid="approve-all" aria-keyshortcuts="Shift+A"
+      onClick=${approve}>${isAsked ? "High risk: press again" : `Approve ${items.length}`}<//>
+    <button type="button" class="secondary" data-testid="reject-chosen" aria-keyshortcuts="Shift+R" onClick=${onReject}>Reject…</button>
     <button type="button" class="quiet" onClick=${onClear}>Clear</button>
   </div>`;
 }

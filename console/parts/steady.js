@@ -1,5 +1,6 @@
 // Presses count only where nothing has moved: what came to its place a moment ago is not what the person aimed at.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { whyAway } from "./connection.js";
 import { tell } from "./notices.js";
 
 /** Milliseconds that buttons must have stood in their place before a press counts. */
@@ -121,8 +122,8 @@ export function useSteady(cause = /** @type {any} */ (0)) {
   const press = (event, run) => {
     event.preventDefault();
     if (event.repeat) return;
-    const words = refusal(element.current);
-    if (words) tell(words);
+    const words = whyAway() || refusal(element.current);
+    if (words) tell(words, "refused", event.currentTarget === window ? element.current : event.currentTarget);
     else run();
   };
   return /** @type {const} */ ([element, press]);

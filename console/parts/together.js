@@ -4,6 +4,7 @@ import { decide } from "../lib/decide.js";
 import { html } from "../lib/html.js";
 import { nameOf } from "../lib/pending.js";
 import { Arguments } from "./arguments.js";
+import { DecisionButton } from "./connection.js";
 import { onEscape } from "./reject.js";
 import { onceHeld, useSteady } from "./steady.js";
 import { Text } from "./text.js";
@@ -36,8 +37,8 @@ export default function Together({ item, items, verb, onClose }) {
         isOther
           ? html`<button key="look" type="button" data-testid="look-again"
           onClick=${() => setGroup(items)}>These have changed: show all ${items.length}</button>`
-          : html`<button key="decide" type="submit" class=${isReject ? "danger" : ""} data-testid="together">
-          ${isReject ? "Reject" : "Approve"} all ${number}</button>`
+          : html`<${DecisionButton} key="decide" type="submit" class=${isReject ? "danger" : ""} data-testid="together">
+          ${isReject ? "Reject" : "Approve"} all ${number}<//>`
       }
     </footer>
   </form>`;

@@ -2,10 +2,11 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useAgain } from "../lib/read.js";
 import { setQuery } from "../lib/router.js";
 import { AuditEntry, chainOf, Verification } from "../parts/audit_entry.js";
 import { AuditFilters, isFiltered } from "../parts/audit_filters.js";
-import { attempt, Empty, Failure } from "../parts/notices.js";
+import { attempt, Empty, Failure, Loading } from "../parts/notices.js";
 
 /** Entries of a page; most that are shown; reads for one page, as the server may end a page early. */
 const PAGE = 50,
@@ -56,7 +57,9 @@ function useAudit(filters) {
   useEffect(begin, [name]);
   const { items, next } = state;
   const isStale = state.name !== name; // what is shown passed other filters: nothing goes on from it
-  return { ...state, isStale, more: () => (isStale ? load([], null) : load(items, next)) };
+  const more = () => (isStale ? load([], null) : load(items, next));
+  useAgain(state.error, more);
+  return { ...state, isStale, more };
 }
 
 /** The ids of the actions of some entries, by their conversations: [conversation_id, ids], MOST_IDS at most. */
@@ -96,18 +99,18 @@ function useActions(items) {
 function Entries({ audit, query }) {
   const actions = useActions(audit.items);
   const { items, next, error, isReading, isStale, more } = audit;
-  if (!items) return error ? html`<${Failure} error=${error} again=${more} />` : html`<p aria-busy="true">Loading</p>`;
+  if (!items) return error ? html`<${Failure} error=${error} again=${more} />` : html`<${Loading} />`;
   const isFull = items.length >= MOST;
   return html`${
     !items.length &&
     !next &&
     !isStale &&
     html`<${Empty} title=${isFiltered(query) ? "No decision passes these filters" : "Nothing was decided yet"}>
-      ${isFiltered(query) ? html`<button type="button" class="quiet" onClick=${() => setQuery({})}>Clear the filters</button>` : "Each decision about a pending action stands here, of people, rules and deadlines."}
+      ${isFiltered(query) ? html`<button type="button" class="quiet" onClick=${() => setQuery({}, true)}>Clear the filters</button>` : "Each decision about a pending action stands here, of people, rules and deadlines."}
     <//>`
   }
     <ol class="rows audit" data-testid="audit-list">
-      ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} actions=${actions(entry)} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain })} />`)}
+      ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} actions=${actions(entry)} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain }, true)} />`)}
     </ol>
     ${error && html`<${Failure} error=${error} again=${more} />`}
     ${isFull && next && html`<p class="muted">${MOST.toLocaleString("en")} are shown, and no more at once: filters find the others, and an export has all.</p>`}

@@ -1,4 +1,14 @@
 // One conversation: what happened, what waits, and what a person says to the agent.
+//
+// The modules of ../conversation/, from the wire to the page:
+//   feed.js       follows the conversation's stream: its record, its new events, what the agent is writing.
+//   log.js        a window of the stored events, read by pages as one scrolls, kept current by the feed.
+//   rows.js       makes rows of events: an action with its results, the turns of a talk.
+//   timeline.js   shows the rows: turn.js one turn, entry.js and event.js one row, content.js a message.
+//   filters.js    what of the log is shown, with plot.js (events over time); decisions.js who decided what.
+//   heading.js    the title and the buttons; details.js and sandbox.js beside the talk; export.js the file.
+//   prompts.js    what waits; composer.js what a person writes; fork.js, here.js and returned.js forks and returns.
+//   changes.js    changed files, with review.js and comments.js; files.js, preview.js, terminal.js: the other places.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -6,21 +16,24 @@ import { isOf, waitingAsks } from "../lib/destinations.js";
 import { connection } from "../lib/live.js";
 import { pending } from "../lib/pending.js";
 import { usePanel } from "../lib/panels.js";
+import { remember } from "../lib/recent.js";
 import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { style } from "../lib/style.js";
+import { useSubject } from "../lib/title.js";
 import { hostOf } from "../parts/asker.js";
 import { Lazy } from "../parts/lazy.js";
-import { Empty, Failure, tell } from "../parts/notices.js";
+import { Empty, Failure, Loading, tell } from "../parts/notices.js";
+import { CONVERSATION } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
 import { Filters, filtersOf, isFiltered } from "../conversation/filters.js";
-import { Back, Fork, useForks } from "../conversation/fork.js";
-import { Heading, PLACES, placesOf } from "../conversation/heading.js";
+import { ReturnDialog, Fork, useForks } from "../conversation/fork.js";
+import { Heading, keyOf, placesOf, UNTITLED } from "../conversation/heading.js";
 import { Returns } from "../conversation/here.js";
 import { Log } from "../conversation/log.js";
 import { Prompts, useApp } from "../conversation/prompts.js";
@@ -40,7 +53,7 @@ const LOADS = {
 const keysTo = (places, lead) => ({
   1: { label: "Show the talk", run: () => lead("") },
   ...Object.fromEntries(
-    places.map((one) => [PLACES.indexOf(one) + 2, { label: `Show ${one.label}`, run: () => lead(one.name) }]),
+    places.map((one) => [keyOf(one.name), { label: `Show ${one.label}`, run: () => lead(one.name) }]),
   ),
 });
 
@@ -124,7 +137,7 @@ export default function View({ place: { id, query } }) {
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
   const places = placesOf(record),
     shown = places.find((one) => one.name === query.show)?.name ?? "";
-  const show = (name) => setQuery({ ...query, show: name });
+  const show = (name) => setQuery({ ...query, show: name }, true);
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
@@ -146,13 +159,19 @@ export default function View({ place: { id, query } }) {
       ),
     },
   });
+  const of = { id: record?.id, sandbox_id: app?.sandbox_id };
+  const asks = record ? (asking ?? []).filter((item) => isOf(item, of)).length : 0,
+    number = items.length + asks,
+    title = record ? record.title || UNTITLED : "Conversation";
+  useSubject(title, number ? `Waiting (${number})` : (CONVERSATION[record?.execution_status]?.[0] ?? ""), number);
+  useEffect(() => {
+    if (record) remember(id, title);
+  }, [id, title, Boolean(record)]);
   if (gone) return html`<${Gone} />`;
   if (fault) return html`<${Failure} error=${fault} again=${() => feed.again()} />`;
-  const of = { id: record?.id, sandbox_id: app?.sandbox_id };
-  const asks = record ? (asking ?? []).filter((item) => isOf(item, of)).length : 0;
-  if (!record || !log) return html`<p aria-busy="true">Loading</p>`;
+  if (!record || !log) return html`<${Loading} />`;
   const refresh = () => feed.refresh();
-  const reset = () => setQuery({});
+  const reset = () => setQuery({}, true);
   // a filter is about events, so what passes it is shown as events
   const filters = [
     areOpen || hasFilters || hadFilters,
@@ -162,7 +181,7 @@ export default function View({ place: { id, query } }) {
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   const mayReturn = may("write") && forks.canReturn && !["running", "waiting_for_confirmation"].includes(status);
   return html`<${Returns.Provider} value=${mayReturn}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
-    <${Heading} record=${record} number=${items.length + asks} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
+    <${Heading} record=${record} number=${number} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
       details=${details} shown=${shown} show=${show} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
       ${
@@ -177,7 +196,7 @@ export default function View({ place: { id, query } }) {
       ${may("write") && !record.external && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
-    ${forked?.isBack && html`<${Back} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
+    ${forked?.isBack && html`<${ReturnDialog} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
     ${forked && !forked.isBack && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
   </div><//>`;
 }

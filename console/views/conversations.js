@@ -1,15 +1,15 @@
 // All conversations: live, with filters that the address keeps, and a search of everything that was said.
 import { Component } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { holding, useList } from "../lib/lists.js";
-import { usePolled } from "../lib/polled.js";
-import { go, href, setQuery } from "../lib/router.js";
+import { useRead } from "../lib/read.js";
+import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { visible } from "../lib/visible.js";
-import { millis } from "../lib/words.js";
+import { age, dollars, millis } from "../lib/words.js";
 import { askerOf, hostOf } from "../parts/asker.js";
 import { ConversationFilters, isFiltered } from "../parts/conversation_filters.js";
 import { ListFoot, ListHead, moveFocus } from "../parts/list.js";
@@ -22,8 +22,9 @@ import { Time } from "../parts/time.js";
 /** Seconds between two counts of conversations of which the list shows some. */
 const COUNTED_EVERY = 10;
 
-/** Most tags that a row shows. */
-const MOST_TAGS = 5;
+/** Most tags that a row shows; most conversations that one request names. */
+const MOST_TAGS = 3,
+  MOST_IDS = 100;
 
 /** The links of the rows, which `j` and `k` move between. */
 const LINKS = ".rows a.title";
@@ -46,16 +47,42 @@ function fits(item, { text, status, tag, sandbox_id, since, until }) {
   );
 }
 
+/** Of conversations with a sandbox: their repository, branch and cost, by id. They are read again when one comes, or stops. */
+function useApps(rows) {
+  const some = (rows ?? []).filter((item) => item.sandbox_id).slice(0, MOST_IDS);
+  const ids = some.map((item) => item.id),
+    states = some.map((item) => `${item.id} ${item.execution_status}`).join();
+  const { value } = useRead(
+    ids.length ? (signal) => call("GET /api/v1/app-conversations", { query: { ids }, signal }) : null,
+    { version: states },
+  );
+  return useMemo(() => new Map((value ?? []).filter(Boolean).map((app) => [bare(app.id), app])), [value]);
+}
+
+/** An id without hyphens, as the two lists of the API write it differently. */
+const bare = (id) => id.replaceAll("-", "");
+
+/** What an agent works on: a repository and its branch, or a folder of somebody's machine. */
+function WorkedOn({ item, app }) {
+  if (item.external)
+    return html`<span class="where" data-testid="of-terminal" title=${visible(askerOf(item.external))}><${Text} text=${hostOf(item.external)} /></span>`;
+  const { selected_repository: repository, selected_branch: branch } = app ?? {};
+  const name = repository?.replace(/^https?:\/\/[^/]+\//, "").replace(/\.git$/, "");
+  return html`<span class="where" title=${repository ? visible(repository) : undefined}>${repository && html`<${Text} prose text=${branch ? `${name} / ${branch}` : name} />`}</span>`;
+}
+
+/** What models have cost: nothing where no price is known. */
+const costOf = (app) => (app?.metrics?.accumulated_cost > 0 ? dollars(app.metrics.accumulated_cost) : "");
+
 /** A row, drawn again only when its conversation changed. */
-class Row extends Component {
-  shouldComponentUpdate({ item, leaving }) {
-    return item !== this.props.item || leaving !== this.props.leaving;
+class ConversationRow extends Component {
+  shouldComponentUpdate({ item, leaving, app }) {
+    return item !== this.props.item || leaving !== this.props.leaving || app !== this.props.app;
   }
 
-  render({ item, leaving }) {
+  render({ item, leaving, app }) {
     const tags = Object.entries(item.tags);
     return html`<li class=${`row conversation${leaving ? " leaving" : ""}`} data-testid=${`conversation-${item.id}`}>
-      ${leaving === "deleted" ? html`<${Deleted} />` : html`<${State} of=${CONVERSATION} status=${item.execution_status} number=${item.pending} />`}
       <span class="what">
         <a class="title" href=${href("conversations", item.id)}><${Text} prose text=${item.title || "Without a title"} /></a>
         ${tags
@@ -66,36 +93,30 @@ class Row extends Component {
           )}
         ${tags.length > MOST_TAGS && html`<span class="tag">+${tags.length - MOST_TAGS}</span>`}
       </span>
-      <span class="where">
-        ${
-          item.sandbox_id
-            ? html`<a href=${href("sandboxes", item.sandbox_id)} title=${`Sandbox ${item.sandbox_id}`}>${item.sandbox_id}</a>`
-            : item.external
-              ? html`<span data-testid="of-terminal" title=${visible(askerOf(item.external))}><${Text} text=${hostOf(item.external)} /></span>`
-              : html`<span class="muted">detached</span>`
-        }
-      </span>
-      <span class="when"><${Time} at=${item.updated_at} /></span>
+      <${WorkedOn} item=${item} app=${app} />
+      <span class="cost">${costOf(app)}</span>
+      ${leaving === "deleted" ? html`<${Deleted} />` : html`<${State} of=${CONVERSATION} status=${item.execution_status} number=${item.pending} />`}
+      <span class="when"><${Time} at=${item.updated_at} words=${age} /></span>
     </li>`;
   }
 }
 
-function Nothing({ query }) {
+function NoConversations({ query }) {
   if (isFiltered(query)) {
     return html`<${Empty} title="No conversation matches">
-      <button type="button" class="secondary" onClick=${() => setQuery({})}>Clear the filters</button>
+      <button type="button" class="secondary" onClick=${() => setQuery({}, true)}>Clear the filters</button>
     <//>`;
   }
   return html`<${Empty} title="No conversations yet">
     ${
       may("write")
-        ? html`<a role="button" href=${href("start")}>Start a conversation</a>`
+        ? html`<a role="button" href=${href("start")}>New conversation</a>`
         : "This key is read-only. Starting a conversation takes one with the scope “write”."
     }
   <//>`;
 }
 
-function List({ query }) {
+function ConversationList({ query }) {
   const [list, view] = useList(
     {
       search: "GET /api/v1/conversations/search",
@@ -109,17 +130,15 @@ function List({ query }) {
   const { rows, leaving, isReading, hasMore } = view;
   const { status, ...others } = query,
     isCounted = hasMore && !isFiltered(others);
-  const { value: total } = usePolled(
-    (signal) => (isCounted ? call("GET /api/conversations/count", { query: { status }, signal }) : undefined),
-    COUNTED_EVERY,
-    `${isCounted} ${status}`,
-  );
+  const apps = useApps(rows);
+  const counting = isCounted ? "GET /api/conversations/count" : null;
+  const { value: total } = useRead(counting, { query: { status }, every: COUNTED_EVERY });
   return html`
     <${ListHead} list=${list} view=${view} name="conversation" total=${total} />
     <ul class="rows" data-testid="conversation-list" aria-label="Conversations" aria-busy=${isReading} ...${holding(list)}>
-      ${rows?.map((item) => html`<${Row} key=${item.id} item=${item} leaving=${leaving.get(item.id)} />`)}
+      ${rows?.map((item) => html`<${ConversationRow} key=${item.id} item=${item} leaving=${leaving.get(item.id)} app=${apps.get(bare(item.id))} />`)}
     </ul>
-    ${rows?.length === 0 && !hasMore && html`<${Nothing} query=${query} />`}
+    ${rows?.length === 0 && !hasMore && html`<${NoConversations} query=${query} />`}
     <${ListFoot} list=${list} view=${view} />
   `;
 }
@@ -141,7 +160,6 @@ export default function View({ place }) {
   useShortcuts({
     j: { label: "Next conversation", run: () => moveFocus(LINKS, 1) },
     k: { label: "Previous conversation", run: () => moveFocus(LINKS, -1) },
-    ...(may("write") && { c: { label: "Start a conversation", run: () => go("start") } }),
   });
   return html`
     <div class="view-head">
@@ -149,6 +167,6 @@ export default function View({ place }) {
       ${may("write") && html`<a role="button" href=${href("start")}>New conversation</a>`}
     </div>
     <${ConversationFilters} query=${place.query} />
-    ${query.in === "messages" ? html`<${MessageSearch} key=${query.text} text=${query.text ?? ""} />` : html`<${List} query=${query} />`}
+    ${query.in === "messages" ? html`<${MessageSearch} key=${query.text} text=${query.text ?? ""} />` : html`<${ConversationList} query=${query} />`}
   `;
 }

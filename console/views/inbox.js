@@ -10,7 +10,7 @@ import { useStore } from "../lib/store.js";
 import { isInTerminal } from "../parts/asker.js";
 import { InboxPanes } from "../parts/inbox_panes.js";
 import { Lazy } from "../parts/lazy.js";
-import { Empty } from "../parts/notices.js";
+import { Empty, Loading } from "../parts/notices.js";
 import { fits } from "../parts/prompt_filters.js";
 
 /** What most visits to the inbox do not need at once. */
@@ -66,13 +66,13 @@ export default function Inbox({ place: { query } }) {
     </div>
     ${
       items === null
-        ? html`<p aria-busy="true">Loading</p>`
+        ? html`<${Loading} />`
         : html`<${InboxPanes} items=${items} query=${query} chosen=${names} onChoose=${onChoose} />
           ${
             items.length > 0 &&
             !items.some(passes) &&
             html`<${Empty} title="Nothing that waits matches">
-            <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group })}>Clear the filters</button>
+            <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>
           <//>`
           }
           ${chosen.length > 0 && html`<${Lazy} load=${loadSeveral} items=${chosen} onClear=${clear} />`}

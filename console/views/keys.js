@@ -1,44 +1,48 @@
 // The keys of access: made with scopes and an expiry, shown once, revoked.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { useRead } from "../lib/read.js";
 import { me } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { millis, now } from "../lib/words.js";
 import { Question } from "../parts/dialog.js";
 import { NewKey } from "../parts/new_key.js";
-import { attempt, Empty, Failure } from "../parts/notices.js";
+import { attempt, Empty, Loaded } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
 /** Keys that are drawn at first, and with each press of "show more". */
 const DRAWN = 100;
 
-function Key({ one, onRevoke }) {
+function KeyRow({ one, onRevoke }) {
   const isOver = one.expires_at && millis(one.expires_at) <= useStore(now);
+  const cell = (name, time) =>
+    html`<span class="cell"><span class="hidden">${name} </span>${time ? html`<${Time} at=${time} />` : "Never"}</span>`;
   return html`<li class="row key" data-testid=${`key-${one.id}`}>
     <span class="what">
       <strong><${Text} text=${one.name} /></strong>
       ${one.scopes.map((scope) => html`<span class="tag" key=${scope}>${scope}</span>`)}
-      ${one.id === me.get()?.id && html`<span class="tag">The key of this page</span>`}
+      ${one.id === me.get()?.id && html`<span class="tag">This page</span>`}
       ${isOver && html`<span class="tag high">Expired</span>`}
     </span>
-    <dl class="facts">
-      <div><dt>Created</dt><dd><${Time} at=${one.created_at} /></dd></div>
-      <div><dt>Last used</dt><dd>${one.used_at ? html`<${Time} at=${one.used_at} />` : "Never"}</dd></div>
-      <div><dt>Expires</dt><dd>${one.expires_at ? html`<${Time} at=${one.expires_at} />` : "Never"}</dd></div>
-    </dl>
-    <button type="button" class="secondary" data-testid=${`revoke-${one.id}`} aria-label=${`Revoke ${one.name}`} onClick=${onRevoke}>Revoke…</button>
+    ${cell("Created", one.created_at)}${cell("Last used", one.used_at)}${cell("Expires", one.expires_at)}
+    <button type="button" class="quiet danger-text" data-testid=${`revoke-${one.id}`} aria-label=${`Revoke ${one.name}`} onClick=${onRevoke}>Revoke…</button>
   </li>`;
 }
 
-function List({ keys, onRevoke }) {
+/** The names of the columns, for the eye: each cell says its own to a reader of the screen. */
+function KeyColumns() {
+  return html`<p class="row key columns" aria-hidden="true"><span>Key</span><span class="cell">Created</span><span class="cell">Last used</span><span class="cell">Expires</span><span></span></p>`;
+}
+
+function KeyList({ keys, onRevoke }) {
   const [most, setMost] = useState(DRAWN);
   if (!keys.length) {
     return html`<${Empty} title="No keys yet">Create one for each program and each person, so that the audit can name who did what.<//>`;
   }
-  return html`<ul class="rows" data-testid="key-list">
-      ${keys.slice(0, most).map((one) => html`<${Key} key=${one.id} one=${one} onRevoke=${() => onRevoke(one)} />`)}
+  return html`<${KeyColumns} /><ul class="rows" data-testid="key-list">
+      ${keys.slice(0, most).map((one) => html`<${KeyRow} key=${one.id} one=${one} onRevoke=${() => onRevoke(one)} />`)}
     </ul>
     ${keys.length > most && html`<p class="more"><button type="button" class="secondary" onClick=${() => setMost(most + DRAWN)}>Show more (${keys.length - most})</button></p>`}`;
 }
@@ -53,20 +57,15 @@ function Revocation({ one, onYes, onClose }) {
 /** Whether a key of an admin opens the server now. */
 const isAdmin = (one) => one.scopes.includes("admin") && !(one.expires_at && millis(one.expires_at) <= now.get());
 
+/** The keys, and how the server checks them. */
+const read = (signal) => Promise.all([call("GET /api/v1/keys", { signal }), call("GET /server_info", { signal })]);
+
 export default function View() {
-  const [keys, setKeys] = useState(null);
-  const [auth, setAuth] = useState("");
-  const [error, setError] = useState(null);
+  const all = useRead(read);
+  const [keys, info] = all.value ?? [];
   const [isMaking, setMaking] = useState(false);
   const [revoked, setRevoked] = useState(null);
-  const load = () => {
-    setError(null);
-    Promise.all([call("GET /api/v1/keys"), call("GET /server_info")]).then(
-      ([all, info]) => (setAuth(info.auth), setKeys(all)),
-      setError,
-    );
-  };
-  useEffect(load, []);
+  const isOpen = info?.auth === "open_until_key";
   const revoke = async () => {
     const { id } = revoked;
     const done = await attempt(
@@ -75,7 +74,7 @@ export default function View() {
     );
     if (done === undefined) return;
     setRevoked(null);
-    load();
+    all.again();
   };
   return html`<section class="keys">
     <div class="view-head">
@@ -83,9 +82,9 @@ export default function View() {
       <button type="button" data-testid="make-key" disabled=${!keys} onClick=${() => setMaking(true)}>Create a key</button>
     </div>
     <p class="muted">A key gives a program or a person access to this server. Keys from the server's settings are not listed here, and cannot be revoked here.</p>
-    ${auth === "open_until_key" && keys?.length > 0 && html`<p class="card notice-of-server" role="note">This server is open now. From its next start it asks for a key, because one is stored.</p>`}
-    ${error ? html`<${Failure} error=${error} again=${load} />` : keys ? html`<${List} keys=${keys} onRevoke=${setRevoked} />` : html`<p aria-busy="true">Loading</p>`}
-    ${isMaking && html`<${NewKey} isFirst=${auth === "open_until_key" && !keys.some(isAdmin)} onMade=${load} onClose=${() => setMaking(false)} />`}
+    ${isOpen && keys?.length > 0 && html`<p class="card notice-of-server" role="note">This server is open now. From its next start it asks for a key, because one is stored.</p>`}
+    <${Loaded} of=${all}>${([keys]) => html`<${KeyList} keys=${keys} onRevoke=${setRevoked} />`}<//>
+    ${isMaking && html`<${NewKey} isFirst=${isOpen && !keys.some(isAdmin)} onMade=${all.again} onClose=${() => setMaking(false)} />`}
     ${revoked && html`<${Revocation} one=${revoked} onYes=${revoke} onClose=${() => setRevoked(null)} />`}
   </section>`;
 }

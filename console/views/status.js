@@ -3,11 +3,11 @@ import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { connection } from "../lib/live.js";
-import { usePolled } from "../lib/polled.js";
+import { useRead } from "../lib/read.js";
 import { may, me } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
 import { bytes } from "../lib/words.js";
-import { Failure } from "../parts/notices.js";
+import { Failure, Loading } from "../parts/notices.js";
 import { NotificationTargets } from "../parts/notification_targets.js";
 import { Marked, Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
@@ -35,11 +35,11 @@ function acknowledged(durability) {
   return number ? `When ${number} ${number === "1" ? "replica has" : "replicas have"} it` : "When the store has it";
 }
 
-function Fact({ name, look, children }) {
+function StatusFact({ name, look, children }) {
   return html`<div><dt>${name}</dt><dd class=${look}>${children || children === 0 ? children : "–"}</dd></div>`;
 }
 
-function Card({ title, testid, children }) {
+function StatusCard({ title, testid, children }) {
   return html`<section class="card" data-testid=${testid}><h2>${title}</h2>${children}</section>`;
 }
 
@@ -50,29 +50,30 @@ function Health({ readiness, info }) {
   const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
   // A server that knows of no conversation has been idle since it started.
   const wasUsedAt = info && info.idle_time < info.uptime && new Date(Date.now() - info.idle_time * 1000).toISOString();
-  return html`<${Card} title="Health" testid="health">
+  return html`<${StatusCard} title="Health" testid="health">
     <dl class="facts">
-      <${Fact} name="Server" look=${readiness.isReady ? "low" : "high"}>${readiness.isReady ? "Ready" : readiness.words}<//>
-      <${Fact} name="This page" look=${page === "live" ? "low" : "high"}>${LIVE[page]}<//>
-      <${Fact} name="A worker started">${info && html`<${Time} at=${startedAt} />`}<//>
-      <${Fact} name="Last conversation">${info && (wasUsedAt ? html`changed <${Time} at=${wasUsedAt} />` : "None changed since then")}<//>
-      <${Fact} name="Workers of this host">${info?.workers}<//>
-      <${Fact} name="Running sandboxes" look=${places?.running >= places?.most ? "medium" : ""}>${places && `${places.running} of ${places.most}`}<//>
-      <${Fact} name="Model">${who && html`<${Text} text=${who.llm_model ?? "None of this server’s own"} />`}<//>
+      <${StatusFact} name="Server" look=${readiness.isReady ? "low" : "high"}>${readiness.isReady ? "Ready" : readiness.words}<//>
+      <${StatusFact} name="This page" look=${page === "live" ? "low" : "high"}>${LIVE[page]}<//>
+      <${StatusFact} name="A worker started">${info && html`<${Time} at=${startedAt} />`}<//>
+      <${StatusFact} name="Last conversation">${info && (wasUsedAt ? html`changed <${Time} at=${wasUsedAt} />` : "None changed since then")}<//>
+      <${StatusFact} name="Workers of this host">${info?.workers}<//>
+      <${StatusFact} name="Running sandboxes" look=${places?.running >= places?.most ? "medium" : ""}>${places && `${places.running} of ${places.most}`}<//>
+      <${StatusFact} name="Model">${who && html`<${Text} text=${who.llm_model ?? "None of this server’s own"} />`}<//>
     </dl>
   <//>`;
 }
 
 function StoreCard({ store }) {
-  if (!store) return html`<${Card} title="Store" testid="store"><p class="high">The store does not answer.</p><//>`;
+  if (!store)
+    return html`<${StatusCard} title="Store" testid="store"><p class="high">The store does not answer.</p><//>`;
   const { kind, version, used_memory_bytes: used, max_memory_bytes: most, policy, durable, fsync, durability } = store;
-  return html`<${Card} title="Store" testid="store">
+  return html`<${StatusCard} title="Store" testid="store">
     <dl class="facts">
-      <${Fact} name="Kind">${kind} ${version ?? ""}<//>
-      <${Fact} name="Memory">${bytes(used)}${most ? ` of ${bytes(most)}` : ""}<//>
-      <${Fact} name="When memory is full" look=${policy && policy !== "noeviction" ? "high" : ""}>${policy}<//>
-      <${Fact} name="Durable" look=${durable ? "low" : "high"}>${durable ? `Yes${fsync ? `, ${FSYNC[fsync] ?? fsync}` : ""}` : "No: a restart loses everything"}<//>
-      <${Fact} name="A write is acknowledged">${acknowledged(durability)}<//>
+      <${StatusFact} name="Kind">${kind} ${version ?? ""}<//>
+      <${StatusFact} name="Memory">${bytes(used)}${most ? ` of ${bytes(most)}` : ""}<//>
+      <${StatusFact} name="When memory is full" look=${policy && policy !== "noeviction" ? "high" : ""}>${policy}<//>
+      <${StatusFact} name="Durable" look=${durable ? "low" : "high"}>${durable ? `Yes${fsync ? `, ${FSYNC[fsync] ?? fsync}` : ""}` : "No: a restart loses everything"}<//>
+      <${StatusFact} name="A write is acknowledged">${acknowledged(durability)}<//>
     </dl>
   <//>`;
 }
@@ -80,19 +81,19 @@ function StoreCard({ store }) {
 function Hosts({ info }) {
   const isolation = new Map((info.isolation ?? []).map((one) => [one.host, one]));
   const hosts = info.hosts ?? [...isolation.keys()].map((id) => ({ id }));
-  return html`<${Card} title="Hosts" testid="hosts">
+  return html`<${StatusCard} title="Hosts" testid="hosts">
     ${hosts.length === 0 && html`<p class="muted">No supervisor is running, so no sandbox can start. <code>SUPERVISOR=1</code> is the default of a server.</p>`}
     ${hosts.map(
       ({ id, seen_at, sandboxes, version }) => html`<div class="host" key=${id}>
       <h3><${Text} text=${id} /></h3>
       <dl class="facts">
-        <${Fact} name="Seen">${seen_at && html`<${Time} at=${seen_at} />`}<//>
-        <${Fact} name="Sandboxes, also paused">${sandboxes}<//>
-        <${Fact} name="Release">${version}<//>
+        <${StatusFact} name="Seen">${seen_at && html`<${Time} at=${seen_at} />`}<//>
+        <${StatusFact} name="Sandboxes, also paused">${sandboxes}<//>
+        <${StatusFact} name="Release">${version}<//>
       </dl>
       ${ofSpecs(isolation.get(id)).map(
         (one) => html`<div key=${one.spec}>
-        <dl class="facts"><${Fact} name=${one.spec ? `Sandboxes of ${one.spec}` : "Isolation"} look=${one.kind === "none" ? "high" : ""}>${one.kind === "none" ? "not isolated" : one.kind}, network: ${one.network}<//></dl>
+        <dl class="facts"><${StatusFact} name=${one.spec ? `Sandboxes of ${one.spec}` : "Isolation"} look=${one.kind === "none" ? "high" : ""}>${one.kind === "none" ? "not isolated" : one.kind}, network: ${one.network}<//></dl>
         <${Sentences} isolation=${one} />
       </div>`,
       )}
@@ -115,11 +116,11 @@ function Sentences({ isolation }) {
 }
 
 function Releases({ info }) {
-  return html`<${Card} title="Releases" testid="releases">
+  return html`<${StatusCard} title="Releases" testid="releases">
     <dl class="facts">
-      <${Fact} name="Server">${info.title} ${info.api_version}<//>
-      <${Fact} name="Wire of the agent server">${info.version}<//>
-      <${Fact} name="Python">${info.python_version}<//>
+      <${StatusFact} name="Server">${info.title} ${info.api_version}<//>
+      <${StatusFact} name="Agent server API">${info.version}<//>
+      <${StatusFact} name="Python">${info.python_version}<//>
     </dl>
   <//>`;
 }
@@ -155,15 +156,18 @@ async function read(signal) {
 
 export default function View() {
   const [known, setKnown] = useState(null);
-  const { value, again } = usePolled(async (signal) => {
-    const next = await read(signal);
-    setKnown((before) => next.info ?? before);
-    return next;
-  }, EVERY);
-  if (!value) return html`<div class="view-head"><h1>Status</h1></div><p aria-busy="true">Loading</p>`;
+  const { value, again } = useRead(
+    async (signal) => {
+      const next = await read(signal);
+      setKnown((before) => next.info ?? before);
+      return next;
+    },
+    { every: EVERY },
+  );
+  if (!value) return html`<div class="view-head"><h1>Status</h1></div><${Loading} />`;
   const info = value.info ?? known;
   return html`
-    <div class="view-head"><h1>Status</h1><span class="muted">Read every ${EVERY} s</span></div>
+    <div class="view-head"><h1>Status</h1></div>
     ${value.fault && html`<${Failure} error=${value.fault} again=${again} />`}
     ${info?.notice && html`<p class="card notice-of-server" role="note"><${Marked} text=${info.notice} /></p>`}
     <div class="cards">

@@ -253,6 +253,15 @@ def test_the_first_load_until_the_inbox_shows_is_at_most_90_kb(client, page, roo
     assert sum(sizes.values()) <= FIRST_LOAD, sizes
 
 
+def test_scripts_are_sent_without_comments_and_each_line_keeps_its_number(client, root):
+    for path in SCRIPTS:
+        source = path.read_text().splitlines()
+        sent = client.get(f"{root}{path.relative_to(PROJECT / 'console')}").get_data(as_text=True).splitlines()
+        assert len(sent) == len(source), named(path)
+        assert all(line in ("", of) for line, of in zip(sent, source, strict=True)), named(path)
+        assert [line for line in sent if line.lstrip().startswith(("//", "* "))] == [], named(path)
+
+
 def test_all_scripts_of_the_first_load_are_announced_by_the_page(client, page, root):
     named_first = re.findall(r'<link rel="modulepreload" href="([^"]+)">', page)
     announced = {urljoin("/console/", name) for name in named_first}

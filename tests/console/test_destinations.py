@@ -240,7 +240,7 @@ def test_what_waits_is_decided_among_the_rows_of_actions_by_the_same_keys(browse
     browser.press("j")
     card = browser.find("destination-keys.example.org:443")
     wait_until(lambda: card.find_elements("css selector", "[data-steady]"), "still buttons")
-    browser.press("n")
+    browser.press("s")
     shows(browser, two)
     browser.press("j")
     card = browser.find("destination-keys.example.org:443")

@@ -68,6 +68,7 @@ def test_the_log_of_a_sandbox_is_shown_as_text(furnished: Furnished):
         show(browser, f"sandboxes/{furnished.sandbox}")
         unfold(browser)
         browser.says("the end")
+        browser.find("more").click()
         browser.find("logs").click()
         browser.says(HTML[:40], "log")
         assert is_harmed(browser) == []

@@ -99,7 +99,7 @@ def test_the_keyboard_alone_does_all(inbox, waits):
     inbox.press("a")
     shows(inbox, two)
     assert outcome(inbox, one).startswith("Approved by you")
-    inbox.press("n")
+    inbox.press("s")
     shows(inbox, three)
     inbox.press("r")
     inbox.find("reason").send_keys("Later")
@@ -221,7 +221,7 @@ def test_a_key_that_is_held_down_decides_nothing(inbox, waits):
     steady(inbox, one)
 
     hold(inbox, "a")
-    hold(inbox, "n")
+    hold(inbox, "s")
 
     assert waiting.pending == [one["id"]]
     assert inbox.find("approve", pending(inbox, one)).is_displayed()

@@ -271,7 +271,7 @@ def test_a_row_that_is_decided_elsewhere_says_by_whom_and_no_key_hits_the_next(i
 
     waiting.decides({"action_id": actions[1]["id"], "decision": "reject", "reason": "No"})
     assert outcome(inbox, actions[1]).startswith("Rejected by anyone")
-    inbox.press("a", "a", "r", "e", "n")
+    inbox.press("a", "a", "r", "e", "s")
 
     assert len(waiting.pending) == 3
     assert current(inbox) == f"line-{actions[1]['id']}"

@@ -144,7 +144,7 @@ def test_a_page_without_a_network_says_so_and_catches_up_when_it_is_back(house, 
         browser.find(f"{kind}-{one['id']}")
         browser.offline()
         becomes(browser, "offline")
-        assert "No network" in browser.find("connection").get_attribute("title")
+        browser.says("No network. What you see is from ", "strip")
     waits.appends(other)
     waits.decides({"action_id": decided["id"], "decision": "approve"})
 
@@ -175,6 +175,65 @@ def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
                 becomes(browser, "live")
         finally:
             browser.close()
+
+
+def kill(server: subprocess.Popen) -> None:
+    """Kill a server with its workers."""
+    for one in (*psutil.Process(server.pid).children(), server):
+        one.kill()
+    server.wait()
+
+
+def test_a_server_that_is_killed_twice_in_a_day_loses_no_draft_and_no_decision(tmp_path):
+    with contextlib.ExitStack() as stack:
+        url, _ = stack.enter_context(store_server(tmp_path))
+        client, master = stack.enter_context(agent_server(tmp_path / "log", REDIS_URL=url))
+        port, base_url = str(client.base_url.port), str(client.base_url).rstrip("/")
+        one, other = action("one"), action("other")
+        waits = Conversation(client, str(uuid4()), title="Watched")
+        waits.appends(one)
+        browser = Browser(base_url)
+        stack.callback(browser.close)
+        browser.open(f"conversations/{waits.id}")
+        browser.find("composer").find_element("tag name", "textarea").send_keys("Draft of the morning")
+        pressed = browser.find(f"pending-{one['id']}")
+
+        for text in ("Draft of the morning", "Draft of the morning and of noon"):
+            kill(master)
+            browser.says("Reconnecting… What you see is from ", "strip")
+            browser.says("Not now: the server does not respond.", "cannot-send")
+            approve = browser.find("approve", pressed)
+            assert approve.get_attribute("aria-disabled") == "true"
+            assert approve.get_attribute("title") == "Not now: the server does not respond."
+            approve.click()
+            browser.says("Not now: the server does not respond.")
+            field = browser.find("composer").find_element("tag name", "textarea")
+            assert field.get_attribute("value") == text
+            field.send_keys(" and of noon")
+
+            client, master = stack.enter_context(agent_server(tmp_path / "log", REDIS_URL=url, PORT=port))
+            browser.gone("strip")
+            browser.gone("cannot-send")
+            becomes(browser, "live")
+
+        browser.wait(lambda: browser.find("approve", pressed).get_attribute("aria-disabled") is None, "a button")
+        browser.wait(lambda: pressed.find_elements("css selector", "[data-steady]"), "buttons that stand still")
+        browser.find("approve", pressed).click()
+        browser.gone(f"pending-{one['id']}")
+        waits.appends(other)
+        browser.find(f"pending-{other['id']}")
+        assert shown(browser, "event-")[-2:] == [one["id"], other["id"]]
+
+
+def test_the_strip_tries_at_once_when_a_person_presses(house, opened, waits):
+    browser = opened("inbox")
+    house.redis.send_signal(signal.SIGSTOP)
+    try:
+        browser.find("strip")
+    finally:
+        house.redis.send_signal(signal.SIGCONT)
+    browser.find("try-now").click()
+    browser.gone("strip")
 
 
 def test_a_store_that_was_killed_comes_back_with_all_that_was_kept(tmp_path):
@@ -217,3 +276,28 @@ def test_of_eight_tabs_the_hidden_ones_leave_the_connections_to_the_one_that_is_
     wait_until(lambda: browser.driver.title.startswith("(2)"), "the badge")
     browser.find(f"line-{second['id']}")
     becomes(browser, "live")
+
+
+def test_views_that_are_opened_while_the_server_is_away_show_once_it_is_back(tmp_path):
+    with contextlib.ExitStack() as stack:
+        url, _ = stack.enter_context(store_server(tmp_path))
+        with agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
+            port = str(client.base_url.port)
+            known, fresh = (Browser(str(client.base_url).rstrip("/")) for _ in range(2))
+            stack.callback(known.close)
+            stack.callback(fresh.close)
+            known.open("rules")
+            known.says("No rules")
+            known.go("inbox")
+            fresh.open("inbox")
+            becomes(fresh, "live")
+        becomes(fresh, "lost")
+        known.go("rules")
+        known.says("The server does not respond", "rules")
+        fresh.go("keys")
+        fresh.says("This part of the page did not load")
+
+        with agent_server(tmp_path / "log", REDIS_URL=url, PORT=port):
+            known.says("No rules")
+            fresh.find("make-key")
+            fresh.says("No keys yet")

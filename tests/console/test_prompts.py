@@ -184,7 +184,7 @@ def test_not_now_goes_to_the_end_and_still_counts(inbox, waits):
         return row(inbox, one).location["y"] > row(inbox, two).location["y"]
 
     assert not is_later()
-    press(inbox, one, "not-now")
+    press(inbox, one, "skip")
     wait_until(is_later, "the later place")
     shows(inbox, two)
     inbox.driver.refresh()

@@ -36,7 +36,7 @@ def test_a_key_that_may_not_decide_is_offered_no_decision(house, browsers):
     prompt = pending(browser, one)
     assert "make" in prompt.text
     assert prompt.find_elements("css selector", "button, input") == []
-    browser.press("j", "a", "r", "x", "n")
+    browser.press("j", "a", "r", "x", "s")
     browser.go("rules")
     browser.says("Rejects rm", "rules")
     assert not browser.all("revoke")

@@ -26,7 +26,7 @@ def test_always_offers_the_answers_of_the_server_and_one_press_allows_what_is_li
     inbox.find("answer-like").click()
     still(inbox)
     inbox.find("allow-from-now-on").click()
-    inbox.says("The rule holds from now on")
+    inbox.says("The rule is active")
     waiting.appends(two, three)
 
     assert pending(inbox, three).is_displayed()
@@ -45,7 +45,7 @@ def test_an_answer_for_all_that_only_reads_allows_nothing_else(inbox, waits, ser
     assert "every command that only reads, inside the folder" in inbox.text("always-dialog")
     still(inbox)
     inbox.find("allow-from-now-on").click()
-    inbox.says("The rule holds from now on")
+    inbox.says("The rule is active")
     waiting.appends(two, three)
 
     assert pending(inbox, three).is_displayed()
@@ -69,7 +69,7 @@ def test_where_and_how_long_an_answer_holds_is_chosen_beside_it(inbox, waits, se
     select(inbox, "answer-until", "2")
     still(inbox)
     inbox.find("allow-from-now-on").click()
-    inbox.says("The rule holds from now on")
+    inbox.says("The rule is active")
 
     [rule] = server.get("/api/v1/approval-rules").json()
     assert (rule["folder"], rule["conversation_ids"]) == ("/home/ada/shop", None)
@@ -95,7 +95,7 @@ def test_the_rule_of_a_person_is_shown_before_it_is_made_and_then_decides_the_ne
         assert words in inbox.text("rule-preview")
     still(inbox)
     inbox.find("always-now").click()
-    inbox.says("The rule holds from now on")
+    inbox.says("The rule is active")
     waiting.appends(two, three)
 
     assert pending(inbox, three).is_displayed()
@@ -220,7 +220,7 @@ def test_where_until_when_and_with_which_effects_a_rule_holds_is_chosen_and_trie
         browser.says(words, "rule-preview")
     browser.find("make-rule").click()
 
-    browser.says("The rule holds from now on")
+    browser.says("The rule is active")
     [rule] = server.get("/api/v1/approval-rules").json()
     assert (rule["folder"], rule["effects"], rule["expires_at"][:4]) == ("/home/ada/shop", ["reads"], "2031")
     server.delete(f"/api/v1/approval-rules/{rule['id']}").raise_for_status()
@@ -250,7 +250,7 @@ def test_what_is_approved_again_and_again_is_proposed_and_one_press_makes_the_ru
     [card] = [one for one in cards if "git shortlog" in one.text]
     assert "Approved 4 times and never rejected" in card.text
     card.find_element("css selector", "[data-testid=make-proposal]").click()
-    browser.says("The rule holds from now on")
+    browser.says("The rule is active")
     [rule] = server.get("/api/v1/approval-rules").json()
     assert rule["arguments"] == {"command": {"command": "git shortlog *"}}
     wait_until(lambda: "git shortlog -0" not in browser.driver.page_source, "the proposal to go")

@@ -25,6 +25,12 @@ def _status(client, sandbox: str) -> str:
     return client.get("/api/v1/sandboxes", params={"id": sandbox}).json()[0]["status"]
 
 
+def _act(browser, row: str, name: str) -> None:
+    """Press an entry of the menu of a row."""
+    browser.find("more", browser.find(row)).click()
+    browser.find(name, browser.find(row)).click()
+
+
 @pytest.fixture
 def guarded(tmp_path):
     """A server that needs keys, and a client with an admin's."""
@@ -40,25 +46,24 @@ def test_a_sandbox_comes_live_is_paused_resumed_read_and_deleted(browser, server
     row = f"sandbox-{sandbox}"
     browser.says("Running", row)
     browser.says("reference-agent", row)
-    isolation = server.get("/api/v1/sandboxes", params={"id": sandbox}).json()[0]["isolation"]
-    browser.says(isolation["network"], row)
+    assert sandbox not in browser.text(row)
 
-    browser.find("pause", browser.find(row)).click()
+    _act(browser, row, "pause")
     browser.says("Paused", row)
     assert _status(server, sandbox) == "PAUSED"
-    browser.find("resume", browser.find(row)).click()
+    _act(browser, row, "resume")
     browser.says("Running", row)
 
-    browser.find("logs", browser.find(row)).click()
+    _act(browser, row, "logs")
     browser.says("serving on", "log")
     browser.press("\ue00c")
     browser.gone("log")
 
-    browser.find("delete", browser.find(row)).click()
+    _act(browser, row, "delete")
     browser.says("Delete this sandbox?")
     browser.driver.find_element("xpath", "//dialog//button[text()='Cancel']").click()
     assert _status(server, sandbox) == "RUNNING"
-    browser.find("delete", browser.find(row)).click()
+    _act(browser, row, "delete")
     browser.find("yes").click()
     ActionChains(browser.driver).move_to_element(browser.driver.find_element("tag name", "h1")).perform()
     browser.gone(row)
@@ -93,12 +98,19 @@ def test_a_sandbox_leads_to_its_conversations_and_a_conversation_to_its_sandbox(
 
     wait_until(ready, "the start")
     browser.open("sandboxes")
-    browser.find(f"sandbox-{task['sandbox_id']}").find_element("css selector", "a.title").click()
-    browser.says("1 conversation")
-    browser.says("Housed", "conversation-list")
-    browser.find("conversation-list").find_element("css selector", ".where a").click()
+    row = f"sandbox-{task['sandbox_id']}"
+    browser.says("Housed", row)
+    browser.find(row).find_element("css selector", "a.title").click()
+    browser.opens("details")
+    browser.find(row).find_element("link text", "Sandbox").click()
     browser.says("All sandboxes")
-    browser.says("Running", f"sandbox-{task['sandbox_id']}")
+    browser.says("Running", row)
+    browser.says(task["sandbox_id"], row)
+    [known] = server.get("/api/v1/sandboxes", params={"id": task["sandbox_id"]}).json()
+    browser.says(known["isolation"]["network"], row)
+    browser.go(f"conversations?sandbox_id={task['sandbox_id']}")
+    browser.says("Housed", "conversation-list")
+    assert task["sandbox_id"] not in browser.text("conversation-list")
     browser.open("sandboxes/unknown")
     browser.says("This sandbox is gone")
 
@@ -118,8 +130,28 @@ def test_a_key_that_may_read_alone_sees_sandboxes_and_no_button(browsers, guarde
     browser.says("needs a key with the scope “write”")
     browser.go("conversations")
     browser.says("No conversations yet")
-    assert "Start a conversation" not in browser.driver.find_element("tag name", "main").text
+    assert "New conversation" not in browser.driver.find_element("tag name", "main").text
     browser.go("status")
     browser.find("health")
     assert browser.all("notifications") == []
     assert json.dumps(browser.errors()) == "[]"
+
+
+@pytest.mark.parametrize(("width", "most"), [(1280, 44), (390, 72)])
+def test_conversations_sandboxes_and_keys_are_tables_whose_rows_have_a_line_or_two_on_a_phone(
+    browser, furnished, width, most
+):
+    browser.base_url = furnished.base_url
+    browser.command("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+    for place, rows in (
+        ("conversations", ".row.conversation"),
+        ("sandboxes", ".row.sandbox:not(.columns):not(:has(details, .happened))"),
+        ("keys", ".row.key:not(.columns)"),
+    ):
+        browser.open(place)
+        browser.wait(lambda rows=rows: browser.driver.find_elements("css selector", f"li{rows}"), f"rows of {place}")
+        heights = browser.script(
+            "return [...document.querySelectorAll(arguments[0])].map((row) => row.getBoundingClientRect().height)",
+            f"li{rows}",
+        )
+        assert max(heights) <= most, (place, heights)
