@@ -89,7 +89,7 @@ function Nothing({ query }) {
   return html`<${Empty} title="No conversations yet">
     ${
       may("write")
-        ? html`<a role="button" href=${href("start")}>Start a conversation</a>`
+        ? html`<a role="button" href=${href("start")}>New conversation</a>`
         : "This key is read-only. Starting a conversation takes one with the scope “write”."
     }
   <//>`;
@@ -141,7 +141,7 @@ export default function View({ place }) {
   useShortcuts({
     j: { label: "Next conversation", run: () => moveFocus(LINKS, 1) },
     k: { label: "Previous conversation", run: () => moveFocus(LINKS, -1) },
-    ...(may("write") && { c: { label: "Start a conversation", run: () => go("start") } }),
+    ...(may("write") && { c: { label: "New conversation", run: () => go("start") } }),
   });
   return html`
     <div class="view-head">

@@ -206,7 +206,7 @@ function All({ query }) {
       !hasMore &&
       html`<${Empty} title=${query.status ? "No sandbox is in this state" : "No sandboxes"}>
       Each conversation that you start has a sandbox, where its agent runs.
-      ${may("write") && html` <a href=${href("start")}>Start a conversation</a>`}
+      ${may("write") && html` <a href=${href("start")}>New conversation</a>`}
     <//>`
     }
     <${ListFoot} list=${list} view=${view} />

@@ -118,7 +118,7 @@ def test_a_key_that_may_read_alone_sees_sandboxes_and_no_button(browsers, guarde
     browser.says("needs a key with the scope “write”")
     browser.go("conversations")
     browser.says("No conversations yet")
-    assert "Start a conversation" not in browser.driver.find_element("tag name", "main").text
+    assert "New conversation" not in browser.driver.find_element("tag name", "main").text
     browser.go("status")
     browser.find("health")
     assert browser.all("notifications") == []
