@@ -464,8 +464,9 @@ class StartDriver:
         [failed] = self._store.start_tasks.get_many([UUID(request["failed_start_id"]).hex])
         if failed is None or failed.status != "ERROR" or not failed.request.get("selected_repository"):
             return
-        reason = beginning(one_line(failed.detail), _LONGEST_DETAIL)
-        detail = f"This conversation started without the repository {failed.request['selected_repository']}. {reason}"
+        reason, repository = one_line(failed.detail).rstrip("."), failed.request["selected_repository"]
+        lacking = "it" if repository in reason else f"the repository {repository}"
+        detail = f"{beginning(reason, _LONGEST_DETAIL)}. This conversation started without {lacking}."
         identity = str(uuid5(NAMESPACE_OID, f"{start.id} started without its repository"))
         code = "StartedWithoutRepository"
         event = own_event(identity, "ConversationErrorEvent", now(), code=code, detail=detail)

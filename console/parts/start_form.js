@@ -20,10 +20,10 @@ function named(id, agent) {
   return id === agent.name ? words : `${words} (${id})`;
 }
 
-/** What holds an agent, in a sentence. */
+/** What an agent that does not ask about everything asks about, in a sentence. */
 function asking({ asks, holds, passes }) {
   if (!asks) return "It never asks: only the way out of its sandbox holds it. Choose “Ask nothing”.";
-  return holds && passes ? `It asks about: ${holds}. Unasked: ${passes}.` : "";
+  return passes && holds !== "every action" ? `It asks about: ${holds}. Unasked: ${passes}.` : "";
 }
 
 /** The models that the key keeps, by the names of their profiles; none where they cannot be read. */

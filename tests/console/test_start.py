@@ -173,7 +173,8 @@ def test_a_start_whose_clone_fails_goes_on_without_it_and_the_talk_says_so(brows
     browser.find("start-without").click()
     wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
     identity = browser.driver.current_url.rpartition("/")[2]
-    browser.says("This conversation started without the repository file:///nowhere/shop.", "timeline")
+    browser.says("The repository file:///nowhere/shop was not cloned: fatal: ", "timeline")
+    browser.says("This conversation started without it.", "timeline")
     [found] = server.get("/api/v1/app-conversations", params={"ids": identity}).json()
     assert found["selected_repository"] is None
     [pending] = _pending(server, identity)

@@ -219,11 +219,21 @@ def test_a_start_that_follows_a_failed_one_tells_the_talk_what_it_lacks(store, d
     [event] = map(json.loads, store.events.search(ready.conversation_id)[0])
     assert (event["kind"], event["code"]) == ("ConversationErrorEvent", "StartedWithoutRepository")
     assert event["detail"] == (
-        "This conversation started without the repository owner/name. "
-        "The repository owner/name was not cloned: fatal: no such repository"
+        "The repository owner/name was not cloned: fatal: no such repository. This conversation started without it."
     )
     again(store, driver, ready)
     assert len(store.events.search(ready.conversation_id)[0]) == 1
+
+
+def test_a_start_that_follows_one_that_was_ended_names_the_repository(store, driver, agent):
+    echo = {"selected_repository": "owner/name"}
+    task = store.start_tasks.create(dict(echo), echo=echo)
+    store.start_tasks.end(task.id)
+
+    ready = started(store, driver, failed_start_id=task.id)
+
+    [event] = map(json.loads, store.events.search(ready.conversation_id)[0])
+    assert event["detail"] == f"{ENDED}. This conversation started without the repository owner/name."
 
 
 class Killed(BaseException):
