@@ -79,11 +79,13 @@ function Choices({ value, specs, spec, approvals, set, faults }) {
     }`;
 }
 
-/** Once a field is told to be wrong, it has the focus. Returns the ref of the form. */
-function useFocusOfFaults(faults) {
+/** After a try that found something wrong, or a refusal, the first such field has the focus. Returns the ref of the form. */
+function useFocusOfFaults(tries, refused) {
   const form = useRef(null),
-    names = Object.keys(faults).join();
-  useEffect(() => void (names && form.current.querySelector("[aria-describedby^=fault-]")?.focus()), [names]);
+    names = Object.keys(refused).join();
+  useEffect(() => {
+    if (tries || names) form.current.querySelector("[aria-describedby^=fault-]")?.focus();
+  }, [tries, names]);
   return form;
 }
 
@@ -93,21 +95,22 @@ export function Form({ specs, isBusy, refused, onStart }) {
     models = useModels(),
     modes = useModes(),
     field = useRef(null),
-    [own, setOwn] = useState({});
+    [tries, setTries] = useState(0);
   const set = (name) => (event) => draft.set({ ...draft.get(), [name]: event.target.value });
   const spec = specs?.find(({ id }) => id === value.spec) ?? specs?.[0],
     approvals = approvalsFor(spec, modes);
-  const faults = Object.keys(own).length ? own : refused,
-    form = useFocusOfFaults(faults),
+  const own = tries ? faultsOf(value) : {},
+    faults = Object.keys(own).length ? own : refused,
+    form = useFocusOfFaults(tries, refused),
     hasModels = models.length > 0 && spec && !spec.command.includes("reference_agent");
   useEffect(() => field.current.focus({ preventScroll: true }), []); // `autofocus` counts once for a page
   const submit = (event) => {
     event.preventDefault();
     if (isBusy) return;
-    const found = faultsOf(value);
-    setOwn(found);
+    const isWrong = Object.keys(faultsOf(value)).length > 0;
+    setTries(isWrong ? tries + 1 : 0);
     if (!hasModels) draft.set({ ...draft.get(), model: "" });
-    if (!Object.keys(found).length) onStart();
+    if (!isWrong) onStart();
   };
   const onKeyDown = (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
