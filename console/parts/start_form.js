@@ -50,12 +50,13 @@ function Missing({ missing }) {
 }
 
 function Examples({ spec, onTake }) {
-  return html`<div class="examples" role="group" aria-label="Examples">${examplesFor(spec).map(
+  const examples = examplesFor(spec);
+  return html`<p class="examples">${examples.length > 0 && html`<span class="muted">Try</span>`}${examples.map(
     (
       example,
     ) => html`<button key=${example.label} type="button" class="chip" data-testid="example" title=${example.message}
       onClick=${() => onTake(example)}>${example.label}</button>`,
-  )}</div>`;
+  )}</p>`;
 }
 
 /** Who works on it, and what it asks about. */
@@ -89,8 +90,8 @@ function useFocusOfFaults(tries, refused) {
   return form;
 }
 
-/** refused: what the server said of single fields, in words by field. */
-export function Form({ specs, isBusy, refused, onStart }) {
+/** isBusy: a start goes on. isBegun: one goes on or has failed. refused: what the server said of single fields, by field. */
+export function Form({ specs, isBusy, isBegun, refused, onStart }) {
   const value = useStore(draft),
     models = useModels(),
     modes = useModes(),
@@ -145,6 +146,6 @@ export function Form({ specs, isBusy, refused, onStart }) {
       </fieldset>
     </form>
     <p class="hint told" data-testid="agent-asks">${told.filter(Boolean).join(" ")}</p>
-    ${!isBusy && html`<${Examples} spec=${spec} onTake=${take} />`}
-    ${spec?.missing && html`<${Missing} missing=${spec.missing} />`}`;
+    ${!isBegun && html`<${Examples} spec=${spec} onTake=${take} />`}
+    ${!isBegun && spec?.missing && html`<${Missing} missing=${spec.missing} />`}`;
 }
