@@ -405,7 +405,8 @@ class StartDriver:
                 request = {**request, "selected_repository": None, "selected_branch": None}
         for status in _PASSED:
             self._advance(start, lease, status=status)
-        self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
+        url = sandbox.agent_url
+        self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=url, detail="")
         if fork := request.get("fork"):
             copy_log(self._store, start, fork, sandbox)
             self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
