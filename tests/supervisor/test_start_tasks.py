@@ -175,6 +175,14 @@ def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation
     assert is_whole(store, ready)
 
 
+class Killed(BaseException):
+    """The driver is killed here."""
+
+
+def kill(*_args, **_options):
+    raise Killed
+
+
 def clones(agent, code=0, said=""):
     """Have an agent server answer a clone; the commands that it has run so far."""
     ran = []
@@ -204,25 +212,32 @@ def test_a_start_whose_repository_cannot_be_cloned_fails_names_the_cause_and_lea
     assert (ready.status, ready.failed_in) == ("READY", "")
 
 
-def test_a_start_that_follows_a_failed_one_tells_the_talk_what_it_lacks(store, driver, agent):
+def test_a_start_that_follows_a_failed_one_tells_the_talk_once_what_it_lacks(store, driver, agent, monkeypatch):
+    # Given a start that failed by its clone
     clones(agent, 128, "fatal: no such repository\n")
     echo = {"selected_repository": "owner/name"}
-    task = store.start_tasks.create(dict(echo), echo=echo)
+    failed = store.start_tasks.create(dict(echo), echo=echo)
     driver.drive(*store.start_tasks.claim())
 
-    ready = started(store, driver, failed_start_id=task.id)
+    # When another start follows it, whose driver is killed before its end
+    task = store.start_tasks.create({"failed_start_id": failed.id}, echo={})
+    claimed = store.start_tasks.claim()
+    with monkeypatch.context() as patch:
+        patch.setattr(store.start_tasks, "finish", kill)
+        with pytest.raises(Killed):
+            driver.drive(*claimed)
+    ready = again(store, driver, task)
 
+    # Then one event of the talk says what it lacks, and the record claims no repository
     assert ready.status == "READY"
-    state = store.conversations.get(ready.conversation_id)
-    assert "selected_repository" not in state["app"]
-    assert "repository" not in (state["origin"] or {})
     [event] = map(json.loads, store.events.search(ready.conversation_id)[0])
     assert (event["kind"], event["code"]) == ("ConversationErrorEvent", "StartedWithoutRepository")
     assert event["detail"] == (
         "The repository owner/name was not cloned: fatal: no such repository. This conversation started without it."
     )
-    again(store, driver, ready)
-    assert len(store.events.search(ready.conversation_id)[0]) == 1
+    state = store.conversations.get(ready.conversation_id)
+    assert "selected_repository" not in state["app"]
+    assert "repository" not in (state["origin"] or {})
 
 
 def test_a_start_that_follows_one_that_was_ended_names_the_repository(store, driver, agent):
@@ -236,10 +251,6 @@ def test_a_start_that_follows_one_that_was_ended_names_the_repository(store, dri
     assert event["detail"] == f"{ENDED}. This conversation started without the repository owner/name."
 
 
-class Killed(BaseException):
-    """The driver is killed here."""
-
-
 @pytest.mark.parametrize("point", ["advance", "finish", "bury"])
 @pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
 def test_a_driver_that_is_killed_around_a_failed_clone_leaves_one_failed_start_and_nothing_else(
@@ -249,7 +260,7 @@ def test_a_driver_that_is_killed_around_a_failed_clone_leaves_one_failed_start_a
     ran = clones(agent, 128, "fatal: no\n")
     act = getattr(store.start_tasks, point)
 
-    def kill(*args, **options):
+    def step(*args, **options):
         if not ran:
             return act(*args, **options)
         if is_after:
@@ -259,7 +270,7 @@ def test_a_driver_that_is_killed_around_a_failed_clone_leaves_one_failed_start_a
     task = store.start_tasks.create({"selected_repository": "owner/name"}, echo={})
     claimed = store.start_tasks.claim()
     with monkeypatch.context() as patch:
-        patch.setattr(store.start_tasks, point, kill)
+        patch.setattr(store.start_tasks, point, step)
         with pytest.raises(Killed):
             driver.drive(*claimed)
 
