@@ -146,7 +146,7 @@ def test_what_can_be_no_repository_is_told_at_its_field(browser):
     wait_until(lambda: browser.driver.switch_to.active_element == field, "the focus of the field")
     assert not browser.all("start-state")
 
-    field.clear()
+    field.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     _type(browser, "branch", "dev")
     browser.find("start").click()
     browser.says("Name the repository that has this branch.")
@@ -183,8 +183,7 @@ def test_a_start_whose_clone_fails_is_tried_again_with_what_is_in_the_form_by_th
 
     browser.find("start-again").click()
     browser.says("The start failed", "start-state")
-    _type(browser, "repository", Keys.CONTROL + "a")
-    _type(browser, "repository", Keys.BACKSPACE)
+    browser.driver.find_element("name", "repository").send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     browser.find("start-again").click()
     wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
     identity = browser.driver.current_url.rpartition("/")[2]
