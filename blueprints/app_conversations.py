@@ -97,6 +97,7 @@ def _create_start(wanted: dict[str, Any]) -> StartTask:
     require_start(current_store, current_specs, joiner, wanted, wanted.get("conversation_id") or "")
     _require_model(wanted)
     _require_mode(wanted)
+    _require_failed(wanted)
     task = {**wanted, "started_from": current_client()}
     return current_store.start_tasks.create(task, echo=schemas.echo(wanted), owner=joiner.owner, joiner=joiner)
 
@@ -122,6 +123,16 @@ def _require_mode(wanted: dict[str, Any]) -> None:
     [sandbox] = current_store.sandboxes.get_many([SandboxId(sandbox_id)]) if sandbox_id else [None]
     if fault := start_fault(spec, sandbox, mode):
         raise InvalidInput("body", {"approval_mode": [fault]})
+
+
+def _require_failed(wanted: dict[str, Any]) -> None:
+    """Refuse a start task to follow that has not failed. Raises InvalidInput. One round trip; none without one."""
+    if not (identity := wanted.get("failed_start_id")):
+        return
+    [failed] = current_store.start_tasks.get_many([UUID(identity).hex])
+    if failed is None or failed.status != "ERROR":
+        fault = "There is no failed start of this id: name one whose status is ERROR, or leave the member out"
+        raise InvalidInput("body", {"failed_start_id": [fault]})
 
 
 def _spec_of(wanted: dict[str, Any]) -> Spec | None:

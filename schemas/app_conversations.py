@@ -7,6 +7,7 @@ from marshmallow import ValidationError, fields, post_load, validate, validates_
 
 from core.cuts import beginning
 from core.masking import redacted
+from core.repositories import CLONED, clone_fault
 from core.wire import MOST_REPOSITORY, MOST_TITLE
 from schemas.approval_modes import mode_choice, shown_mode
 from schemas.approvals import ConfirmationSeconds
@@ -100,6 +101,10 @@ class TitleOfStart(Text):
 class Repository(Text):
     """The repository of a start, which responses show."""
 
+    def __init__(self, **kwargs: Any) -> None:
+        metadata = {"pattern": CLONED, **kwargs.pop("metadata", {})}
+        super().__init__(allow_none=True, most=MOST_REPOSITORY, metadata=metadata, **kwargs)
+
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         repository: str = super()._deserialize(value, *args, **kwargs)
         if redacted(repository) != repository:
@@ -108,6 +113,8 @@ class Repository(Text):
                 "credential (docs/egress.md)",
                 "value_error",
             )
+        if fault := clone_fault(repository, None):
+            raise refusal(fault, "value_error")
         return repository
 
 
@@ -136,11 +143,9 @@ class AppConversationStartRequest(ChangedElsewhere):
     tags = Tags(allow_none=True)
     llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
     selected_repository = Repository(
-        allow_none=True,
-        most=MOST_REPOSITORY,
         metadata={
             "description": "`OWNER/NAME` at the `git_provider`, by default GitHub, or a URL. It is cloned into a "
-            "folder of its name in the working folder; if it cannot be, the detail of the start task says why."
+            "folder of its name in the working folder; if it cannot be, the start fails, and its detail says why."
         },
     )
     selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
@@ -166,6 +171,19 @@ class AppConversationStartRequest(ChangedElsewhere):
             "allowed. Absent or null: it is."
         },
     )
+    failed_start_id = Id(
+        allow_none=True,
+        metadata={
+            "description": "A start task that failed and that this one follows without its repository: an event of the "
+            "new conversation says why it has none."
+        },
+    )
+
+    @validates_schema
+    def _require_host(self, request: dict[str, Any], **_: Any) -> None:
+        repository, provider = request.get("selected_repository"), request.get("git_provider")
+        if repository and (fault := clone_fault(repository, provider)):
+            raise ValidationError({"selected_repository": [Fault(fault, "value_error")]})
 
     @post_load(pass_original=True)
     def _with_ignored(self, request: dict[str, Any], given: Any, **_: Any) -> dict[str, Any]:
@@ -192,6 +210,15 @@ class AppConversationStartTask(BaseSchema):
         metadata={
             "type": ["integer", "null"],
             "description": "Of an ERROR: the HTTP status of its cause, such as 429 where no place became free.",
+        },
+    )
+    failed_in = fields.Function(
+        lambda task: task.failed_in or None,
+        metadata={
+            "type": ["string", "null"],
+            "enum": [*START_STATUSES[:-2], None],
+            "description": "Of an ERROR: the status that it had before. PREPARING_REPOSITORY where its repository was "
+            "not cloned.",
         },
     )
     app_conversation_id = fields.Function(lambda task: bare(task.app_conversation_id), metadata=_NULLABLE)
@@ -244,7 +271,7 @@ class UpdateAppConversationRequest(ChangedElsewhere):
 
     title = Title()
     public = StrictBoolean(allow_none=True)
-    selected_repository = Text(allow_none=True, most=MOST_REPOSITORY)
+    selected_repository = Repository()
     selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     tags = Tags(allow_none=True)

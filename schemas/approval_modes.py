@@ -1,5 +1,6 @@
 """Approval modes: `core/modes.py` is the table of them. Source: docs/approvals.md, "Modes"."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from marshmallow import RAISE, fields
@@ -14,10 +15,10 @@ def mode_choice(description: str = "GET /api/v1/approval-modes says what each is
     return Choice(*MODE_NAMES, metadata={"description": description}, **kwargs)
 
 
-def shown_mode() -> fields.Function:
-    """The mode of a conversation, in a response."""
+def shown_mode(start: Callable[[Any], Mapping[str, Any]] = lambda state: state) -> fields.Function:
+    """The mode of a conversation, in a response. start: finds the members of its state in what is shown."""
     return fields.Function(
-        _mode_of,
+        lambda shown: _mode_of(start(shown)),
         metadata={
             "type": ["string", "null"],
             "enum": [*MODE_NAMES, None],
@@ -26,7 +27,7 @@ def shown_mode() -> fields.Function:
     )
 
 
-def _mode_of(state: dict[str, Any]) -> str | None:
+def _mode_of(state: Mapping[str, Any]) -> str | None:
     return (
         "nothing"
         if acts_unasked(state.get("agent"))

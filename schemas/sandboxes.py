@@ -14,6 +14,7 @@ from core.bounds import LEAST_PREVIEW_PORT
 from core.masking import REDACTED
 from core.prices import SPENT_DAYS
 from core.wire import EXECUTION_STATUSES, SANDBOX_STATUSES
+from schemas.approval_modes import shown_mode
 from schemas.events import MOST_IDS
 from schemas.fields import (
     BaseSchema,
@@ -83,6 +84,20 @@ class SpecAgent(BaseSchema):
     )
 
 
+class MissingInfo(BaseSchema):
+    """What an agent lacks before it thinks."""
+
+    what = fields.String(
+        required=True,
+        metadata={
+            "enum": ["model", "key"],
+            "description": "`model`: it only runs lines that begin with `run: `. `key`: its model gets none.",
+        },
+    )
+    words = fields.String(required=True, metadata={"description": "For people; code stands in backticks."})
+    command = fields.String(required=True, metadata={"description": "What starts the server with it."})
+
+
 class SandboxSpecInfo(BaseSchema):
     """A template of sandboxes."""
 
@@ -107,6 +122,10 @@ class SandboxSpecInfo(BaseSchema):
     working_dir = fields.String(required=True)
     agent = fields.Nested(
         SpecAgent, required=True, allow_none=True, metadata={"description": "Null: the spec does not name its agent."}
+    )
+    approval_mode = shown_mode(lambda spec: spec.conversation)
+    missing = fields.Nested(
+        MissingInfo, required=True, allow_none=True, metadata={"description": "Null: nothing that the server knows of."}
     )
 
 

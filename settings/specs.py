@@ -70,6 +70,9 @@ NO_MODEL = (
     "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
 )
 
+#: what `make run` needs for a model, as people type it
+_SET_MODEL = "LLM_MODEL=gpt-5.5 LLM_API_KEY=sk-… make run"
+
 #: what is said where other agents have their own model, and where the key of one is missing
 _OTHERS, _NO_KEY = (
     "The default agent has no model: it only runs lines that begin with `run: `. Others have their own: {others}. "
@@ -149,6 +152,14 @@ class AgentOfSpec:
     passes: str = ""  #: what it does without asking, which only the way out holds, in words
 
 
+class Missing(NamedTuple):
+    """What the agent of a spec lacks before it thinks."""
+
+    what: str  #: "model" or "key"
+    words: str  #: for people
+    command: str  #: what starts the server with it
+
+
 @dataclass(frozen=True, slots=True)
 class Spec:
     """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides, and 0 is none."""
@@ -192,6 +203,16 @@ class Spec:
         """The variables of its sandboxes, without those that the server adds; no key of a service is among them."""
         whole = {**self.initial_env, **self.secret_env}
         return environment_inside(whole) if self.egress == NAMED else whole
+
+    @property
+    def missing(self) -> Missing | None:
+        """What its agent lacks before it thinks; None where the server knows of nothing."""
+        if lacks_model(self):
+            return Missing("model", "No model is set: the agent only runs lines that begin with `run: `.", _SET_MODEL)
+        agent = self.agent
+        if agent and agent.key and model_of(self).model and not variable(agent.key):
+            return Missing("key", _NO_KEY.format(title=agent.title, key=agent.key), f"{agent.key}=… make run")
+        return None
 
     @property
     def allowed_hosts(self) -> tuple[AllowedHost, ...]:
@@ -468,11 +489,7 @@ def lacks_model(spec: Spec) -> bool:
 def model_notices(specs: "Specs") -> list[str]:
     """What the operator is told at the start about models and keys that are missing, in sentences."""
     others = [spec for spec in specs.all if spec.agent and spec.agent.key and model_of(spec).model]
-    found = [
-        _NO_KEY.format(title=one.agent.title, key=one.agent.key)
-        for one in others
-        if one.agent and not variable(one.agent.key)
-    ]
+    found = [missing.words for one in others if (missing := one.missing)]
     if not lacks_model(specs.get(None)):
         return found
     names = ", ".join(one.id for one in others)

@@ -473,7 +473,7 @@ class Endings:
             return
         crashes = [at for at in sandbox.crashes if sandbox.seen_at - at < _CRASH_SPAN * 1e6]
         if sandbox.start <= 1 and sandbox.status == "STARTING":
-            self.fail(sandbox, f"The sandbox ended: {how}. {RESUMABLE}")
+            self.fail(sandbox, f"The agent ended while it started ({how}). {RESUMABLE}")
         elif len(crashes) >= spec.restarts:
             times = f" It crashed {len(crashes) + 1} times in ten minutes." if crashes else ""
             self.fail(sandbox, f"The sandbox ended: {how}.{times} {RESUMABLE}")

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from agents.client import AgentRefused, AgentUnreachable, detail_of
 from agents.commands import Commands
@@ -49,8 +50,9 @@ from agents.waking import NotReachable
 from core.cuts import beginning
 from core.masking import Mask, without_inputs, without_secrets_of
 from core.modes import mode_named
+from core.repositories import clone_host
 from core.scopes import Origin, folder_name, repository_name
-from core.wire import ConversationId, Seq, one_line
+from core.wire import ConversationId, Seq, now, one_line, own_event
 from settings.egress import secrets_inside
 from settings.specs import Spec, SpecNotFound, Specs
 from store import Store
@@ -251,6 +253,10 @@ class MustWait(Exception):
     """Another start task waits for a place, and was there before."""
 
 
+class CloneWaits(Exception):
+    """The clone of a start needs a destination that waits for a decision."""
+
+
 class SandboxBusy(Exception):
     """As many conversations as may begin in a sandbox at once do."""
 
@@ -299,7 +305,7 @@ class StartDriver:
             self._clear_after_the_end(start.id)
         except UNAVAILABLE:  # also of a Redis that has no room, which is one of the refusals below
             raise
-        except SandboxBusy as error:
+        except (SandboxBusy, CloneWaits) as error:
             self._put_off(start, lease, str(error))
         except (TooManySandboxes, MustWait) as error:
             self._await_place(start, lease, error)
@@ -393,12 +399,14 @@ class StartDriver:
             raise CannotStart(fault, 409)
         self._advance(start, lease, status="PREPARING_REPOSITORY")
         if request.get("selected_repository"):
-            folder, agent = working_folder(sandbox, spec), self._commands.agent_in(sandbox.id)
-            not_done = clone(agent, folder, start.conversation_id, request)
+            not_done = self._clone(start, request, sandbox, working_folder(sandbox, spec))
             self._join(start, request)  # a clone may take minutes
+            if not_done:
+                request = {**request, "selected_repository": None, "selected_branch": None}
         for status in _PASSED:
             self._advance(start, lease, status=status)
-        self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=sandbox.agent_url)
+        url = sandbox.agent_url
+        self._advance(start, lease, status="STARTING_CONVERSATION", agent_server_url=url, detail="")
         if fork := request.get("fork"):
             copy_log(self._store, start, fork, sandbox)
             self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
@@ -409,6 +417,7 @@ class StartDriver:
         self._store.conversations.create(start.conversation_id, **new.kept, owner=start.joiner.name)
         if not self._is_its(start):
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
+        self._tell_of_failed(start, request, sandbox)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         ignored = self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
         self._store.sandboxes.use(sandbox.id)  # it may have taken long, and the agent says only later that it runs
@@ -419,6 +428,50 @@ class StartDriver:
         if detail:
             log.warning("start task %s is READY, but: %s", start.id, detail)
         return detail
+
+    def _clone(self, start: StartTask, request: Mapping[str, Any], sandbox: Sandbox, folder: str) -> str:
+        """Clone the repository of a start.
+
+        Returns why one that the request has from its parent was not cloned; empty: it is there. Raises CannotStart for
+        one that the request names, and CloneWaits while a person is asked for a destination of the clone.
+        """
+        self._require_decided(start, request)
+        agent = self._commands.agent_in(sandbox.id)
+        fault = clone(agent, folder, start.conversation_id, request)
+        if not fault:
+            return ""
+        self._require_decided(start, request)
+        if start.request.get("selected_repository"):
+            raise CannotStart(fault)
+        return fault
+
+    def _require_decided(self, start: StartTask, request: Mapping[str, Any]) -> None:
+        """Raise CloneWaits if a destination of the clone waits for a decision. In a sandbox of its own, a start is all
+        that asks; in another one the name of the repository's host counts."""
+        repository = request["selected_repository"]
+        host = clone_host(repository, request.get("git_provider"))
+        for one in self._store.destinations.waiting(start.sandbox_id):
+            if not one.budget and (start.own_sandbox or one.name == host):
+                place = f"{one.name}:{one.port}"
+                raise CloneWaits(
+                    f"The repository {repository} is not cloned yet: {place} waits for your decision in the inbox"
+                )
+
+    def _tell_of_failed(self, start: StartTask, request: Mapping[str, Any], sandbox: Sandbox) -> None:
+        """Append an event about the repository that an earlier start could not clone, once, where its client goes on
+        without it."""
+        if not request.get("failed_start_id") or request.get("selected_repository"):
+            return
+        [failed] = self._store.start_tasks.get_many([UUID(request["failed_start_id"]).hex])
+        if failed is None or failed.status != "ERROR" or not failed.request.get("selected_repository"):
+            return
+        reason, repository = one_line(failed.detail).rstrip("."), failed.request["selected_repository"]
+        lacking = "it" if repository in reason else f"the repository {repository}"
+        detail = f"{beginning(reason, _LONGEST_DETAIL)}. This conversation started without {lacking}."
+        identity = str(uuid5(NAMESPACE_OID, f"{start.id} started without its repository"))
+        code = "StartedWithoutRepository"
+        event = own_event(identity, "ConversationErrorEvent", now(), code=code, detail=detail)
+        self._store.events.append(start.conversation_id, [event], sandbox_id=sandbox.id, made_here=True)
 
     def _join(self, start: StartTask, request: Mapping[str, Any]) -> None:
         """Check that the key of a start may act in its sandbox now, and audit that once. Raises JoinRefused.
@@ -564,7 +617,7 @@ class StartDriver:
             if sandbox.status == "ERROR":
                 detail = sandbox.detail or "no reason known"
                 if start.own_sandbox:  # it is deleted with the start
-                    detail = detail.replace(f" {RESUMABLE}", "")
+                    raise CannotStart(detail.replace(f" {RESUMABLE}", ""))
                 raise CannotStart(f"The sandbox {identity} is {sandbox.status}: {detail}")
             if sandbox.status == "MISSING":  # its host may come back
                 raise NotReachable.of(identity, sandbox)

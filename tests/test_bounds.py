@@ -164,7 +164,8 @@ def confirmation(doors: Doors, _: str) -> None:
 
 
 def repositories(doors: Doors, character: str) -> None:
-    of = {"selected_repository": character * MOST_REPOSITORY, "selected_branch": character * MOST_REPOSITORY}
+    of = {"selected_repository": f"a/{'b' * MOST_REPOSITORY}"[:MOST_REPOSITORY]}
+    of["selected_branch"] = character * MOST_REPOSITORY
     doors.changed_app(**of)
     doors.asked(**of)
     for names in ({"ref": of["selected_branch"]}, {"since": of["selected_branch"], "until": of["selected_branch"]}):

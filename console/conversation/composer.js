@@ -8,6 +8,7 @@ import { useStore } from "../lib/store.js";
 import { useAway } from "../parts/connection.js";
 import { attempt, tell } from "../parts/notices.js";
 import { onceHeld, useSteady } from "../parts/steady.js";
+import { Send } from "./send.js";
 
 /** A text that was not sent stays in the browser's session, for each conversation. */
 const kept = {
@@ -45,7 +46,7 @@ function Warning({ number, isAsked }) {
   if (!may("approve"))
     return html`<p class="warning medium" role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
   if (isAsked)
-    return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject, send and run” if you mean that.</p>`;
+    return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject and send” if you mean that.</p>`;
   return html`<p class="warning medium" role="note">Sending a message rejects ${what}.</p>`;
 }
 
@@ -143,10 +144,8 @@ export function Composer({ id, status, log, waiting, onDone }) {
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
       ${
         isAllowed &&
-        html`<button type="button" class="secondary" data-testid="send-only" disabled=${!text.trim() || isSending} onClick=${submit(false)}
-        title="The agent reads the message the next time it runs">${waiting ? "Reject and send" : "Send, don’t run"}</button>
-      <button type="button" ref=${button} class=${waiting ? "secondary" : ""} data-testid="send" disabled=${!text.trim() || isSending} onClick=${submit(true)}
-        aria-busy=${isSending}>${waiting ? "Reject, send and run" : "Send and run"}</button>`
+        html`<${Send} waiting=${waiting} button=${button} isDisabled=${!text.trim() || isSending} isSending=${isSending}
+        onSend=${submit} />`
       }
     </div>
   </form>`;

@@ -2,7 +2,7 @@
 
 /** The states of a start task in words; those that are passed without work are shown when they come. */
 export const STATES = {
-  WORKING: "A supervisor takes the start up",
+  WORKING: "Queued",
   WAITING_FOR_SANDBOX: "The sandbox starts",
   PREPARING_REPOSITORY: "The repository is cloned",
   RUNNING_SETUP_SCRIPT: "The setup script runs",

@@ -1,5 +1,6 @@
 // The start of a conversation: what was typed, and the start task until the agent is there and has its first message.
 import { ApiError, call, newKey } from "./api.js";
+import { repositoryFault } from "./repository.js";
 import { ours } from "./root.js";
 import { Store } from "./store.js";
 
@@ -100,6 +101,8 @@ const typedSecrets = () =>
 export function faultsOf({ repository, branch }) {
   const faults = {},
     typed = typedSecrets();
+  const fault = repositoryFault(repository.trim());
+  if (fault) faults.repository = fault;
   if (branch.trim() && !repository.trim()) faults.repository = "Name the repository that has this branch.";
   if (files.get().length > MOST_FILES) faults.files = `At most ${MOST_FILES} files: put more of them into an archive.`;
   if (typed.some(({ name, value }) => !name || !value)) faults.secrets = "Give each secret a name and a value.";
@@ -153,9 +156,9 @@ function titleOf(message) {
   );
 }
 
-/** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
- * `start` tells. */
-export async function begin(signal) {
+/** Take what was typed for the present start, which `finish` sends. failed: id of a start task that this one follows
+ * without its repository. */
+export function prepare(failed = undefined) {
   const { spec, title, message, mode, tags, repository, branch, model, stays } = draft.get();
   const body = {
     conversation_id: newId(),
@@ -166,11 +169,18 @@ export async function begin(signal) {
     selected_branch: branch.trim() || undefined,
     goes_on_when_allowed: stays ? false : undefined,
     approval_mode: mode || undefined,
+    failed_start_id: failed,
   };
   const number = files.get().length;
   if (message.trim() && !model && !number) body.initial_message = { content: content(message) };
   const asked = { body, once: newKey(), model, message, files: number, hasSecrets: typedSecrets().length > 0 };
   start.set({ asked, task: null, step: "start", sent: 0, error: null });
+}
+
+/** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
+ * `start` tells. */
+export async function begin(signal, failed = undefined) {
+  prepare(failed);
   return finish(signal);
 }
 

@@ -53,8 +53,8 @@ export function Reject({ item, onClose }) {
         onClick=${rejectAndStop}>Reject<//>
       ${
         mayGoOn &&
-        html`<button type="button" class=${goesOn ? "danger" : "secondary"} data-testid="reject-and-continue"
-        title="The agent reads the reason and goes on at once" onClick=${rejectAndRun}>Reject and continue</button>`
+        html`<button type="button" class=${goesOn ? "" : "secondary"} data-testid="reject-and-continue"
+        title=${`The agent reads the reason and goes on at once${goesOn ? " (Enter)" : ""}`} onClick=${rejectAndRun}>Reject and continue</button>`
       }
     </footer>
   </form>`;

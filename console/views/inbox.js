@@ -2,11 +2,13 @@
 import { useMemo, useState } from "preact/hooks";
 import { setWish, wish } from "../lib/announce.js";
 import { askedNumber, budgetNumber, useAsked } from "../lib/destinations.js";
+import { useIsFirst } from "../lib/first.js";
 import { html } from "../lib/html.js";
 import { alikeOf, byAge, nameOf, pending } from "../lib/pending.js";
 import { href, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { useStore } from "../lib/store.js";
+import { style } from "../lib/style.js";
 import { isInTerminal } from "../parts/asker.js";
 import { InboxPanes } from "../parts/inbox_panes.js";
 import { Lazy } from "../parts/lazy.js";
@@ -15,6 +17,7 @@ import { fits } from "../parts/prompt_filters.js";
 
 /** What most visits to the inbox do not need at once. */
 const loadSeveral = () => import("../parts/several.js");
+const loadStart = () => Promise.all([import("./start.js"), style("lists")]).then(([module]) => module);
 
 function Wish() {
   const state = useStore(wish);
@@ -58,6 +61,16 @@ export default function Inbox({ place: { query } }) {
     .join(", ")
     .replace(/, (?=[^,]*$)/, " and ");
   const isOne = counts.length === 1 && counts[0][0] === 1;
+  const mayBeFirst = items?.length === 0 && may("write"),
+    isFirst = useIsFirst(mayBeFirst),
+    [isLeft, setLeft] = useState(false);
+  // It stays when something begins to wait: a key that is typed into it must decide nothing.
+  if (isFirst && !isLeft)
+    return html`${
+      items.length > 0 &&
+      html`<p role="status">${count || `${there} in terminals`} ${isOne ? "waits" : "wait"} for your decision.${" "}
+      <button type="button" class="quiet" data-testid="to-inbox" onClick=${() => setLeft(true)}>Open the inbox</button></p>`
+    }<${Lazy} load=${loadStart} isInbox />`;
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">
       <h1 class="wide">Inbox</h1>
@@ -78,9 +91,10 @@ export default function Inbox({ place: { query } }) {
           ${chosen.length > 0 && html`<${Lazy} load=${loadSeveral} items=${chosen} onClear=${clear} />`}
           ${
             !items.length &&
+            !(mayBeFirst && isFirst === null) &&
             html`<${Empty} title="Nothing waits for you">
             What needs a decision appears here by itself.
-            ${may("write") ? html` <a href=${href("start")}>Start a conversation</a>, or look at the ` : " See the "}
+            ${may("write") ? html` Begin a <a href=${href("start")}>new conversation</a>, or look at the ` : " See the "}
             <a href=${href("conversations")}>conversations</a>.
           <//>`
           }`

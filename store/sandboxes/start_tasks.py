@@ -124,6 +124,7 @@ class StartTask(Record):
     joiner: Joiner = _NO_JOINER  #: that key, as it was when it asked: name, address, and whether it joins any sandbox
     waiting_at: Micros | None = None  #: since when it waits for a place; only while it does
     is_ended: Annotated[bool, "ended"] = False  #: a client has ended it
+    failed_in: str = ""  #: of an ERROR: the status before
 
     @property
     def waits_for_place(self) -> bool:

@@ -45,6 +45,7 @@ end
 
 -- Finishes a start task: its secrets and its sealed body go at once.
 local function finish(id, status, detail)
+  if status == 'ERROR' then redis.call('HSET', root .. ':task:' .. id, 'failed_in', field(id, 'status')) end
   write(id, 'status', status, 'detail', detail)
   redis.call('HDEL', root .. ':task:' .. id, 'secrets')
   redis.call('UNLINK', root .. ':body:' .. id)

@@ -127,6 +127,8 @@ def test_the_operator_is_told_which_agents_have_a_model_and_which_lack_a_key(tmp
     [others, lacking] = model_notices(Specs.of(host))
     assert "Others have their own: claude, gemini. Choose one: agentctl run --agent claude TEXT" in others
     assert lacking == "Claude Code has no key: ANTHROPIC_API_KEY is not set, so its model is asked without one."
+    [missing] = [one.missing for one in Specs.of(host).all if one.id == "claude"]
+    assert missing == ("key", lacking, "ANTHROPIC_API_KEY=… make run")
 
     monkeypatch.setenv("LLM_MODEL", "gpt")
     assert model_notices(Specs.of(host)) == [lacking]

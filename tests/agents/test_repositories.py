@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from agents.client import AgentRefused
+from agents.client import AgentRefused, AgentUnreachable
 from agents.repositories import clone
 from core.wire import ConversationId
 
@@ -44,8 +44,7 @@ def asked(repository, branch=None, provider=None, folder="/work", **agent):
         ("group/sub/name", "gitlab", "git clone --quiet -- https://gitlab.com/group/sub/name.git "),
         ("owner/name", "bitbucket", "git clone --quiet -- https://bitbucket.org/owner/name.git "),
         ("https://git.example.org/name.git", None, "git clone --quiet -- https://git.example.org/name.git "),
-        ("--upload-pack=evil/name", None, "git clone --quiet -- --upload-pack=evil/name "),
-        ("https://x/'; rm -rf /; '/name", None, """git clone --quiet -- 'https://x/'"'"'; rm -rf /; '"'"'/name' """),
+        ("https://x/';rm;'/name", None, """git clone --quiet -- 'https://x/'"'"';rm;'"'"'/name' """),
     ],
 )
 def test_a_repository_is_cloned_from_its_provider_or_its_url(repository, provider, words):
@@ -59,16 +58,39 @@ def test_a_branch_is_one_word_of_the_command():
 @pytest.mark.parametrize(
     ("repository", "provider", "answer", "words"),
     [
-        ("owner/name", "forgejo", None, "owner/name was not cloned: give its URL, as this server does not know where"),
-        ("https://host/..", None, None, "https://host/.. was not cloned: its last part is no name of a folder"),
-        ("https://host/-x", None, None, "https://host/-x was not cloned: its last part is no name of a folder"),
+        ("owner/name", "forgejo", None, "The repository owner/name was not cloned: Write its URL: this server does"),
+        ("--upload-pack=evil/name", None, None, "evil/name was not cloned: Write owner/name or a URL that "),
         ("owner/name", None, {"exit_code": 128, "stderr": "Cloning\nfatal: no\n"}, "was not cloned: fatal: no"),
-        ("owner/name", None, {}, "owner/name was not cloned: it says nothing"),
-        ("owner/name", None, AgentRefused(404, "Not Found"), "was not cloned, as no command runs in its sandbox: "),
+        ("owner/name", None, {}, "The repository owner/name was not cloned: Git says nothing"),
+        ("owner/name", None, AgentRefused(404, "Not Found"), "was not cloned: its agent server runs no commands: "),
     ],
 )
 def test_what_is_not_cloned_is_said_in_a_sentence(repository, provider, answer, words):
     assert words in asked(repository, provider=provider, answer=answer)
+
+
+ADVICE = "fatal: Could not read from remote repository.\n\nPlease make sure you have the correct access rights\n"
+
+
+@pytest.mark.parametrize(
+    ("stderr", "cause"),
+    [
+        (f"fatal: '/x' does not appear to be a git repository\n{ADVICE}", "fatal: '/x' does not appear to be a git"),
+        (f"git@host: Permission denied (publickey).\n{ADVICE}", "git@host: Permission denied (publickey)."),
+        (
+            "remote: Repository not found.\nfatal: repository 'https://h/x' not found\n",
+            "fatal: repository 'https://h/x",
+        ),
+        (ADVICE, "fatal: Could not read from remote repository."),
+    ],
+)
+def test_the_cause_is_told_rather_than_the_advice_after_it(stderr, cause):
+    assert f"was not cloned: {cause}" in asked("owner/name", answer={"exit_code": 128, "stderr": stderr})
+
+
+def test_an_agent_server_that_is_away_says_nothing_of_the_repository():
+    with pytest.raises(AgentUnreachable):
+        asked("owner/name", answer=AgentUnreachable("it has ended"))
 
 
 @pytest.fixture
@@ -92,9 +114,9 @@ def test_a_clone_is_whole_and_a_second_driver_finds_it(bare, tmp_path):
     folder = tmp_path / "ours"
     folder.mkdir()
 
-    assert "clone" in asked(str(bare), "dev", folder=folder, runs=True)
+    assert "clone" in asked(bare.as_uri(), "dev", folder=folder, runs=True)
     (folder / "theirs" / "mine").touch()
-    assert "clone" in asked(str(bare), "dev", folder=folder, runs=True)
+    assert "clone" in asked(bare.as_uri(), "dev", folder=folder, runs=True)
 
     assert (folder / "theirs" / "a").read_text() == "one"
     assert (folder / "theirs" / "mine").exists()
@@ -107,8 +129,8 @@ def test_a_clone_that_fails_leaves_nothing_and_takes_no_others_place(bare, tmp_p
     folder.mkdir()
     (folder / f".{ID}.clone").mkdir()  # of a driver that was killed
 
-    assert "was not cloned: " in asked(str(tmp_path / "nothing"), folder=folder, runs=True)
-    assert "was not cloned: " in asked(str(bare), "no-such-branch", folder=folder, runs=True)
+    assert "was not cloned: " in asked((tmp_path / "nothing").as_uri(), folder=folder, runs=True)
+    assert "was not cloned: " in asked(bare.as_uri(), "no-such-branch", folder=folder, runs=True)
     assert list(folder.iterdir()) == []
     (folder / "theirs").mkdir()
-    assert "something else of the name theirs" in asked(str(bare), folder=folder, runs=True)
+    assert "something else of the name theirs" in asked(bare.as_uri(), folder=folder, runs=True)

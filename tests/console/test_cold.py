@@ -26,5 +26,6 @@ def test_a_cold_conversation_opens_and_takes_a_message(browser, server, store):
     browser.says("At rest.", "event-told")
 
     browser.find("composer").find_element("tag name", "textarea").send_keys("go on")
+    browser.find("send-ways").click()
     browser.find("send-only").click()
     browser.says("go on", "timeline")

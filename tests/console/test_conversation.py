@@ -53,6 +53,7 @@ def test_a_message_is_sent_and_the_agent_is_run_paused_and_interrupted(browser, 
     browser.find("interrupt").click()
     becomes(browser, "paused")
     field.send_keys("not yet")
+    browser.find("send-ways").click()
     browser.find("send-only").click()
 
     wait_until(lambda: said(server, identity)[1:] == ["not yet"], "the second message")

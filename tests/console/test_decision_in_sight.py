@@ -218,11 +218,11 @@ def test_a_message_is_prominent_again_once_nothing_waits(browser, waits):
     one = action("ls")
     waiting = wait_here(browser, waits, one)
     assert "secondary" in browser.find("send").get_attribute("class").split()
-    assert browser.text("send") == "Reject, send and run"
+    assert browser.text("send") == "Reject and send"
 
     waiting.decides({"action_id": one["id"], "decision": "reject"})
 
-    wait_until(lambda: browser.text("send") == "Send and run", "the button of a message")
+    wait_until(lambda: browser.text("send") == "Send", "the button of a message")
     assert "secondary" not in browser.find("send").get_attribute("class").split()
 
 

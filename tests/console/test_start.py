@@ -71,6 +71,7 @@ def test_a_message_alone_starts_an_agent_and_leads_to_its_conversation(browser, 
 def test_a_chosen_mode_holds_before_the_first_message(browser, server):
     browser.open("start")
     _type(browser, "message", "run: echo at once")
+    _open(browser, "More")
     _type(browser, "title", "Never asked")
     browser.driver.find_element("css selector", "select[name=mode] option[value=nothing]").click()
     browser.find("start").click()
@@ -110,7 +111,7 @@ def _observed(server, identity: str) -> str:
 def test_tags_are_those_of_the_conversation(browser, server):
     browser.open("start")
     _type(browser, "message", "run: echo tagged")
-    _open(browser, "Tags")
+    _open(browser, "More")
     _type(browser, "tags", "team=core, issue = 12=b, urgent")
 
     state = server.get(f"/api/conversations/{_begun(browser)}").json()
@@ -120,7 +121,7 @@ def test_tags_are_those_of_the_conversation(browser, server):
 def test_what_the_server_refuses_is_told_at_its_field_and_nothing_is_lost(browser):
     browser.open("start")
     _type(browser, "message", "run: echo kept")
-    _open(browser, "Tags")
+    _open(browser, "More")
     _type(browser, "tags", "Team=core")
     browser.find("start").click()
 
@@ -132,17 +133,91 @@ def test_what_the_server_refuses_is_told_at_its_field_and_nothing_is_lost(browse
     assert (_typed(browser, "message"), _typed(browser, "tags")) == ("run: echo kept", "Team=core")
 
 
-def test_a_repository_that_cannot_be_cloned_is_noted_and_the_page_says_why(browser, server):
+def test_what_can_be_no_repository_is_told_at_its_field(browser):
     browser.open("start")
     _open(browser, "Repository")
+    field = browser.driver.find_element("name", "repository")
+    _type(browser, "repository", "not a url")
+    assert "Write owner/name" not in browser.driver.find_element("tag name", "main").text  # while it is typed
+    browser.press(Keys.TAB)
+    browser.says("Write owner/name or a URL")
+    assert field.get_attribute("aria-invalid") == "true"
+    browser.find("start").click()
+    wait_until(lambda: browser.driver.switch_to.active_element == field, "the focus of the field")
+    assert not browser.all("start-state")
+
+    field.send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
     _type(browser, "branch", "dev")
     browser.find("start").click()
     browser.says("Name the repository that has this branch.")
 
-    _type(browser, "repository", "/srv/it's here.git")
-    found = server.get("/api/v1/app-conversations", params={"ids": _begun(browser)}).json()[0]
-    assert (found["selected_repository"], found["selected_branch"]) == ("/srv/it's here.git", "dev")
-    browser.says("/srv/it's here.git was not cloned: its last part is no name of a folder")
+
+def _fails_to_clone(browser: Browser, repository: str) -> None:
+    """Start with a repository that Git cannot clone, and wait for what the page says of it."""
+    browser.open("start")
+    _type(browser, "message", "run: echo without")
+    _open(browser, "Repository")
+    _type(browser, "repository", repository)
+    browser.find("start").click()
+    browser.says("The start failed", "start-state")
+    browser.says(f"The repository {repository} was not cloned: fatal: ")
+
+
+def test_a_start_whose_clone_fails_goes_on_without_it_and_the_talk_says_so(browser, server):
+    _fails_to_clone(browser, "file:///nowhere/shop")
+    assert _typed(browser, "repository") == "file:///nowhere/shop"
+
+    browser.find("start-without").click()
+    wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
+    identity = browser.driver.current_url.rpartition("/")[2]
+    browser.says("The repository file:///nowhere/shop was not cloned: fatal: ", "timeline")
+    browser.says("This conversation started without it.", "timeline")
+    [found] = server.get("/api/v1/app-conversations", params={"ids": identity}).json()
+    assert found["selected_repository"] is None
+    [pending] = _pending(server, identity)
+    assert pending["arguments"]["command"] == "echo without"
+
+
+def test_a_start_whose_clone_fails_is_tried_again_with_what_is_in_the_form_by_then(browser, server):
+    _fails_to_clone(browser, "file:///nowhere/other")
+
+    browser.find("start-again").click()
+    browser.says("The start failed", "start-state")
+    browser.driver.find_element("name", "repository").send_keys(Keys.CONTROL, "a", Keys.NULL, Keys.DELETE)
+    browser.find("start-again").click()
+    wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")
+    identity = browser.driver.current_url.rpartition("/")[2]
+    search = f"/api/conversations/{identity}/events/search?kind=ConversationErrorEvent"
+    assert server.get(search).json()["items"] == []
+
+
+def test_the_examples_fill_in_the_form_and_work_without_a_model(browser, server):
+    browser.open("start")
+    labels = wait_for_examples(browser)
+    assert labels == ["See where it runs", "Write a file", "Clone a repository"]
+    browser.says("No model is set: the agent only runs lines that begin with run:", "missing")
+    browser.says("LLM_MODEL=gpt-5.5 LLM_API_KEY=sk-… make run", "missing")
+
+    browser.all("example")[2].click()
+    assert _typed(browser, "repository") == "octocat/Hello-World"
+    browser.all("example")[1].click()
+    assert _typed(browser, "repository") == ""
+    assert _typed(browser, "message").startswith("run: echo 'Hello from the sandbox'")
+    assert browser.driver.switch_to.active_element.get_attribute("name") == "message"
+    _unasked(browser)
+    assert "Hello from the sandbox" in _observed(server, _begun(browser))
+
+
+def wait_for_examples(browser: Browser) -> list[str]:
+    wait_until(lambda: len(browser.all("example")) == 3, "the examples")
+    return [one.text for one in browser.all("example")]
+
+
+def test_the_approval_of_the_agent_is_named_by_what_it_does(browser):
+    browser.open("start")
+    browser.says("Every action waits for a decision.", "agent-asks")
+    first = browser.driver.find_element("css selector", "select[name=mode] option")
+    assert first.text == "Ask everything (this agent’s default)"
 
 
 def test_files_are_in_the_working_folder_before_the_first_message(browser, server, tmp_path):
@@ -206,10 +281,11 @@ def test_models_that_the_key_keeps_are_offered_for_agents_that_can_take_one(brow
     try:
         able = browsers(base_url=str(broken.base_url).rstrip("/"))
         able.open("start")
+        _open(able, "More")
         able.says("Fast (provider/fast)")
         bundled = browsers()
         bundled.open("start")
-        _open(bundled, "Tags")
+        _open(bundled, "More")
         assert not bundled.driver.find_elements("name", "model")  # the bundled agent keeps the model of its spec
     finally:
         for client in (broken, server):
@@ -219,7 +295,7 @@ def test_models_that_the_key_keeps_are_offered_for_agents_that_can_take_one(brow
 def test_the_whole_form_fits_a_phone(browser):
     browser.command("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=False)
     browser.open("start")
-    _open(browser, "Repository", "Files", "Secrets", "Tags")
+    _open(browser, "Repository", "Files", "Secrets", "More")
     assert browser.script("return document.documentElement.scrollWidth") <= 390
     assert browser.violations() == []
 
@@ -232,6 +308,7 @@ def test_a_start_that_fails_shows_the_last_lines_of_the_log_and_keeps_what_was_t
 
     browser.says("The start failed", "start-state")
     assert browser.find("start-state").get_attribute("data-state") == "ERROR"
+    browser.says("The agent ended while it started (exit code 3).")
     browser.says("the model is missing")
     assert "Its files are kept" not in browser.driver.find_element("tag name", "main").text  # they went with it
     assert _typed(browser, "message") == "a long message"
@@ -244,8 +321,8 @@ def test_a_start_that_fails_shows_the_last_lines_of_the_log_and_keeps_what_was_t
 def test_a_page_that_is_loaded_again_at_once_goes_on_with_its_one_start(browser, server):
     browser.open("start")
     _type(browser, "message", "run: echo once")
+    _open(browser, "More")
     _type(browser, "title", "Started once")
-    browser.find("start")
     browser.script("document.querySelector('[data-testid=start]').click(); location.reload()")
 
     wait_until(lambda: "#/conversations/" in browser.driver.current_url, "the conversation")

@@ -4,7 +4,7 @@ import pytest
 
 from settings import ConfigError
 from settings.egress import PLACEHOLDER, secrets_inside
-from settings.specs import Specs, lacks_model, model_of
+from settings.specs import Missing, Specs, lacks_model, model_of
 from tests.refusals import taken
 
 HEAD = '[[spec]]\nid = "a"\ncommand = ["run"]\ncreated_at = 2026-11-21T10:00:00Z\n'
@@ -124,8 +124,14 @@ def test_only_the_bundled_agent_lacks_a_model_where_none_is_set(load, monkeypatc
     monkeypatch.delenv("LLM_MODEL", raising=False)
     bundled = Specs.load("").get(None)
     assert (lacks_model(bundled), lacks_model(load(NAMED + MODEL))) == (True, False)
+    assert bundled.missing == Missing(
+        "model",
+        "No model is set: the agent only runs lines that begin with `run: `.",
+        "LLM_MODEL=gpt-5.5 LLM_API_KEY=sk-… make run",
+    )
     monkeypatch.setenv("LLM_MODEL", "gpt")
     assert not lacks_model(Specs.load("").get(None))
+    assert Specs.load("").get(None).missing is None
 
 
 def test_the_model_is_a_service_and_its_key_stays_outside(load, monkeypatch):

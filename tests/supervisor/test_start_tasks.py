@@ -17,6 +17,7 @@ from agents.commands import Commands
 from core.wire import Micros
 from schemas.app_conversations import AppConversationStartTask
 from settings.specs import Specs
+from store.approvals.audit import Actor
 from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
@@ -174,18 +175,150 @@ def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation
     assert is_whole(store, ready)
 
 
-def test_a_ready_start_task_says_why_its_repository_was_not_cloned(store, driver, agent):
-    said = {"exit_code": 128, "stdout": "", "stderr": "fatal: the token hush-hush-hush is refused\n"}
-    agent.says = lambda body: json.dumps(said).encode() if "git clone" in body else b"{}"
+class Killed(BaseException):
+    """The driver is killed here."""
 
-    ready = started(store, driver, selected_repository="owner/name", secrets={"TOKEN": "hush-hush-hush"})
 
+def kill(*_args, **_options):
+    raise Killed
+
+
+def clones(agent, code=0, said=""):
+    """Have an agent server answer a clone; the commands that it has run so far."""
+    ran = []
+
+    def says(body):
+        if "git clone" not in body:
+            return b"{}"
+        ran.append(body)
+        return json.dumps({"exit_code": code, "stdout": "", "stderr": said}).encode()
+
+    agent.says = says
+    return ran
+
+
+def test_a_start_whose_repository_cannot_be_cloned_fails_names_the_cause_and_leaves_nothing(store, driver, agent):
+    clones(agent, 128, "fatal: the token hush-hush-hush is refused\n")
+
+    failed = started(store, driver, selected_repository="owner/name", secrets={"TOKEN": "hush-hush-hush"})
+
+    assert (failed.status, failed.failed_in) == ("ERROR", "PREPARING_REPOSITORY")
+    assert failed.detail.startswith("The repository owner/name was not cloned: fatal: the token")
+    assert "hush-hush-hush" not in failed.detail
+    assert store.conversations.get_many([failed.conversation_id]) == [None]
+    until_gone(store, failed.sandbox_id)
+    clones(agent)
+    assert (ready := started(store, driver, selected_repository="owner/name")).detail == ""
+    assert (ready.status, ready.failed_in) == ("READY", "")
+
+
+def test_a_start_that_follows_a_failed_one_tells_the_talk_once_what_it_lacks(store, driver, agent, monkeypatch):
+    # Given a start that failed by its clone
+    clones(agent, 128, "fatal: no such repository\n")
+    echo = {"selected_repository": "owner/name"}
+    failed = store.start_tasks.create(dict(echo), echo=echo)
+    driver.drive(*store.start_tasks.claim())
+
+    # When another start follows it, whose driver is killed before its end
+    task = store.start_tasks.create({"failed_start_id": failed.id}, echo={})
+    claimed = store.start_tasks.claim()
+    with monkeypatch.context() as patch:
+        patch.setattr(store.start_tasks, "finish", kill)
+        with pytest.raises(Killed):
+            driver.drive(*claimed)
+    ready = again(store, driver, task)
+
+    # Then one event of the talk says what it lacks, and the record claims no repository
     assert ready.status == "READY"
-    assert ready.detail.startswith("owner/name was not cloned: fatal: the token")
-    assert "hush-hush-hush" not in ready.detail
-    agent.says = lambda body: b'{"exit_code": 0}' if "git clone" in body else b"{}"
-    assert started(store, driver, selected_repository="owner/name").detail == ""
-    assert started(store, driver).detail == ""
+    [event] = map(json.loads, store.events.search(ready.conversation_id)[0])
+    assert (event["kind"], event["code"]) == ("ConversationErrorEvent", "StartedWithoutRepository")
+    assert event["detail"] == (
+        "The repository owner/name was not cloned: fatal: no such repository. This conversation started without it."
+    )
+    state = store.conversations.get(ready.conversation_id)
+    assert "selected_repository" not in state["app"]
+    assert "repository" not in (state["origin"] or {})
+
+
+def test_a_start_that_follows_one_that_was_ended_names_the_repository(store, driver, agent):
+    echo = {"selected_repository": "owner/name"}
+    task = store.start_tasks.create(dict(echo), echo=echo)
+    store.start_tasks.end(task.id)
+
+    ready = started(store, driver, failed_start_id=task.id)
+
+    [event] = map(json.loads, store.events.search(ready.conversation_id)[0])
+    assert event["detail"] == f"{ENDED}. This conversation started without the repository owner/name."
+
+
+@pytest.mark.parametrize("point", ["advance", "finish", "bury"])
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+def test_a_driver_that_is_killed_around_a_failed_clone_leaves_one_failed_start_and_nothing_else(
+    store, driver, agent, monkeypatch, point, is_after
+):
+    # Given a clone that fails, and a driver that is killed before or after a step of what follows
+    ran = clones(agent, 128, "fatal: no\n")
+    act = getattr(store.start_tasks, point)
+
+    def step(*args, **options):
+        if not ran:
+            return act(*args, **options)
+        if is_after:
+            act(*args, **options)
+        raise Killed
+
+    task = store.start_tasks.create({"selected_repository": "owner/name"}, echo={})
+    claimed = store.start_tasks.claim()
+    with monkeypatch.context() as patch:
+        patch.setattr(store.start_tasks, point, step)
+        with pytest.raises(Killed):
+            driver.drive(*claimed)
+
+    # When another driver takes over what is left
+    store.start_tasks._redis.zadd("{starts}:due", {task.id: 0})
+    while claimed := store.start_tasks.claim():
+        driver.drive(*claimed)
+    store.start_tasks._redis.zadd("{starts}:failed", {task.id: 0}, xx=True)
+    driver.clear_failed()
+
+    # Then the start has failed by its clone, and neither its conversation nor its sandbox is there
+    failed = read(store, task)
+    assert (failed.status, failed.failed_in) == ("ERROR", "PREPARING_REPOSITORY")
+    assert failed.detail == "The repository owner/name was not cloned: fatal: no"
+    assert store.conversations.get_many([task.conversation_id]) == [None]
+    until_gone(store, failed.sandbox_id)
+    assert store.start_tasks.claim_failed() is None
+
+
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_a_clone_that_a_person_is_asked_for_waits_for_the_decision(store, driver, agent, decision):
+    # Given a clone whose host nobody has allowed
+    ran = clones(agent, 128, "fatal: 403\n")
+    says = agent.says
+
+    def asks(body):
+        answer = says(body)
+        if len(ran) == 1 and not store.destinations.waiting():
+            [sandbox] = store.sandboxes.of_host("h")
+            store.destinations.verdict(sandbox.id, "git.example.org", 443)
+        return answer
+
+    agent.says = asks
+    waits = started(store, driver, selected_repository="https://git.example.org/owner/name")
+    assert (waits.status, waits.waits) == ("PREPARING_REPOSITORY", 1)
+    assert "git.example.org:443 waits for your decision in the inbox" in waits.detail
+
+    # When it is driven again before the decision, then it clones nothing
+    assert again(store, driver, waits).waits == 2
+    assert len(ran) == 1
+
+    # When a person decides, then it clones once more, and ends by what comes of it
+    [asked] = store.destinations.waiting(waits.sandbox_id)
+    store.destinations.decide(asked, decision, "once", Actor("key", "ada"))
+    if decision == "approve":
+        clones(agent)
+    ended = again(store, driver, waits)
+    assert ended.status == ("READY" if decision == "approve" else "ERROR")
 
 
 def test_the_sandbox_of_a_start_task_is_owned_by_the_key_that_asked_for_it(store, driver):
@@ -220,7 +353,8 @@ def test_a_conversation_keeps_which_client_started_it(store, driver, is_own_body
 
 
 @pytest.mark.parametrize("is_own_body", [False, True])
-def test_a_conversation_keeps_where_its_start_began_for_rules(store, driver, is_own_body):
+def test_a_conversation_keeps_where_its_start_began_for_rules(store, driver, agent, is_own_body):
+    clones(agent)
     if is_own_body:
         body = {"agent": {}, "workspace": {"working_dir": "/home/ada/shop/"}}
         given, wanted = {"body": body, "headers": {}}, {"kept": {}}

@@ -47,6 +47,17 @@ class Api:
     def running_sandbox(self, spec: str | None = None) -> dict[str, Any]:
         return self.wait_for(self.start_sandbox(spec)["id"], "RUNNING")
 
+    def sandbox_with(self, repository: str) -> str:
+        """The id of a running sandbox that has a repository in its working folder."""
+        sandbox = self.running_sandbox("thinks")
+        [url] = sandbox["exposed_urls"]
+        httpx.post(
+            f"{url['url']}/api/bash/execute_bash_command",
+            json={"command": f"git init -q {repository}"},
+            headers={"X-Session-API-Key": sandbox["session_api_key"]},
+        ).raise_for_status()
+        return sandbox["id"]
+
     def start_task(self, **request: Any) -> dict[str, Any]:
         return self.call("POST", "/v1/app-conversations", json=request)
 

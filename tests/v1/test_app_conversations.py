@@ -162,13 +162,12 @@ def test_a_conversation_in_a_given_sandbox_that_is_paused_resumes_it(api):
 
 
 def test_a_child_lives_in_the_sandbox_of_its_parent(api):
-    sandbox = api.running_sandbox("thinks")["id"]
-    parent = api.app_conversation(selected_repository="/nowhere/name", llm_model="m", sandbox_id=sandbox)
+    parent = api.app_conversation(selected_repository="owner/name", llm_model="m", sandbox_id=api.sandbox_with("name"))
     child = api.app_conversation(parent_conversation_id=parent["id"])
 
     assert child["parent_conversation_id"] == parent["id"]
     assert child["sandbox_id"] == parent["sandbox_id"]
-    assert (child["selected_repository"], child["llm_model"]) == ("/nowhere/name", "m")
+    assert (child["selected_repository"], child["llm_model"]) == ("owner/name", "m")
     assert api.conversation(parent["id"])["sub_conversation_ids"] == [child["id"]]
     listed = api.call("GET", "/v1/app-conversations/search")["items"]
     assert [item["id"] for item in listed] == [parent["id"]]
@@ -259,12 +258,35 @@ def test_a_patch_changes_the_members_that_it_names(api):
 
 
 def test_a_null_title_or_tags_stay_and_a_null_repository_is_detached(api):
-    conversation = api.app_conversation(title="mine", tags={"a": "b"}, selected_repository="/o/r")
+    conversation = api.app_conversation(title="mine", tags={"a": "b"})
     path = f"/v1/app-conversations/{conversation['id']}"
+    assert api.call("PATCH", path, json={"selected_repository": "o/r"})["selected_repository"] == "o/r"
 
     changed = api.call("PATCH", path, json={"title": None, "tags": None, "selected_repository": None})
 
     assert (changed["title"], changed["tags"], changed["selected_repository"]) == ("mine", {"a": "b"}, None)
+
+
+def test_a_repository_that_its_child_cannot_clone_is_not_the_childs(api):
+    parent = api.app_conversation()
+    changes = {"selected_repository": "file:///nowhere/name"}
+    api.call("PATCH", f"/v1/app-conversations/{parent['id']}", json=changes)
+
+    task = api.finished(api.start_task(parent_conversation_id=parent["id"])["id"])
+
+    assert task["status"] == "READY"
+    assert task["detail"].startswith("The repository file:///nowhere/name was not cloned: ")
+    assert api.conversation(task["app_conversation_id"])["selected_repository"] is None
+
+
+@pytest.mark.parametrize("of", ["start", "change"])
+def test_what_can_be_no_repository_is_refused_with_what_to_write(api, of):
+    path, method = "/v1/app-conversations", "POST"
+    if of == "change":
+        path, method = f"{path}/{api.app_conversation()['id']}", "PATCH"
+    [fault] = api.call(method, path, json={"selected_repository": "not a url"}, status=422)["detail"]
+    assert fault["loc"] == ["body", "selected_repository"]
+    assert fault["msg"].startswith("Write owner/name or a URL")
 
 
 def test_a_long_title_of_a_start_is_cut_with_a_mark(api):

@@ -28,6 +28,20 @@ def test_a_killed_worker_harms_no_start_task_and_no_conversation(supervised):
     assert len(agents(folder)) == 4
 
 
+def test_a_supervisor_that_is_killed_while_a_clone_fails_leaves_one_failed_start_and_nothing_else(supervised):
+    api, master, _ = supervised
+    for status in ("WAITING_FOR_SANDBOX", "PREPARING_REPOSITORY", "ERROR"):
+        task = api.start_task(selected_repository="file:///nowhere/name")["id"]
+        wait_until(lambda task=task, at=status: api.task(task)["status"] in (at, "ERROR"), status)
+        supervisor_of(master).kill()
+
+        ended = api.finished(task)
+        assert (ended["status"], ended["failed_in"]) == ("ERROR", "PREPARING_REPOSITORY")
+        assert ended["detail"].startswith("The repository file:///nowhere/name was not cloned: fatal: ")
+        wait_until(lambda: not api.call("GET", "/v1/sandboxes/search")["items"], "the end of its sandbox")
+        assert api.call("GET", "/v1/app-conversations/count") == 0
+
+
 @pytest.mark.parametrize("paused", [False, True])
 @pytest.mark.parametrize("victim", ["agent", "launcher"])
 def test_a_sandbox_whose_process_is_killed_says_so_and_leaves_no_process(supervised, paused, victim):

@@ -261,7 +261,16 @@ def test_specs_are_listed_and_fetched(api):
     page = api.call("GET", "/v1/sandbox-specs/search", params={"limit": 2})
     assert [spec["id"] for spec in page["items"]] == ["asks", "free"]
     spec = page["items"][0]
-    assert set(spec) == {"id", "command", "created_at", "initial_env", "working_dir", "agent"}
+    assert set(spec) == {
+        "id",
+        "command",
+        "created_at",
+        "initial_env",
+        "working_dir",
+        "agent",
+        "approval_mode",
+        "missing",
+    }
     assert spec["created_at"] == "2026-11-21T00:00:00.000000Z"
     assert spec["initial_env"]["LANG"] == "C.UTF-8"
     assert spec["working_dir"] == "."

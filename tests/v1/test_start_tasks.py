@@ -17,6 +17,7 @@ TASK = {
     "status",
     "detail",
     "failure_status",
+    "failed_in",
     "app_conversation_id",
     "sandbox_id",
     "agent_server_url",
@@ -70,7 +71,7 @@ def test_a_ready_task_names_its_conversation_and_sandbox(api):
     assert conversation["created_at"].endswith("Z")
 
 
-def test_a_repository_is_cloned_before_the_conversation_begins_or_the_task_says_why_not(api):
+def test_a_repository_is_cloned_before_the_conversation_begins_or_the_start_fails_and_says_why(api):
     def runs(conversation, command):
         """What a command of an agent prints."""
         api.send(conversation, f"run: {command}")
@@ -87,7 +88,7 @@ def test_a_repository_is_cloned_before_the_conversation_begins_or_the_task_says_
     made = f"git init -q -b dev src/shop && cd src/shop && echo hello > a && git add a && git {named} commit -qm First"
     theirs = runs(first["id"], f"{made} && pwd -P")
 
-    task = started(selected_repository=theirs, selected_branch="dev")
+    task = started(selected_repository=f"file://{theirs}", selected_branch="dev")
     assert (task["status"], task["detail"]) == ("READY", None)
     api.call(
         "POST",
@@ -95,16 +96,31 @@ def test_a_repository_is_cloned_before_the_conversation_begins_or_the_task_says_
         json={"policy": {"kind": "NeverConfirm"}},
     )
     assert runs(task["app_conversation_id"], "cat shop/a") == "hello"
-    task = started(selected_repository="/nowhere/name")
-    assert task["status"] == "READY"
-    assert task["detail"].startswith("/nowhere/name was not cloned: fatal: ")
+    task = started(selected_repository="file:///nowhere/name")
+    assert (task["status"], task["failed_in"]) == ("ERROR", "PREPARING_REPOSITORY")
+    assert task["detail"].startswith("The repository file:///nowhere/name was not cloned: fatal: ")
+
+    again = api.finished(api.start_task(sandbox_id=first["sandbox_id"], failed_start_id=task["id"])["id"])
+    [told] = api.events(again["app_conversation_id"], kind__eq="ConversationErrorEvent")
+    assert told["code"] == "StartedWithoutRepository"
+    assert task["detail"] in told["detail"]
+    assert api.conversation(again["app_conversation_id"])["selected_repository"] is None
+
+
+def test_a_start_follows_a_failed_one_alone(api):
+    ready = api.finished(api.start_task()["id"])
+    for identity in (ready["id"], uuid4().hex):
+        refused = api.call("POST", "/v1/app-conversations", json={"failed_start_id": identity}, status=422)
+        [fault] = refused["detail"]
+        assert fault["loc"] == ["body", "failed_start_id"]
+        assert "name one whose status is ERROR" in fault["msg"]
 
 
 def test_the_members_of_a_start_request_are_kept(api):
     given = {
         "title": "Fix it",
         "llm_model": "some/model",
-        "selected_repository": "/nowhere/name",
+        "selected_repository": "owner/name",
         "selected_branch": "main",
         "git_provider": "github",
         "trigger": "resolver",
@@ -114,7 +130,7 @@ def test_the_members_of_a_start_request_are_kept(api):
         "tags": {"team": "a"},
         "conversation_id": str(uuid4()),
     }
-    conversation = api.app_conversation(sandbox_id=api.running_sandbox("thinks")["id"], **given)
+    conversation = api.app_conversation(sandbox_id=api.sandbox_with("name"), **given)
 
     assert conversation["id"] == UUID(given.pop("conversation_id")).hex
     assert {name: conversation[name] for name in given} == given

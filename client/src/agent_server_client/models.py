@@ -64,6 +64,16 @@ class AppConversationStartTask(Record):
     ]
     detail: str | None
     failure_status: int | None
+    failed_in: Literal[
+        "WORKING",
+        "WAITING_FOR_SANDBOX",
+        "PREPARING_REPOSITORY",
+        "RUNNING_SETUP_SCRIPT",
+        "SETTING_UP_GIT_HOOKS",
+        "SETTING_UP_SKILLS",
+        "STARTING_CONVERSATION",
+        None,
+    ]
     app_conversation_id: str | None
     sandbox_id: str | None
     agent_server_url: str | None
@@ -442,6 +452,12 @@ class ListedConversation(Record):
     updated_at: str
 
 
+class MissingInfo(Record):
+    what: Literal["model", "key"]
+    words: str
+    command: str
+
+
 class NewKey(Record):
     id: str
     name: str
@@ -529,6 +545,8 @@ class SandboxSpecInfo(Record):
     initial_env: dict[str, Any]
     working_dir: str
     agent: "SpecAgent | None"
+    approval_mode: Literal["everything", "risky", "outside", "nothing", None]
+    missing: "MissingInfo | None"
 
 
 class ScopedAnswer(Record):
