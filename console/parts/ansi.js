@@ -3,10 +3,18 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { Text } from "./text.js";
 
-/** The least contrast of a text with what is below it, and the colours of a terminal here: of text, of ground. */
-const CONTRAST = 4.5,
-  TEXT = [220, 226, 236],
-  GROUND = [18, 22, 30];
+/** Minimum contrast of a text with its ground. */
+const CONTRAST = 4.5;
+
+/** The page's colours in its light and its dark look, as styles/elements.css has them: --ink, and --sunken. */
+const TEXTS = [
+    [35, 31, 42],
+    [230, 225, 234],
+  ],
+  GROUNDS = [
+    [240, 237, 231],
+    [16, 14, 19],
+  ];
 
 /** makes: a function (text) => runs, once ansi_up has been loaded. */
 let makes = null,
@@ -58,34 +66,39 @@ function readable(colour, ground) {
 }
 
 function look({ bold, faint, italic, underline, fg, bg }) {
-  const ground = bg?.rgb ?? GROUND;
+  const [light, dark] = GROUNDS.map((page, place) => `rgb(${readable(fg?.rgb ?? TEXTS[place], bg?.rgb ?? page)})`);
   return {
-    color: fg || bg ? `rgb(${readable(fg?.rgb ?? TEXT, ground)})` : undefined,
-    backgroundColor: bg ? `rgb(${ground})` : undefined,
+    color: fg || bg ? `light-dark(${light}, ${dark})` : undefined,
+    backgroundColor: bg ? `rgb(${bg.rgb})` : undefined,
     fontWeight: bold ? 700 : undefined,
     fontStyle: italic || faint ? "italic" : undefined,
     textDecoration: underline ? "underline" : undefined,
   };
 }
 
-function Run({ run }) {
+/** A run of a text in one look. children: what it shows. */
+export function Run({ run, children }) {
   const isPlain = !(run.fg || run.bg || run.bold || run.faint || run.italic || run.underline);
-  const text = html`<${Text} prose text=${run.text} />`;
-  return isPlain ? text : html`<span style=${look(run)}>${text}</span>`;
+  return isPlain ? children : html`<span class="run" style=${look(run)}>${children}</span>`;
 }
 
-/** The text of a terminal. Until its colours are known it is shown without them. */
-export function Ansi({ text }) {
+/** The function (text) => runs that colours a text; null until it is loaded. isNeeded: whether the text has colours. */
+export function useRuns(isNeeded) {
   const [, setLoaded] = useState(makes !== null);
-  const plain = text.replaceAll("\r\n", "\n"),
-    isColoured = plain.includes("\u001b[");
   useEffect(() => {
-    if (isColoured && !makes)
+    if (isNeeded && !makes)
       load().then(
         () => setLoaded(true),
         () => {},
       );
-  }, [isColoured]);
-  if (!isColoured || !makes) return html`<${Text} prose text=${plain} />`;
-  return makes(plain).map((run) => html`<${Run} run=${run} />`);
+  }, [isNeeded]);
+  return isNeeded ? makes : null;
+}
+
+/** The text of a terminal. Until its colours are known it is shown without them. */
+export function Ansi({ text }) {
+  const plain = text.replaceAll("\r\n", "\n"),
+    runs = useRuns(plain.includes("\u001b"));
+  if (!runs) return html`<${Text} prose text=${plain} />`;
+  return runs(plain).map((run) => html`<${Run} run=${run}><${Text} prose text=${run.text} /><//>`);
 }

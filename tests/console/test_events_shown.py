@@ -28,8 +28,8 @@ def test_what_a_terminal_printed_has_its_colours(browser, server):
     browser.find("event-seen")
     browser.says("red plain dark\ncleared link (http://x.test/)", "event-seen")
     browser.find("event-seen").find_element("xpath", ".//span[text()='red']")
-    red = style(browser, "[data-testid=event-seen] pre span", "color")
-    assert red != style(browser, "[data-testid=event-seen] pre", "color")
+    red = style(browser, "[data-testid=event-seen] .run", "color")
+    assert red != style(browser, "[data-testid=event-seen] .line", "color")
     assert not browser.find("event-seen").find_elements("css selector", "a")
 
 
@@ -42,18 +42,6 @@ def test_an_image_is_shown_from_the_event_itself_and_from_nowhere_else(browser, 
     shown = browser.find("event-said").find_elements("css selector", "img")
     assert [image.get_attribute("src") for image in shown] == images[:1]
     assert not [url for url in browser.requested() if "elsewhere" in url]
-
-
-def test_of_a_long_output_the_end_is_shown_and_the_rest_when_asked_for(browser, server):
-    printed = "\n".join(f"line {number}" for number in range(3000))
-    events = [action("act"), observation("seen", "act", 1, printed)]
-    browser.open(f"conversations/{conversation(server, *events)}")
-
-    browser.says("line 2999", "event-seen")
-    assert "line 2985" not in browser.text("event-seen")
-    browser.find("show-earlier").click()
-    browser.says("line 0\nline 1\n", "event-seen")
-    assert not browser.all("show-earlier")
 
 
 def test_a_file_edit_is_a_diff(browser, server):
