@@ -28,8 +28,8 @@ function Find({ text, matches, index, onInput, onStep, onClose }) {
   };
   const most = matches.length === MOST_FOUND ? " or more" : "";
   const number = matches.length ? `${index + 1} of ${matches.length.toLocaleString("en")}${most}` : "No match";
-  return html`<span class="find" role="search">
-    <input type="search" ref=${field} data-testid="find" aria-label="Find in the output" placeholder="Find in the output" value=${text} onInput=${(event) => onInput(event.target.value)} onKeyDown=${onKey} />
+  return html`<span class="find">
+    <input type="text" ref=${field} data-testid="find" aria-label="Find in the output" placeholder="Find in the output" value=${text} onInput=${(event) => onInput(event.target.value)} onKeyDown=${onKey} />
     <span class="muted" data-testid="find-count" aria-live="polite">${text && number}</span>
     <button type="button" class="quiet" aria-label="Match before" title="Match before (Shift+Enter)" disabled=${!matches.length} onClick=${() => onStep(-1)}>↑</button>
     <button type="button" class="quiet" aria-label="Next match" title="Next match (Enter)" disabled=${!matches.length} onClick=${() => onStep(1)}>↓</button>

@@ -51,7 +51,7 @@ function useWindow(box, lines, row, goal) {
   useEffect(() => setMeasured((before) => (before.size ? new Map() : before)), [row.columns, lines]);
   const tops = useMemo(() => topsOf(lines, row.columns, measured), [lines, row.columns, measured]);
   const isAll = lines.length <= WHOLE;
-  const [range, setRange] = useState([0, WHOLE]);
+  const [range, setRange] = useState([0, 2 * STEP]);
   const led = useRef(null);
   const step = (first, last) => {
     const next = [Math.floor(first / STEP) * STEP, Math.min(lines.length, Math.ceil((last + 1) / STEP) * STEP)];
@@ -211,7 +211,7 @@ export function Lines({ id, lines, parts, isOpen, isWrapped, marked, find, goal,
           : [html`<${Gap} key=${`gap ${part.from}`} ...${part} number=${lines.length} onOpen=${onOpen} />`],
       );
   const digits = { "--digits": `${String(lines.length).length}ch` };
-  return html`<div class=${`terminal lines${isWrapped ? " wrapped" : ""}${lines.length > 1 ? " numbered" : ""}`} style=${digits} ref=${box} data-testid="lines" role="group" aria-label="Output" tabindex=${lines.length > 1 ? undefined : 0}>
+  return html`<div class=${`terminal lines${isWrapped ? " wrapped" : ""}${lines.length > 1 ? " numbered" : ""}`} style=${digits} ref=${box} data-testid="lines" role="figure" aria-label="Output" tabindex=${lines.length > 1 ? undefined : 0}>
     <div class="probe" aria-hidden="true"><span class="text" ref=${probe}><span>0000000000</span></span></div>
     <${Sought.Provider} value="">${drawn}<//>
   </div>`;

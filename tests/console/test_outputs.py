@@ -70,7 +70,7 @@ def test_a_long_output_shows_its_last_lines_opens_and_folds_again(browser, serve
     assert numbers(browser) == list(range(389, 403))
     browser.find("show-earlier").click()
     wait_until(lambda: 1 in numbers(browser), "the first line")
-    assert focused(browser) == "1"
+    browser.wait(lambda: focused(browser) == "1", "the focus at the first line")
     sees(browser, '[data-line="1"]')
     browser.find("fold").click()
 
