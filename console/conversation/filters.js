@@ -165,18 +165,21 @@ export function Filters({ id, log, total, query }) {
     [isWide, setWide] = useState(false); // on a phone the other fields are opened, so that what is found has room
   const filters = filtersOf(query),
     { text, ...others } = filters,
-    hasOthers = !useMedia("(max-width: 56rem)") || isWide || Object.values(others).some(Boolean);
+    hasOthers = !useMedia("(max-width: 56rem)") || isWide || hasPlot || Object.values(others).some(Boolean);
   const set = (name) => (value) => change(query, { [name]: value });
   return html`<section class=${`narrow${text ? " sought" : ""}`} id="filters" aria-label="Filters">
     <div class="bar event-filters">
       <${Search} query=${query} onStep=${(by) => step(log, by)} />
       ${hasOthers && html`<${Choices} filters=${filters} set=${set} />`}
       <p class="count" aria-live="polite">
-        ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
         <${Count} log=${log} total=${total} filters=${filters} />
+        ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
       </p>
-      ${!hasOthers && html`<button type="button" class="quiet" data-testid="filter-others" onClick=${() => setWide(true)}>More filters</button>`}
-      <button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot} onClick=${() => setPlot(!hasPlot)}>Over time</button>
+      ${
+        hasOthers
+          ? html`<button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot} onClick=${() => setPlot(!hasPlot)}>Over time</button>`
+          : html`<button type="button" class="quiet" data-testid="filter-others" onClick=${() => setWide(true)}>More filters</button>`
+      }
     </div>
     ${hasPlot && html`<${OverTime} id=${id} log=${log} total=${total} query=${query} filters=${filters} />`}
   </section>`;
