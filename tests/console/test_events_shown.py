@@ -30,7 +30,7 @@ def test_what_a_terminal_printed_has_its_colours(browser, server):
     browser.find("event-seen").find_element("xpath", ".//span[text()='red']")
     red = style(browser, "[data-testid=event-seen] .run", "color")
     assert red != style(browser, "[data-testid=event-seen] .line", "color")
-    assert not browser.find("event-seen").find_elements("css selector", "a")
+    assert not browser.find("event-seen").find_elements("css selector", ".text a")
 
 
 def test_an_image_is_shown_from_the_event_itself_and_from_nowhere_else(browser, server):
@@ -55,6 +55,7 @@ def test_a_file_edit_is_a_diff(browser, server):
     browser.open(f"conversations/{conversation(server, action('edit', action=edit, tool_name='file_editor'))}")
 
     browser.find("event-edit")
+    browser.wait(lambda: browser.driver.find_elements("css selector", ".diff .removed"), "the diff")
     removed = browser.driver.find_element("css selector", ".diff .removed").text
     added = browser.driver.find_element("css selector", ".diff .added").text
     assert ("two" in removed, "2" in added) == (True, True)

@@ -55,6 +55,14 @@ def marked(browser: Browser) -> list[int]:
     return [int(line.get_attribute("data-line")) for line in browser.driver.find_elements("css selector", selector)]
 
 
+def unfold(browser: Browser) -> None:
+    """Open the folded lines: their button may stand below the bar of their output, which stays in sight."""
+    button = browser.find("show-earlier")
+    browser.script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.click()
+    wait_until(lambda: 1 in numbers(browser), "the first line")
+
+
 def sees(browser: Browser, selector: str) -> None:
     browser.wait(lambda: browser.script(IN_SIGHT, selector), f"{selector} in sight")
 
@@ -68,8 +76,7 @@ def test_a_long_output_shows_its_last_lines_opens_and_folds_again(browser, serve
 
     assert browser.text("show-earlier") == "388 earlier lines"
     assert numbers(browser) == list(range(389, 403))
-    browser.find("show-earlier").click()
-    wait_until(lambda: 1 in numbers(browser), "the first line")
+    unfold(browser)
     browser.wait(lambda: focused(browser) == "1", "the focus at the first line")
     sees(browser, '[data-line="1"]')
     browser.find("fold").click()
@@ -103,8 +110,7 @@ def test_a_hundred_thousand_lines_open_in_the_time_of_a_screen(browser, server):
 
 def test_lines_are_drawn_as_they_are_scrolled_to_and_few_at_once(browser, server):
     browser.open(f"conversations/{printed(server, HUNDRED_THOUSAND)}")
-    browser.find("show-earlier").click()
-    wait_until(lambda: 1 in numbers(browser), "the first line")
+    unfold(browser)
 
     for share in (0.25, 0.5, 0.75, 1):
         scroll = "const box = document.querySelector('.timeline'); box.scrollTop = box.scrollHeight * arguments[0]"
@@ -158,6 +164,7 @@ def test_a_link_to_a_line_opens_marks_and_scrolls_to_it_also_after_a_reload(brow
 def test_a_press_on_a_number_moves_nothing_and_an_address_beyond_the_end_is_the_last_line(browser, server):
     identity = printed(server, lines(402))
     browser.open(f"conversations/{identity}")
+    browser.find("output")
     line = browser.driver.find_element("css selector", '[data-number="395"]')
     top = "return document.querySelector('[data-line=\"395\"]').getBoundingClientRect().top"
     before = browser.script(top)
@@ -221,8 +228,7 @@ def test_a_full_screen_has_its_own_search_and_nothing_else_scrolls_within_the_ti
     identity = printed(server, lines(402))
     post(server, identity, *events)
     browser.open(f"conversations/{identity}")
-    browser.find("show-earlier").click()
-    wait_until(lambda: 1 in numbers(browser), "the first line")
+    unfold(browser)
     assert browser.script(SCROLLING) == []
 
     browser.find("full-screen").click()
@@ -238,7 +244,8 @@ def test_a_full_screen_has_its_own_search_and_nothing_else_scrolls_within_the_ti
 
 
 def test_a_wide_line_is_broken_or_not_as_the_person_says_and_a_very_long_one_is_cut(browser, server):
-    browser.open(f"conversations/{printed(server, lines(20) + chr(10) + 'x' * 300_000)}")
+    identity = printed(server, lines(20) + "\n" + "x" * 300_000)
+    browser.open(f"conversations/{identity}")
     height = "return document.querySelector('[data-line=\"21\"]').getBoundingClientRect().height"
     assert browser.text("line-more") == "Show more (298,000 characters)"
     wrapped = browser.script(height)
@@ -249,17 +256,14 @@ def test_a_wide_line_is_broken_or_not_as_the_person_says_and_a_very_long_one_is_
     assert browser.script("return document.documentElement.scrollWidth <= innerWidth")
     browser.find("line-more").click()
     browser.says("Show more (98,000 characters)")
-    browser.open("inbox")
-    browser.driver.back()
-    browser.find("wrap")
+    browser.open(f"conversations/{identity}")
     assert browser.find("wrap").get_attribute("aria-pressed") == "false"
 
 
 def test_what_was_opened_stays_where_it_is_while_events_come(browser, server):
     identity = printed(server, lines(402))
     browser.open(f"conversations/{identity}")
-    browser.find("show-earlier").click()
-    wait_until(lambda: 1 in numbers(browser), "the first line")
+    unfold(browser)
     top = "return document.querySelector('[data-line=\"1\"]').getBoundingClientRect().top"
     before = browser.script(top)
 
