@@ -16,7 +16,8 @@ HUNDRED_THOUSAND = "\n".join(str(number) for number in range(1, 100_001))
 #: whether an element of the page is in sight
 IN_SIGHT = """
 const {top, bottom} = document.querySelector(arguments[0])?.getBoundingClientRect() ?? {};
-const box = document.querySelector('dialog[open] article, .timeline').getBoundingClientRect();
+const around = document.querySelector('dialog[open] article') ?? document.querySelector('.timeline');
+const box = around.getBoundingClientRect();
 return top >= box.top - 1 && bottom <= box.bottom + 1;
 """
 
