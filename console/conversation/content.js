@@ -1,11 +1,10 @@
-// Parts of events: texts, images, what a terminal printed, JSON.
-import { useMemo } from "preact/hooks";
+// Parts of events: texts, images, JSON.
+import { useContext, useMemo } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { beginning } from "../lib/visible.js";
+import { beginning, placesOf } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
-import { Ansi } from "../parts/ansi.js";
 import { Markdown } from "../parts/markdown.js";
-import { Folded, Tail, Text } from "../parts/text.js";
+import { Folded, Sought, Text } from "../parts/text.js";
 
 /** Characters of JSON, and of Markdown, that are shown before "show more". */
 const JSON_SHOWN = 2_000,
@@ -36,12 +35,6 @@ export function Prose({ text, isTalk = false }) {
   return html`<div class="prose"><${Folded} text=${text}>${(shown) => html`<${Text} prose text=${shown} />`}<//></div>`;
 }
 
-/** What a terminal printed: its end, and the rest when asked for. */
-export function Output({ text }) {
-  if (!text) return null;
-  return html`<${Tail} text=${text}>${(shown) => html`<pre class="terminal"><${Ansi} text=${shown} /></pre>`}<//>`;
-}
-
 /** A value as JSON. */
 export function Json({ value }) {
   const text = useMemo(() => JSON.stringify(value, null, 2) ?? "", [value]);
@@ -70,7 +63,8 @@ export function Content({ content, isTalk = false }) {
   return html`<${Prose} text=${text} isTalk=${isTalk} /><${Images} addresses=${images} />`;
 }
 
-/** What is shown when the person asks for it. */
-export function More({ label, children }) {
-  return html`<details class="more"><summary>${label}</summary>${children}</details>`;
+/** What is shown when the person asks for it, or searches for what is in its text. */
+export function More({ label, text = "", children }) {
+  const sought = useContext(Sought);
+  return html`<details class="more" open=${placesOf(text, sought).length > 0}><summary>${label}</summary>${children}</details>`;
 }

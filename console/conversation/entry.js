@@ -3,12 +3,13 @@ import { Component } from "preact";
 import { html } from "../lib/html.js";
 import { useStore } from "../lib/store.js";
 import { visible } from "../lib/visible.js";
-import { millis } from "../lib/words.js";
+import { millis, took } from "../lib/words.js";
 import { Copy } from "../parts/copy.js";
 import { Became, By, whoOf } from "../parts/outcome.js";
 import { Text } from "../parts/text.js";
-import { Time } from "../parts/time.js";
-import { Content, More, Output, partsOf, Prose } from "./content.js";
+import { Clock } from "../parts/time.js";
+import { Output } from "../parts/output.js";
+import { Content, More, partsOf, Prose } from "./content.js";
 import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
 import { Here } from "./here.js";
 import { useModes } from "../lib/modes.js";
@@ -27,7 +28,7 @@ function Said({ event, onFork }) {
   return html`<div class="head">
       <span class="label">${answer === null ? html`<${Label} event=${event} />` : isThought ? "Thought" : "Agent"}</span>
       ${text && html`<span class="on-hover"><${Copy} text=${() => text} label="the message" /></span>`}
-      <${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
+      <${Here} id=${event.id} onFork=${onFork} /><${Clock} at=${event.timestamp} />
     </div>
     ${answer === null ? html`<${Body} event=${event} isTalk />` : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`}`;
 }
@@ -43,7 +44,7 @@ function Result({ result }) {
 /** An action that waits is shown, and decided, below the timeline: here stands where. */
 function Waiting({ event, onFork }) {
   return html`<div class="head">
-    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
+    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Here} id=${event.id} onFork=${onFork} /><${Clock} at=${event.timestamp} />
   </div>`;
 }
 
@@ -53,7 +54,7 @@ function Printing({ id, output }) {
   if (printed?.action_id !== id) return null;
   const isCut = new Blob([printed.text]).size < printed.size;
   return html`<div class="output" data-testid="output-so-far">
-    ${isCut && html`<p class="so-far muted">The end of ${printed.size.toLocaleString("en")} bytes so far</p>`}<${Output} text=${printed.text} />
+    ${isCut && html`<p class="so-far muted">The end of ${printed.size.toLocaleString("en")} bytes so far</p>`}${printed.text && html`<${Output} text=${printed.text} />`}
   </div>`;
 }
 
@@ -61,6 +62,16 @@ function Printing({ id, output }) {
 function Decided({ id, decisions }) {
   const decision = useStore(decisions.all).get(id);
   return decision ? html`<${By} decision=${decision} id=${decisions.id} />` : null;
+}
+
+/** How long an action took: from the decision that let it run, else from its proposal, until its last result. */
+function Took({ event, last, decisions }) {
+  const began = useStore(decisions.all).get(event.id)?.time ?? event.timestamp,
+    milliseconds = millis(last.timestamp) - millis(began);
+  return (
+    milliseconds >= 0 &&
+    html`<span class="took" data-testid="took" title="Until its result"> · ${took(milliseconds)}</span>`
+  );
 }
 
 /** Of an agent outside of sandboxes: it was allowed, and its hook has not told that it ran. */
@@ -78,14 +89,14 @@ function Edited({ id, decisions }) {
 function Step({ event, results, isRunning, isOutside, output, decisions, onFork }) {
   const last = results.at(-1);
   return html`<${Content} content=${event.thought} isTalk />
-    ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
+    ${event.reasoning_content && html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose} text=${event.reasoning_content} /><//>`}
     <div class="head">
       <span class="label"><${Label} event=${event} /></span>
       ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
       ${last && html`<${Outcome} event=${last} isBrief />`}<${Decided} id=${event.id} decisions=${decisions} />
       ${isOutside && !last && html`<${Unseen} id=${event.id} decisions=${decisions} />`}
       ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
-      <${Here} onFork=${onFork} /><${Time} at=${event.timestamp} />
+      <${Here} id=${event.id} onFork=${onFork} /><span class="when"><${Clock} at=${event.timestamp} />${last && html`<${Took} event=${event} last=${last} decisions=${decisions} />`}</span>
     </div>
     <div class="body"><${Proposal} event=${event} isTalk /><${Edited} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<${Printing} id=${event.id} output=${output} />`}
@@ -106,7 +117,7 @@ function ModeChange({ event, decisions, isFocus }) {
     : "a policy that is none of the modes";
   return html`<li class=${`event entry change ${isFocus ? "focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="mode" tabindex="-1">
     <div class="body" title=${visible(decision.reason)}><strong><${Text} text=${whoOf(decision, true)} prose /></strong> set ${mode}</div>
-    <div class="head"><${Time} at=${event.timestamp} /></div>
+    <div class="head"><${Clock} at=${event.timestamp} /></div>
   </li>`;
 }
 

@@ -1,15 +1,18 @@
 // One event of the timeline, by its kind. What a kind lacks here is shown as JSON.
 import { Component } from "preact";
 import { html } from "../lib/html.js";
+import { me } from "../lib/session.js";
 import { beginning, visible } from "../lib/visible.js";
 import { counted } from "../lib/words.js";
 import { Folded, SAID, Text } from "../parts/text.js";
-import { Time } from "../parts/time.js";
+import { Clock } from "../parts/time.js";
+import { isOpen } from "../parts/outcome.js";
 import { CONVERSATION } from "../parts/state.js";
 import { Arguments } from "../parts/arguments.js";
 import { Code } from "../parts/code.js";
 import { progressOf, Tasks, tasksOf } from "../parts/tasks.js";
-import { Content, Images, Json, More, Output, partsOf, Prose } from "./content.js";
+import { Output } from "../parts/output.js";
+import { Content, Images, Json, More, partsOf, Prose } from "./content.js";
 import { Here } from "./here.js";
 import { kindOf } from "./rows.js";
 
@@ -23,8 +26,8 @@ function Message({ event, isTalk }) {
   const { content, reasoning_content: reasoning } = event.llm_message ?? {};
   const extended = partsOf(event.extended_content);
   return html`<${Content} content=${content} isTalk=${isTalk} />
-    ${reasoning && html`<${More} label="Reasoning"><${Prose} text=${reasoning} /><//>`}
-    ${(extended.text || extended.images.length > 0) && html`<${More} label="Added for the agent"><${Content} content=${event.extended_content} /><//>`}`;
+    ${reasoning && html`<${More} label="Reasoning" text=${reasoning}><${Prose} text=${reasoning} /><//>`}
+    ${(extended.text || extended.images.length > 0) && html`<${More} label="Added for the agent" text=${extended.text}><${Content} content=${event.extended_content} /><//>`}`;
 }
 
 /** What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says nothing. */
@@ -34,7 +37,7 @@ export function Proposal({ event, isTalk }) {
   const said = Object.keys(values).length === 1 ? (values.message ?? values.thought) : null;
   return typeof said === "string"
     ? html`<${Prose} text=${said} />`
-    : html`<${Arguments} arguments=${values} isBrief=${isTalk} />`;
+    : html`<${Arguments} tool=${event.tool_name} arguments=${values} isBrief=${isTalk} />`;
 }
 
 /** The risk of an action, where the agent names one. isBrief: where it is no low one. */
@@ -58,17 +61,17 @@ export function Waits({ event }) {
   return html`<span class="waits">Waits for a decision <button type="button" class="quiet" data-testid="to-decision" onClick=${show}>Show it</button></span>`;
 }
 
-function Action({ event, results }) {
+function Action({ event, results, isTalk }) {
   return html`
-    <${Content} content=${event.thought} />
-    ${event.reasoning_content && html`<${More} label="Reasoning"><${Prose} text=${event.reasoning_content} /><//>`}
+    <${Content} content=${event.thought} isTalk=${isTalk} />
+    ${event.reasoning_content && html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose} text=${event.reasoning_content} /><//>`}
     ${event.summary && html`<p class="summary"><${Summary} event=${event} /><${Risk} event=${event} /></p>`}
-    <${Proposal} event=${event} />
+    <${Proposal} event=${event} isTalk=${isTalk} />
     ${results.map(
       (
         result,
       ) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
-      <${Head} event=${result} /><${Body} event=${result} />
+      <${Head} event=${result} /><${Body} event=${result} isTalk=${isTalk} />
     </div>`,
     )}`;
 }
@@ -89,7 +92,7 @@ function Observation({ event }) {
   const saysMore = Object.keys(observation).some((name) => !SAID_ELSEWHERE.includes(name));
   if (!printed && !images.length)
     return saysMore ? html`<${Json} value=${observation} />` : html`<p class="muted">No output.</p>`;
-  return html`<${Output} text=${printed} /><${Images} addresses=${images} />`;
+  return html`${printed && html`<${Output} text=${printed} id=${event.id} />`}<${Images} addresses=${images} />`;
 }
 
 function Rejection({ event }) {
@@ -98,7 +101,7 @@ function Rejection({ event }) {
 
 function Fault({ event }) {
   const text = [event.error, event.detail].find((one) => typeof one === "string");
-  return text ? html`<${Output} text=${text} />` : html`<${Json} value=${event} />`;
+  return text ? html`<${Output} text=${text} id=${event.id} />` : html`<${Json} value=${event} />`;
 }
 
 function Prompt({ event }) {
@@ -137,7 +140,7 @@ function Hook({ event }) {
   const said = [event.stdout, event.stderr, event.reason, event.error]
     .filter((one) => typeof one === "string" && one)
     .join("\n");
-  return html`${event.hook_command && html`<${Code} text=${String(event.hook_command)} label="Command of the hook" />`}<${Output} text=${said} />`;
+  return html`${event.hook_command && html`<${Code} text=${String(event.hook_command)} label="Command of the hook" />`}${said && html`<${Output} text=${said} id=${event.id} />`}`;
 }
 
 /** By kind: how an event is called, what shows it, and its look. */
@@ -169,15 +172,18 @@ export function lookOf(event) {
   return known(kindOf(event)).look;
 }
 
-/** How an event is called. */
 /** Whether a message is the server's own, which tells an agent what is allowed now. The agent takes it for a person's. */
 const isOfServer = (event) =>
   event.source === "user" && String(event.llm_message?.content?.[0]?.text).startsWith("This server says: ");
 
+/** How an event is called. */
 export function Label({ event }) {
   const kind = kindOf(event);
   if (kind === "MessageEvent" && isOfServer(event)) return "Server";
-  if (kind === "MessageEvent") return event.sender || { user: "Person", agent: "Agent" }[event.source] || "Environment";
+  if (kind === "MessageEvent") {
+    const person = isOpen(me.get()?.name) ? "You" : "Person";
+    return event.sender || { user: person, agent: "Agent" }[event.source] || "Environment";
+  }
   if (kind === "ActionEvent")
     return html`<code><${Text} text=${beginning(String(event.tool_name ?? ""), 200)} /></code>`;
   if (kind === "ConversationErrorEvent" && event.code)
@@ -205,8 +211,8 @@ export function Head({ event, onFork }) {
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span>
     <${Outcome} event=${event} />
-    <${Here} onFork=${onFork} />
-    <${Time} at=${event.timestamp} />
+    <${Here} id=${event.id} onFork=${onFork} />
+    <${Clock} at=${event.timestamp} />
   </div>`;
 }
 
@@ -219,14 +225,14 @@ export function Body({ event, results = [], isTalk = false }) {
 /** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row, isBack). */
 export class Row extends Component {
   shouldComponentUpdate(next) {
-    return ["row", "isFocus", "waits", "onFork"].some((name) => next[name] !== this.props[name]);
+    return ["row", "isTalk", "isFocus", "waits", "onFork"].some((name) => next[name] !== this.props[name]);
   }
 
-  render({ row, isFocus, waits, onFork }) {
+  render({ row, isTalk = false, isFocus, waits, onFork }) {
     const { event, results } = row;
     const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
     return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)} tabindex="-1">
-      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />${waits ? html`<${Waits} event=${event} />` : html`<${Body} event=${event} results=${results} />`}
+      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />${waits ? html`<${Waits} event=${event} />` : html`<${Body} event=${event} results=${results} isTalk=${isTalk} />`}
     </li>`;
   }
 }

@@ -1,6 +1,7 @@
 // The filters of the API over the timeline, with the number of events that pass them. The address has them.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
+import { useMedia } from "../lib/media.js";
 import { usePanel } from "../lib/panels.js";
 import { setQuery } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
@@ -61,20 +62,37 @@ function Choice({ label, testid, value, options, onChange }) {
   </label>`;
 }
 
-function Search({ query }) {
+/** The search of a text. onStep(by): to an older match, or a newer one. */
+function Search({ query, onStep }) {
   const [text, setText] = useState(query.text ?? "");
   const timer = useRef(0);
   useEffect(() => setText(query.text ?? ""), [query.text]);
   useEffect(() => () => clearTimeout(timer.current), []);
+  const seek = (typed) => change(query, { text: typed });
   const type = (event) => {
     const typed = event.target.value;
     setText(typed);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => change(query, { text: typed }), TYPED);
+    timer.current = setTimeout(() => seek(typed), TYPED);
   };
-  return html`<label class="wide">Search messages, commands and output
-    <input type="search" data-search data-testid="filter-text" value=${text} onInput=${type} />
+  const onKey = (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault();
+    clearTimeout(timer.current);
+    if (text !== (query.text ?? "")) seek(text);
+    else onStep(event.shiftKey ? -1 : 1);
+  };
+  return html`<label class="wide"><span class="name">Search messages, commands and output</span>
+    <input type="search" placeholder="Search the conversation" data-search data-testid="filter-text" value=${text} onInput=${type} onKeyDown=${onKey} />
   </label>`;
+}
+
+/** The fields that choose by kind and source. set(name): what changes a filter. */
+function Choices({ filters, set }) {
+  return html`
+    <${Choice} label="Kind of event" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
+    <${Choice} label="From whom" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
+  `;
 }
 
 function Moment({ label, testid, value, onChange }) {
@@ -95,7 +113,7 @@ function OverTime({ id, log, total, query, filters }) {
   const set = (name) => (value) => change(query, { [name]: value });
   const jump = (time) => time && log.around(time);
   return html`<div class="over-time">
-    <div class="plot-room">${Plot && html`<${Plot} id=${id} filters=${filters} total=${total} onChange=${(members) => change(query, members)} onJump=${jump} />`}</div>
+    <div class="plot-room">${Plot && html`<${Plot} id=${id} log=${log} filters=${filters} total=${total} onChange=${(members) => change(query, members)} onJump=${jump} />`}</div>
     <div class="bar event-filters times">
       <${Moment} label="From" testid="filter-from" value=${filters.timestamp__gte} onChange=${set("timestamp__gte")} />
       <${Moment} label="To" testid="filter-to" value=${filters.timestamp__lt} onChange=${set("timestamp__lt")} />
@@ -104,15 +122,36 @@ function OverTime({ id, log, total, query, filters }) {
   </div>`;
 }
 
-/** The number of events that pass the filters, in words: no route counts those with a text, so what is found is counted. */
+/** Of what has the text, the place of the event that the person is at; -1 where they are at none. */
+const placeIn = ({ items }, focus) => items.findIndex(({ id }) => id === focus);
+
+/** Go to the next older match of a text, or the next newer one; from the oldest to the newest, and back. */
+function step(log, by) {
+  const { items } = log.matches.get();
+  if (!items.length) return;
+  const present = placeIn({ items }, log.state.get().focus);
+  const next = present < 0 ? (by > 0 ? 0 : items.length - 1) : (present + by + items.length) % items.length;
+  log.reach(items[next]);
+}
+
+/** The number of events that pass the filters, in words; with a text, which of them the person is at, and the way to the others. */
 function Count({ log, total, filters }) {
   const counted = useStore(log.count),
-    { events, older, newer, loading } = useStore(log.state);
-  const isFiltered = Object.values(filters).some(Boolean),
-    isMore = Boolean(filters.text) && (older || newer);
-  const found = filters.text ? (loading && !events.length ? null : events.length) : counted;
-  const count = isFiltered ? found : total;
-  return html`<span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span>${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}`;
+    matches = useStore(log.matches),
+    { focus } = useStore(log.state);
+  const { text } = filters,
+    isMore = Boolean(text) && !matches.isWhole;
+  const found = text ? (matches.items.length || matches.isWhole ? matches.items.length : null) : counted;
+  const count = Object.values(filters).some(Boolean) ? found : total,
+    place = text ? placeIn(matches, focus) : -1;
+  const number = html`<span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span>`;
+  const at = place >= 0 && html`<span data-testid="match-place">${(place + 1).toLocaleString("en")}</span> of `;
+  return html`<span class="number" data-testid="matches">${at}${number}${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}</span>
+    ${
+      text &&
+      html`<button type="button" class="quiet" data-testid="match-older" aria-label="Older match" title="Older match (Enter in the search)" disabled=${!count} onClick=${() => step(log, 1)}>↑</button>
+      <button type="button" class="quiet" data-testid="match-newer" aria-label="Newer match" title="Newer match (Shift+Enter in the search)" disabled=${!count} onClick=${() => step(log, -1)}>↓</button>`
+    }`;
 }
 
 /** Whether a query has filters. */
@@ -122,19 +161,25 @@ export function isFiltered(query) {
 
 /** log: the Log that has these filters. total: of the conversation's events. query: of the address. */
 export function Filters({ id, log, total, query }) {
-  const [hasPlot, setPlot] = usePanel("plot");
-  const filters = filtersOf(query);
+  const [hasPlot, setPlot] = usePanel("plot"),
+    [isWide, setWide] = useState(false); // on a phone the other fields are opened, so that what is found has room
+  const filters = filtersOf(query),
+    { text, ...others } = filters,
+    hasOthers = !useMedia("(max-width: 56rem)") || isWide || hasPlot || Object.values(others).some(Boolean);
   const set = (name) => (value) => change(query, { [name]: value });
-  return html`<section class="narrow" id="filters" aria-label="Filters">
+  return html`<section class=${`narrow${text ? " sought" : ""}`} id="filters" aria-label="Filters">
     <div class="bar event-filters">
-      <${Search} query=${query} />
-      <${Choice} label="Kind of event" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
-      <${Choice} label="From whom" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
+      <${Search} query=${query} onStep=${(by) => step(log, by)} />
+      ${hasOthers && html`<${Choices} filters=${filters} set=${set} />`}
       <p class="count" aria-live="polite">
-        ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
         <${Count} log=${log} total=${total} filters=${filters} />
+        ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
       </p>
-      <button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot} onClick=${() => setPlot(!hasPlot)}>Over time</button>
+      ${
+        hasOthers
+          ? html`<button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot} onClick=${() => setPlot(!hasPlot)}>Over time</button>`
+          : html`<button type="button" class="quiet" data-testid="filter-others" onClick=${() => setWide(true)}>More filters</button>`
+      }
     </div>
     ${hasPlot && html`<${OverTime} id=${id} log=${log} total=${total} query=${query} filters=${filters} />`}
   </section>`;

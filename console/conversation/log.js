@@ -13,6 +13,10 @@ const MOST = 450,
 const TOGETHER = 40,
   ASKED = 200;
 
+/** With a text: events that pass the filters of which the page knows time and kind; requests that look for them. */
+const MOST_MATCHES = 2_000,
+  MOST_READS = 100;
+
 /** Events of the stream that wait to be shown; beyond it they are fetched as a page. */
 const MOST_FRESH = 1_000;
 
@@ -54,6 +58,8 @@ export class Log {
   state = new Store({ events: [], older: false, newer: false, loading: "newest", error: null, unseen: 0, focus: null });
   /** The number of events that pass the filters; null before it is known, and with a text, which no route counts. */
   count = new Store(null);
+  /** With a text: all that passes the filters, {id, timestamp, kind, source} newest first. isWhole: there are no others. */
+  matches = new Store({ items: [], isWhole: false });
   /** Whether the person looks at the end: then the window moves on with the log. */
   isFollowed = true;
   #path;
@@ -67,7 +73,8 @@ export class Log {
   constructor(conversationId, filters) {
     this.#path = { conversation_id: conversationId };
     this.#filters = Object.values(filters).some(Boolean) ? filters : null;
-    if (this.#filters) this.#recount();
+    if (this.#filters?.text) this.#walk();
+    else if (this.#filters) this.#recount();
   }
 
   close() {
@@ -99,6 +106,14 @@ export class Log {
       const focus = id ?? (after.items[0] ?? events.at(-1))?.id ?? null;
       return { events, older: before.next_page_id !== null, newer: after.next_page_id !== null, focus };
     });
+  }
+
+  /** Show an event of the log, in focus: where it is in the window already, nothing is fetched. */
+  reach({ id, timestamp }) {
+    const state = this.state.get();
+    this.isFollowed = false;
+    if (state.events.some((event) => event.id === id)) this.state.set({ ...state, focus: id });
+    else this.around(timestamp, id);
   }
 
   /** Whether another page fits, so that nothing goes at the far end for it. */
@@ -148,7 +163,7 @@ export class Log {
     if (!fresh.length) return;
     if (!this.#filters) return this.#append(fresh, fresh.length >= MOST_FRESH);
     this.#recount();
-    if (this.state.get().newer) return;
+    if (this.state.get().newer && !this.#filters.text) return;
     const first = fresh.reduce(
       (least, { timestamp }) => (millis(timestamp) < millis(least) ? timestamp : least),
       fresh[0].timestamp,
@@ -156,6 +171,7 @@ export class Log {
     const from = this.#filters.timestamp__gte;
     await this.#load("", async (signal) => {
       const page = await this.#search({ timestamp__gte: from && millis(from) > millis(first) ? from : first }, signal);
+      if (this.#filters.text) this.#note(page.items);
       return this.#appended(page.items, page.next_page_id !== null);
     });
   }
@@ -221,6 +237,32 @@ export class Log {
       page = await next();
     }
     return page;
+  }
+
+  /** Look for all that has the text, from the end of the log on. */
+  async #walk() {
+    const query = { ...this.#filters, sort_order: "TIMESTAMP_DESC", limit: 100 };
+    try {
+      for (let reads = 0; reads < MOST_READS && this.matches.get().items.length < MOST_MATCHES; reads += 1) {
+        const page = await call("GET /api/conversations/{conversation_id}/events/search", {
+          path: this.#path,
+          query,
+          signal: this.#ended.signal,
+        });
+        this.#note(page.items, page.next_page_id === null);
+        if (page.next_page_id === null) return;
+        query.page_id = page.next_page_id;
+      }
+    } catch {
+      // the number says that there may be more
+    }
+  }
+
+  #note(events, isWhole = this.matches.get().isWhole) {
+    const known = new Map(this.matches.get().items.map((item) => [item.id, item]));
+    for (const { id, timestamp, kind, source } of events) known.set(id, { id, timestamp, kind, source });
+    const items = [...known.values()].sort((one, other) => millis(other.timestamp) - millis(one.timestamp));
+    this.matches.set({ items, isWhole });
   }
 
   #recount() {

@@ -1,11 +1,13 @@
 // Events over time, by kind or source. A stretch that is drawn over with the pointer becomes the filter; a click jumps.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { useMedia } from "../lib/media.js";
 import { counted, exact } from "../lib/words.js";
 import { Failure } from "../parts/notices.js";
+import { useStore } from "../lib/store.js";
 import { chart } from "./chart.js";
+import { histogramOf } from "./histogram.js";
 
 /** Series that have a colour; the others are one. Pixels of width of a bucket. Milliseconds between two readings. */
 const MOST_SERIES = 6,
@@ -24,26 +26,28 @@ function condensed({ series, ...others }) {
 
 const sum = (counts) => counts.reduce((total, count) => total + count, 0);
 
-/** The histogram, read again while events come, but not with each of them. */
-function useHistogram(id, query, total, width) {
+/** Buckets of a plot so many pixels wide. */
+const bucketsOf = (width) => Math.max(10, Math.min(200, Math.floor(width / BUCKET)));
+
+/** The histogram, read again while events come, but not with each of them. isKnown: none is read. */
+function useHistogram(id, query, total, width, isKnown) {
   const [state, setState] = useState({ found: null, error: null });
   const [attempt, setAttempt] = useState(0),
     reads = useRef(0);
   const name = JSON.stringify(query);
   const at = useRef({ name: "", time: 0 });
   useEffect(() => {
-    if (!width) return undefined;
+    if (!width || isKnown) return undefined;
     const isNew = at.current.name !== name + attempt,
       wait = isNew ? 0 : at.current.time + REFRESH - performance.now();
     const controller = new AbortController();
     const read = async () => {
       const number = (reads.current += 1);
       at.current = { name: name + attempt, time: performance.now() };
-      const buckets = Math.max(10, Math.min(200, Math.floor(width / BUCKET)));
       try {
         const found = await call("GET /api/conversations/{conversation_id}/events/histogram", {
           path: { conversation_id: id },
-          query: { ...query, buckets },
+          query: { ...query, buckets: bucketsOf(width) },
           signal: controller.signal,
         });
         if (number === reads.current) setState({ found: condensed(found), error: null });
@@ -56,7 +60,7 @@ function useHistogram(id, query, total, width) {
       clearTimeout(timer);
       controller.abort();
     };
-  }, [name, total, width > 0, attempt]);
+  }, [name, total, width > 0, attempt, isKnown]);
   return { ...state, again: () => setAttempt(attempt + 1) };
 }
 
@@ -96,24 +100,36 @@ function Legend({ found, by, chosen, onChoose }) {
   </ul>`;
 }
 
-/** total: of the events; with another one the histogram is read again. onChange(members): of the filters. onJump(time). */
-export default function Plot({ id, filters, total, onChange, onJump }) {
+/** The plot of what has a text: of the events that the list found, so that both say one number. */
+function useFound({ items }, { by, timestamp__gte: from, timestamp__lt: to }, width) {
+  return useMemo(
+    () => width && condensed(histogramOf(items, { by, buckets: bucketsOf(width), from, to })),
+    [items, by, from, to, width],
+  );
+}
+
+/** total: of the events; with another one the histogram is read again. log: the Log that has the filters. onChange(members): of them. onJump(time). */
+export default function Plot({ id, log, filters, total, onChange, onJump }) {
   const [by, setBy] = useState("kind");
   const element = useRef(null);
   const width = useWidth(element);
-  const { text: body, timestamp__gte, timestamp__lt } = filters;
-  const { found, error, again } = useHistogram(id, { by, body, timestamp__gte, timestamp__lt }, total, width);
+  const { text, timestamp__gte, timestamp__lt } = filters,
+    matches = useStore(log.matches);
+  const all = useHistogram(id, { by, timestamp__gte, timestamp__lt }, total, width, Boolean(text)),
+    some = useFound(matches, { by, timestamp__gte, timestamp__lt }, width);
+  const { error, again } = all,
+    found = text ? some : all.found;
   useChart(element, found, width, (from, to) => onChange({ timestamp__gte: from, timestamp__lt: to }), onJump);
   const reset = () => onChange({ timestamp__gte: "", timestamp__lt: "" });
   const words = found?.total
-    ? `${counted(found.total, body ? "message" : "event")}${body ? ` with “${body}”` : ""} from ${exact(found.from)} to ${exact(found.to)}`
-    : body
-      ? "No message in this time has the text"
+    ? `${counted(found.total, "event", Boolean(text) && !matches.isWhole)}${text ? ` with “${text}”` : ""} from ${exact(found.from)} to ${exact(found.to)}`
+    : text
+      ? "No event in this time has the text"
       : "No events in this time";
   return html`<figure class="plot" data-testid="plot" aria-label="Events over time">
     <div class="canvas" ref=${element} role="img" aria-label=${words}></div>
     ${found && !found.total && html`<p class="muted none">${words}</p>`}
-    ${error && !found && html`<${Failure} error=${error} again=${again} />`}
+    ${error && !text && !found && html`<${Failure} error=${error} again=${again} />`}
     <figcaption>
       <label>By <select aria-label="Series of the plot" data-testid="plot-by" value=${by} onChange=${(event) => setBy(event.target.value)}>
         <option value="kind">Kind</option><option value="source">Source</option>

@@ -4,7 +4,7 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { counted } from "../lib/words.js";
 import { attempt, tell } from "../parts/notices.js";
-import { Time } from "../parts/time.js";
+import { Clock } from "../parts/time.js";
 import { Row } from "./event.js";
 import { Returns } from "./here.js";
 import { rowsOf } from "./rows.js";
@@ -33,7 +33,7 @@ export function Returned({ id, event, left, focus }) {
   return html`<li class=${`event entry change${event.id === focus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="return" tabindex="-1">
     <div class="head"><span class="label">Returned to an earlier event</span>
       ${mayReturn && html`<button type="button" class="quiet" data-testid="undo-return" aria-busy=${isBusy} disabled=${isBusy} onClick=${undo}>Undo</button>`}
-      <${Time} at=${event.timestamp} /></div>
+      <${Clock} at=${event.timestamp} /></div>
     ${
       left.length > 0 &&
       html`<details class="left" open=${isOpen} onToggle=${(change) => setOpen(change.target.open)}>

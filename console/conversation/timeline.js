@@ -2,7 +2,9 @@
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useShortcuts } from "../lib/shortcuts.js";
+import { route } from "../lib/router.js";
 import { useStore } from "../lib/store.js";
+import { day } from "../lib/words.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
@@ -50,6 +52,10 @@ function focusedIn(box) {
   return box.contains(document.activeElement) ? document.activeElement.closest("li.event") : null;
 }
 
+function copyLink(row) {
+  row?.querySelector(".link")?.click();
+}
+
 /** Fetches what comes next where the person is near an edge. box: what scrolls. */
 function extend(box, log) {
   const { events, loading, error, older, newer } = log.state.get();
@@ -57,6 +63,13 @@ function extend(box, log) {
   const isNear = box.scrollTop < NEAR;
   if (older && ((isNear && !log.isFollowed) || ((isNear || events.length < AT_ONCE) && log.hasRoom))) log.older();
   else if (newer && box.scrollHeight - box.scrollTop - box.clientHeight < NEAR) log.newer();
+}
+
+/** Where an event of the address is: its first place of what is sought, else its row; null where its output leads to a line by itself. */
+function placeOf(box, id) {
+  const event = box.querySelector(`[data-testid="event-${CSS.escape(id)}"]`);
+  if (route.get().query.line && event?.querySelector(".printed")) return null;
+  return event?.querySelector("mark") ?? box.querySelector("li.focus");
 }
 
 /** Keeps what is in view where it is while rows come and go; or keeps the end in view. */
@@ -74,7 +87,7 @@ function useSteadyScroll(log, state) {
       { row, top } = anchor.current ?? {};
     if (state.focus && focused.current !== state.focus) {
       focused.current = state.focus;
-      element.querySelector("li.focus")?.scrollIntoView({ block: "center" });
+      placeOf(element, state.focus)?.scrollIntoView({ block: "center" });
       log.isFollowed = false;
     } else if (log.isFollowed) toEnd();
     else if (row?.isConnected) scrollerOf(element).scrollTop += row.getBoundingClientRect().top - top;
@@ -84,7 +97,12 @@ function useSteadyScroll(log, state) {
     const observer = new ResizeObserver(() => log.isFollowed && toEnd());
     observer.observe(box.current);
     observer.observe(box.current.firstElementChild);
-    return () => observer.disconnect();
+    const onUnfold = () => (log.isFollowed = false); // the person reads what they have opened
+    box.current.addEventListener("unfold", onUnfold);
+    return () => {
+      observer.disconnect();
+      box.current?.removeEventListener("unfold", onUnfold);
+    };
   }, [log]);
   const onScroll = () => {
     if (!box.current) return; // a last event of a timeline that is gone
@@ -133,32 +151,50 @@ function isIn({ event, results }, id) {
   return id !== null && (event.id === id || results.some((result) => result.id === id));
 }
 
+/** Rows with the day above the first one, and wherever another day begins. timeOf(row): of a row; null where it has none. */
+function withDays(rows, timeOf, draw) {
+  let last = "";
+  return rows.flatMap((row) => {
+    const at = timeOf(row),
+      present = at ? day(at) : last,
+      isNew = present !== last;
+    last = present;
+    const drawn = draw(row);
+    return isNew ? [html`<li class="day" key=${present}><time datetime=${at}>${present}</time></li>`, drawn] : [drawn];
+  });
+}
+
 /** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
-function Rows({ id, rows, left, isWire, state, waiting, isRunning, isOutside, output, decisions, forkOf }) {
+function Rows({ id, rows, left, isWire, isRaw, state, waiting, isRunning, isOutside, output, decisions, forkOf }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
   const returned = ({ event }) =>
     left.has(event.id) &&
     html`<${Returned} key=${event.id} id=${id} event=${event} left=${left.get(event.id)} focus=${state.focus} />`;
   if (isWire)
-    return rows.map(
+    return withDays(
+      rows,
+      ({ event }) => event.timestamp,
       (row) =>
         returned(row) ||
-        html`<${Row} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
+        html`<${Row} key=${row.event.id} row=${row} isTalk=${!isRaw} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
     );
   talk.current = talkOf(rows, state.older, talk.current);
   const last = isRunning && !state.newer ? talk.current.findLast(({ row }) => row)?.row : null;
-  return talk.current.map(({ row, line }) =>
-    line
-      ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
-      : returned(row) ||
-        html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
+  return withDays(
+    talk.current,
+    ({ row }) => row?.event.timestamp,
+    ({ row, line }) =>
+      line
+        ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
+        : returned(row) ||
+          html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
         isOutside=${isOutside} isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
   );
 }
 
 /** id: of the conversation. log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
- * command prints; decisions: its Decisions. isOutside: its agent runs outside of sandboxes. isWire: every event has a row of its own. forks: of useForks. onFork(event): undefined where no fork is
+ * command prints; decisions: its Decisions. isOutside: its agent runs outside of sandboxes. isWire: every event has a row of its own; isRaw: with its texts as they were sent. forks: of useForks. onFork(event): undefined where no fork is
  * offered; without an event the fork is of all. */
 export function Timeline({
   id,
@@ -168,6 +204,7 @@ export function Timeline({
   output,
   decisions,
   isWire,
+  isRaw,
   isRunning,
   isOutside,
   isFiltered,
@@ -203,6 +240,7 @@ export function Timeline({
     J: { label: "Choose the next event", run: () => step(box.current, 1) },
     K: { label: "Choose the event before", run: () => step(box.current, -1) },
     ...(onFork && { f: { label: "Fork the conversation, from the chosen event where one is", run: fork } }),
+    l: { label: "Copy the link to the chosen event", run: () => copyLink(focusedIn(box.current)) },
     G: { label: "Go to the newest event", run: toEnd },
   });
   const isEmpty = !state.events.length && !state.loading && !state.error;
@@ -212,7 +250,7 @@ export function Timeline({
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} isOutside=${isOutside} onReset=${onReset} />`}
         <ol>
-          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} state=${state} waiting=${waiting} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} forkOf=${forkOf} />
+          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} isRaw=${isRaw} state=${state} waiting=${waiting} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} forkOf=${forkOf} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${End} state=${state} log=${log} />

@@ -3,20 +3,12 @@ import { Component } from "preact";
 import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useStore } from "../lib/store.js";
-import { counted, now } from "../lib/words.js";
+import { counted, now, took } from "../lib/words.js";
 import { Row } from "./event.js";
-
-/** A time that something took, in words: "12 s", "4 min 10 s", "2 h 5 min". */
-export function took(milliseconds) {
-  const seconds = Math.max(0, Math.round(milliseconds / 1000)),
-    minutes = Math.floor(seconds / 60);
-  if (minutes >= 60) return `${Math.floor(minutes / 60).toLocaleString("en")} h ${minutes % 60} min`;
-  return minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
-}
 
 /** The time since a moment, which goes on. */
 export function Since({ at }) {
-  return took(useStore(now) - at);
+  return took(Math.round((useStore(now) - at) / 1000) * 1000);
 }
 
 function Words({ line: { actions, milliseconds, since, tokens, events } }) {
@@ -28,8 +20,11 @@ function Words({ line: { actions, milliseconds, since, tokens, events } }) {
 }
 
 function Between({ line, focus, forkOf }) {
-  const [isOpen, setOpen] = useState(line.events.some(({ id }) => id === focus));
-  return html`<details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}>
+  const [isOpened, setOpened] = useState(false),
+    [closedFor, setClosedFor] = useState(null);
+  const isOpen = isOpened || (focus !== null && focus !== closedFor); // the address may name an event of it later
+  const toggle = ({ target: { open } }) => (setOpened(open), !open && setClosedFor(focus));
+  return html`<details open=${isOpen} onToggle=${toggle}>
     <summary data-testid="turn"><${Words} line=${line} /></summary>
     ${isOpen && html`<ol>${line.events.map((event) => html`<${Row} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${forkOf({ event, results: [] })} />`)}</ol>`}
   </details>`;

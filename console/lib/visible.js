@@ -32,3 +32,21 @@ export function visible(text) {
 function escaped(run) {
   return Array.from(run, (character) => `\\u{${character.codePointAt(0).toString(16)}}`).join("");
 }
+
+/** A text in small letters; a character whose small one is longer stays as it is, so that places stay true. */
+function folded(text) {
+  const low = text.toLowerCase();
+  if (low.length === text.length) return low;
+  return Array.from(text, (one) => (one.toLowerCase().length === one.length ? one.toLowerCase() : one)).join("");
+}
+
+/** Where a text has another one, whatever its case: [[start, end]]. */
+export function placesOf(whole, text) {
+  const places = [],
+    low = folded(whole),
+    wanted = folded(text);
+  if (!wanted) return places;
+  for (let at = low.indexOf(wanted); at >= 0; at = low.indexOf(wanted, at + wanted.length))
+    places.push([at, at + wanted.length]);
+  return places;
+}

@@ -12,7 +12,17 @@ const UNITS = [
   ["hour", 3_600],
   ["minute", 60],
 ];
-const full = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+/** @type {Intl.DateTimeFormatOptions} */
+const DAY = { day: "numeric", month: "short", year: "numeric" };
+const full = new Intl.DateTimeFormat("en-GB", {
+  ...DAY,
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  timeZoneName: "short",
+});
+const ofDay = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
+const days = new Intl.DateTimeFormat("en-GB", { ...DAY, month: "long", weekday: "long" });
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
 
 /** Milliseconds of a time of the wire, which is UTC where it names no zone. */
@@ -43,9 +53,29 @@ export function age(time, at = Date.now()) {
   return seconds < 86_400 ? `${Math.trunc(seconds / 3_600)} h` : `${Math.trunc(seconds / 86_400)} d`;
 }
 
-/** The exact time, in the person's zone. */
+/** The exact time, in the person's zone, which it names. */
 export function exact(time) {
   return full.format(millis(time));
+}
+
+/** The time of a day, in the person's zone: "12:41:48". */
+export function clock(time) {
+  return Number.isNaN(millis(time)) ? "" : ofDay.format(millis(time));
+}
+
+/** The day of a time, in the person's zone: "Friday 20 November 2026". */
+export function day(time) {
+  return Number.isNaN(millis(time)) ? "" : days.format(millis(time));
+}
+
+/** A time that something took, in words: "0.4 s", "12 s", "4 min 10 s", "2 h 5 min". */
+export function took(milliseconds) {
+  const tenths = Math.max(0, Math.round(milliseconds / 100));
+  if (tenths < 100) return `${(tenths / 10).toFixed(tenths % 10 ? 1 : 0)} s`;
+  const seconds = Math.round(tenths / 10),
+    minutes = Math.floor(seconds / 60);
+  if (minutes >= 60) return `${Math.floor(minutes / 60).toLocaleString("en")} h ${minutes % 60} min`;
+  return minutes ? `${minutes} min ${seconds % 60} s` : `${seconds} s`;
 }
 
 /** A number of things in words: "1 message", "20 or more messages", "2 sandboxes". hasMore: more than were counted. */

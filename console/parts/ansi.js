@@ -76,24 +76,29 @@ function look({ bold, faint, italic, underline, fg, bg }) {
   };
 }
 
-function Run({ run }) {
+/** A run of a text in one look. children: what it shows. */
+export function Run({ run, children }) {
   const isPlain = !(run.fg || run.bg || run.bold || run.faint || run.italic || run.underline);
-  const text = html`<${Text} prose text=${run.text} />`;
-  return isPlain ? text : html`<span style=${look(run)}>${text}</span>`;
+  return isPlain ? children : html`<span class="run" style=${look(run)}>${children}</span>`;
 }
 
-/** The text of a terminal. Until its colours are known it is shown without them. */
-export function Ansi({ text }) {
+/** The function (text) => runs that colours a text; null until it is loaded. isNeeded: whether the text has colours. */
+export function useRuns(isNeeded) {
   const [, setLoaded] = useState(makes !== null);
-  const plain = text.replaceAll("\r\n", "\n"),
-    isColoured = plain.includes("\u001b[");
   useEffect(() => {
-    if (isColoured && !makes)
+    if (isNeeded && !makes)
       load().then(
         () => setLoaded(true),
         () => {},
       );
-  }, [isColoured]);
-  if (!isColoured || !makes) return html`<${Text} prose text=${plain} />`;
-  return makes(plain).map((run) => html`<${Run} run=${run} />`);
+  }, [isNeeded]);
+  return isNeeded ? makes : null;
+}
+
+/** The text of a terminal. Until its colours are known it is shown without them. */
+export function Ansi({ text }) {
+  const plain = text.replaceAll("\r\n", "\n"),
+    runs = useRuns(plain.includes("\u001b"));
+  if (!runs) return html`<${Text} prose text=${plain} />`;
+  return runs(plain).map((run) => html`<${Run} run=${run}><${Text} prose text=${run.text} /><//>`);
 }

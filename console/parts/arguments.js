@@ -1,7 +1,6 @@
 // The arguments of an action, all of them: a command, a change of a file, or JSON.
 import { html } from "../lib/html.js";
 import { beginning } from "../lib/visible.js";
-import { counted } from "../lib/words.js";
 import { Code } from "./code.js";
 import { Lazy } from "./lazy.js";
 import { Tasks, tasksOf } from "./tasks.js";
@@ -36,7 +35,12 @@ const VERBS = {
   view: "Read the file",
 };
 
-/** Arguments that say nothing are shown small. */
+/** Tools whose silent arguments are at their defaults: the bundled agent's and OpenHands'. Those of another tool may mean something. */
+const KNOWN = new Set(
+  "terminal file_editor grep glob fetch task_tracker finish think execute_bash str_replace_editor".split(" "),
+);
+
+/** Whether an argument says nothing. */
 export const saysNothing = (value) => ["null", "false", '""', "[]", "{}"].includes(JSON.stringify(value));
 
 function named(values, names) {
@@ -107,10 +111,12 @@ function form(values) {
   return { head: null, body: null, used: [] };
 }
 
-function Rest({ values, isBrief }) {
+/** The arguments that have no look of their own: silent ones of a known tool are folded, or left out where isBrief. */
+function Rest({ values, tool, isBrief }) {
   const all = Object.entries(values),
-    quiet = all.filter(([, value]) => saysNothing(value));
-  const loud = Object.fromEntries(all.filter(([, value]) => !saysNothing(value)));
+    isQuiet = ([, value]) => KNOWN.has(tool) && saysNothing(value),
+    quiet = all.filter(isQuiet);
+  const loud = Object.fromEntries(all.filter((one) => !isQuiet(one)));
   return html`${
     quiet.length < all.length && html`<${Code} text=${JSON.stringify(loud, null, 2)} label="Arguments" name="json" />`
   }
@@ -118,7 +124,7 @@ function Rest({ values, isBrief }) {
       quiet.length > 0 &&
       !isBrief &&
       html`<details class="quiet quiet-arguments">
-      <summary>${counted(quiet.length, "argument")} at the default</summary>
+      <summary title="Arguments at the tool's defaults. A decision is about them, too.">${quiet.length} more</summary>
       <code><${Text} text=${quiet.map(([name, value]) => `${name}: ${JSON.stringify(value)}`).join(", ")} /></code>
     </details>`
     }`;
@@ -129,8 +135,8 @@ const Incomplete = () =>
   html`<p class="incomplete" role="note" data-testid="incomplete"><strong>What is shown is less than what will run.</strong>${" "}
     The agent does not show the arguments of this call, so no rule decides it.</p>`;
 
-/** All arguments of an action. arguments: JSON of any form, as the agent gave it. isBrief: without those that say nothing. */
-export function Arguments({ arguments: given, isBrief = false }) {
+/** All arguments of an action. arguments: JSON of any form, as the agent gave it. tool: its name. isBrief: without those that say nothing. */
+export function Arguments({ arguments: given, tool = "", isBrief = false }) {
   if (!isObject(given)) {
     return html`<${Code} text=${JSON.stringify(given ?? null, null, 2)} label="Arguments" name="json" />`;
   }
@@ -138,5 +144,5 @@ export function Arguments({ arguments: given, isBrief = false }) {
     { head, body, used } = form(values);
   const rest = Object.fromEntries(Object.entries(values).filter(([name]) => !used.includes(name)));
   if (!Object.keys(values).length) return html`<p class="muted">No arguments.</p>`;
-  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${Rest} values=${rest} isBrief=${isBrief} /></div>`;
+  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${Rest} values=${rest} tool=${tool} isBrief=${isBrief} /></div>`;
 }

@@ -6,6 +6,7 @@ import { html } from "../lib/html.js";
 import { href } from "../lib/router.js";
 import { Arguments } from "./arguments.js";
 import { ACTORS, DECISIONS } from "./audit_filters.js";
+import { isOpen } from "./outcome.js";
 import { Folded, Text } from "./text.js";
 import { Time } from "./time.js";
 
@@ -54,7 +55,7 @@ export function AuditEntry({ entry, actions, onOnly }) {
 function Who({ actor: { kind, name, address } }) {
   const words =
     kind === "key" || kind === "person"
-      ? html`<${Text} text=${name} />`
+      ? html`<${Text} text=${isOpen(name) ? "you" : name} />`
       : html`${ACTORS[kind] ?? kind}${name && name !== kind && html`: <${Text} text=${name} />`}`;
   return html`<span class="muted">${words}${address && ` · ${address}`}</span>`;
 }
@@ -69,7 +70,7 @@ function AuditDecided({ event: { tool_name, action }, isEdited }) {
   const { kind: _, ...values } = Object(action);
   return html`<div class="decided" data-testid="decided">
     <p><code><${Text} text=${String(tool_name ?? "")} /></code>${isEdited && html` <span class="muted">as it was before the edit</span>`}</p>
-    <${Arguments} arguments=${values} isBrief />
+    <${Arguments} tool=${tool_name} arguments=${values} isBrief />
   </div>`;
 }
 

@@ -1,7 +1,8 @@
 // What runs, or what a file gets: every character of it visible, in a box that scrolls where it is long.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useContext, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
-import { Text } from "./text.js";
+import { placesOf } from "../lib/visible.js";
+import { Sought, Text } from "./text.js";
 
 /** Characters that are shown at once; and how many more with each press. */
 const SHOWN = 20_000,
@@ -22,9 +23,11 @@ function useCut(element) {
 
 /** A text of code. label: what it is. name: a class. children: (text) => what shows a text in another way. */
 export function Code({ text, label, name = "", children = asText }) {
-  const element = useRef(null);
-  const [most, setMost] = useState(SHOWN);
-  const [isWhole, setWhole] = useState(false);
+  const element = useRef(null),
+    sought = useContext(Sought),
+    [, end] = placesOf(text, sought)[0] ?? [0, 0]; // of the first place of what is sought
+  const [most, setMost] = useState(Math.max(SHOWN, end));
+  const [isWhole, setWhole] = useState(end > 0);
   const isCut = useCut(element),
     hidden = Math.max(0, text.length - most);
   const shown = useMemo(() => children(hidden ? text.slice(0, most) : text), [text, most]);

@@ -19,8 +19,8 @@ async function copy(text) {
   if (!isCopied) throw new Error();
 }
 
-/** text(): what is copied, byte for byte. label: of what, such as "the code". */
-export function Copy({ text, label }) {
+/** text(): what is copied, byte for byte. label: of what, such as "the code". words: on the button. */
+export function Copy({ text, label, words = "Copy", ...others }) {
   const [isDone, setDone] = useState(false);
   useEffect(() => {
     const timer = isDone && setTimeout(() => setDone(false), SAID);
@@ -31,5 +31,5 @@ export function Copy({ text, label }) {
       () => setDone(true),
       () => tell("The browser did not let the page copy. Select the text, and copy it.", "failed"),
     );
-  return html`<button type="button" class="quiet copy" data-testid="copy" aria-label=${isDone ? "Copied" : `Copy ${label}`} onClick=${press}>${isDone ? "Copied" : "Copy"}</button>`;
+  return html`<button type="button" class="quiet copy" data-testid="copy" aria-label=${isDone ? "Copied" : `${words} ${label}`} onClick=${press} ...${others}>${isDone ? "Copied" : words}</button>`;
 }

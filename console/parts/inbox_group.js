@@ -114,7 +114,7 @@ function GroupMember({ place, hasCommand, onShow }) {
       ${fate?.state === "failed" && html`<span class="high" role="alert">${fate.words}</span>`}
     </span>
     ${!isEnded && html`<button type="button" class="quiet" onClick=${onShow}>Open alone</button>`}
-    ${hasCommand && html`<div class="command-of"><${Arguments} arguments=${item.arguments} isBrief /></div>`}
+    ${hasCommand && html`<div class="command-of"><${Arguments} tool=${item.tool_name} arguments=${item.arguments} isBrief /></div>`}
   </li>`;
 }
 
@@ -156,7 +156,7 @@ export default function InboxGroup({ places, since, takesFocus, onAside, show, i
   return html`<article ref=${element} class=${items.length ? "prompt card current" : "prompt card ended"} tabindex="-1" aria-labelledby="of-group" data-testid="alike">
     <${GroupHead} items=${items.length ? items : all} isMixed=${isMixed} />
     ${summaries.size === 1 && item.summary && html`<p class="summary"><${Text} text=${String(item.summary)} prose /></p>`}
-    ${!isMixed && html`<${Arguments} arguments=${item.arguments} />`}
+    ${!isMixed && html`<${Arguments} tool=${item.tool_name} arguments=${item.arguments} />`}
     <ul class="members">${places.map((place) => html`<${GroupMember} key=${place.key} place=${place} hasCommand=${isMixed && isUnfolded} onShow=${() => show(place.key)} />`)}</ul>
     <div class="decision" aria-live="polite">
       ${

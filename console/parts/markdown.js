@@ -41,6 +41,9 @@ const TAGS = {
   s_open: "s",
 };
 
+/** What an item of a list of tasks begins with. */
+const TASK = /^\[([ xX])\](?=\s)/;
+
 /** How cells may be aligned: what markdown-it says, and the class. */
 const ALIGNED = { "text-align:right": "right", "text-align:center": "center" };
 
@@ -100,6 +103,22 @@ function Block({ code, language }) {
   </div>`;
 }
 
+/** The box of an item of a list of tasks: it shows how the task stands, and changes nothing. */
+const Task = ({ isDone }) =>
+  html`<input type="checkbox" disabled checked=${isDone} aria-label=${isDone ? "Done" : "Not done"} />`;
+
+/** Take the boxes of tasks out of the texts that begin with one, and note them at their items. */
+function noteTasks(tokens) {
+  for (const [place, token] of tokens.entries()) {
+    const text = tokens[place + 2]?.children?.[0],
+      [box, mark] = (token.type === "list_item_open" && text?.type === "text" && TASK.exec(text.content)) || [];
+    if (!box) continue;
+    token.meta = { task: mark === " " ? "open" : "done" };
+    text.content = text.content.slice(box.length);
+  }
+  return tokens;
+}
+
 function leaf(token) {
   if (token.type === "inline") return elements(token.children ?? []);
   if (token.type === "softbreak" || token.type === "hardbreak") return [h("br", null)];
@@ -123,6 +142,8 @@ function whole({ token, children, said }, state) {
     state.level = Math.min(6, level + 1, state.level + 1);
     return [h(`h${state.level}`, { class: `heading-${level}` }, children)];
   }
+  if (token.meta?.task)
+    return [h("li", { class: "task" }, [html`<${Task} isDone=${token.meta.task === "done"} />`, children])];
   const tag = TAGS[token.type] ?? "span";
   const properties =
     tag === "ol" ? { start: Number(token.attrGet("start") ?? 1) } : { class: ALIGNED[token.attrGet("style")] };
@@ -165,7 +186,7 @@ function partsOf(text) {
   if (widest > 2 && widest * lines.length > MOST_CELLS) return null;
   const tokens = reader.parse(text, {});
   const number = tokens.reduce((sum, { children }) => sum + 1 + (children?.length ?? 0), 0);
-  return number > MOST_PARTS || depthOf(tokens) > MOST_DEEP ? null : tokens;
+  return number > MOST_PARTS || depthOf(tokens) > MOST_DEEP ? null : noteTasks(tokens);
 }
 
 /** A text as Markdown. */

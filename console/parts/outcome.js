@@ -5,7 +5,7 @@ import { may, me } from "../lib/session.js";
 import { beginning } from "../lib/visible.js";
 import { exact } from "../lib/words.js";
 import { Text } from "./text.js";
-import { Time } from "./time.js";
+import { Clock, Time } from "./time.js";
 
 const DONE = {
   approve: "Approved",
@@ -37,6 +37,9 @@ const ACTORS = {
   lease: () => "its agent's silence",
 };
 
+/** Whether a name is that of all who use a server that asks for no key: there it is the reader. */
+export const isOpen = (name) => name === "anyone" && me.get()?.name === name;
+
 function actorOf({ actor }) {
   return ACTORS[actor?.kind]?.(actor.name) ?? (actor?.name || "somebody");
 }
@@ -60,7 +63,7 @@ export function By({ decision, id }) {
   const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
   const title = actor.kind === "rule" ? `${exact(time)}, rule ${actor.name}` : exact(time);
   return html`<span class="by" data-testid="decided-by" title=${title}>
-    <span class=${isRefused ? "high" : "low"} aria-hidden="true">${isRefused ? "✕" : "✓"}</span> ${said}
+    <span class=${isRefused ? "high" : "low"} aria-hidden="true">${isRefused ? "✕" : "✓"}</span> ${said} · <${Clock} at=${time} />
   </span>`;
 }
 

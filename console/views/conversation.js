@@ -27,7 +27,7 @@ import { hostOf } from "../parts/asker.js";
 import { Lazy } from "../parts/lazy.js";
 import { Empty, Failure, Loading, tell } from "../parts/notices.js";
 import { CONVERSATION } from "../parts/state.js";
-import { Text } from "../parts/text.js";
+import { Sought, Text } from "../parts/text.js";
 import { Composer } from "../conversation/composer.js";
 import { Details } from "../conversation/details.js";
 import { Feed } from "../conversation/feed.js";
@@ -64,7 +64,6 @@ function useLog(feed, id, query, isBegun) {
   const log = useMemo(() => (isBegun ? new Log(id, filters) : null), [id, name, isBegun]);
   useEffect(() => {
     if (!log) return undefined;
-    open(log, id, query.event);
     const ends = [
       feed.subscribe((event) => log.take(event)),
       connection.subscribe((state) => state === "live" && log.again()),
@@ -74,12 +73,16 @@ function useLog(feed, id, query, isBegun) {
       log.close();
     };
   }, [log]);
+  useEffect(() => void (log && lead(log, id, query)), [log, query.event]);
   return log;
 }
 
-/** Show the end of the log, or the event that the address names. */
-async function open(log, id, eventId) {
-  if (!eventId) return log.newest();
+/** Show the end of the log, or the event that the address names, which may change later. */
+async function lead(log, id, { event: eventId, line }) {
+  const { events, loading } = log.state.get();
+  if (!eventId) return loading === "newest" && log.newest();
+  const known = events.find((one) => one.id === eventId);
+  if (known) return line ? null : log.reach(known); // to a line the output leads by itself
   const path = { conversation_id: id, event_id: eventId };
   try {
     const event = await call("GET /api/conversations/{conversation_id}/events/{event_id}", { path });
@@ -188,8 +191,8 @@ export default function View({ place: { id, query } }) {
         shown
           ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-          <${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
-            isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} />`
+          <${Sought.Provider} value=${query.text ?? ""}><${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRaw=${wire[0]} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
+            isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} /><//>`
       }
       <${Prompts} of=${of} app=${app} items=${items} />
       ${record.external && html`<${Elsewhere} of=${record.external} />`}

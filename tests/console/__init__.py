@@ -135,10 +135,11 @@ class Browser:
 
         self.wait(shown, f"the words {words!r}")
 
-    def press(self, *keys: str) -> None:
-        """Press keys, one after the other, wherever the focus is."""
+    def press(self, *keys: str, held: str = "") -> None:
+        """Press keys, one after the other, wherever the focus is. held: a key such as Shift that is down meanwhile."""
         for key in keys:
-            ActionChains(self.driver).send_keys(key).perform()
+            chain = ActionChains(self.driver)
+            (chain.key_down(held).send_keys(key).key_up(held) if held else chain.send_keys(key)).perform()
 
     def offline(self, is_offline: bool = True) -> None:
         """Cut the network, or give it back."""

@@ -68,7 +68,7 @@ def test_keys_choose_an_event_and_fork_from_it(browser, server, identity):
     assert focused(browser) == "asks"
     browser.press("f")
 
-    assert browser.text("fork-event").startswith("Person")
+    assert browser.text("fork-event").startswith("You")
     assert copied(server, fork(browser, server, identity)) == ["asks"]
 
 

@@ -46,7 +46,17 @@ def test_a_command_is_shown_whole_and_with_its_other_arguments(inbox, waits):
     text = shown(inbox, one)
     assert "make\\u{9}test" in text
     assert '"timeout": 12345678901234567890' in text
-    assert "1 argument at the default" in text
+    assert "1 more" in text
+    assert "is_input" not in text
+
+
+def test_a_silent_argument_of_an_unknown_tool_is_shown_as_it_may_mean_something(inbox, waits):
+    one = action(tool_name="deploy", action={"kind": "DeployAction", "dry_run": False, "region": None})
+    waits(one)
+
+    text = shown(inbox, one)
+    assert '"dry_run": false' in text
+    assert '"region": null' in text
 
 
 def test_a_prompt_says_first_that_less_is_shown_than_will_run_and_offers_no_rule(inbox, waits):

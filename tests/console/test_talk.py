@@ -83,6 +83,18 @@ def test_what_an_agent_says_is_shown_as_markdown(browser, server):
     browser.says("the plan (wiki.example.org)", "event-answer")
 
 
+def test_a_list_of_tasks_has_boxes_that_change_nothing(browser, server):
+    text = "- [x] read\n- [ ] write **it**\n- [x]nothing\n\n1. [ ] count"
+    browser.open(f"conversations/{conversation(server, message('answer', 0, text, 'agent'))}")
+
+    row = browser.find("event-answer")
+    boxes = row.find_elements("css selector", "li.task > input")
+    shown = [(box.is_selected(), box.is_enabled(), box.get_attribute("aria-label")) for box in boxes]
+    assert shown == [(True, False, "Done"), (False, False, "Not done"), (False, False, "Not done")]
+    assert "[ ]" not in row.text
+    assert "[x]nothing" in row.text
+
+
 def test_markdown_that_means_harm_runs_nothing_loads_nothing_and_leads_nowhere_unsaid(browser, server):
     text = HOSTILE.replace("HERE", browser.base_url)
     finish = action("finish", 1, action={"kind": "FinishAction", "message": text}, tool_name="finish")

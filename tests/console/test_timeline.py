@@ -2,6 +2,7 @@
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 
 from tests.console import Browser
@@ -70,7 +71,7 @@ def test_an_action_and_its_result_are_one_row(browser, server):
 
     row = browser.find("event-act")
 
-    assert browser.find("event-seen", row).text == "12 passed"
+    assert browser.find("event-seen", row).find_element("class name", "line").text == "12 passed"
     assert "make test" in row.text
 
 
@@ -142,7 +143,7 @@ def test_the_filters_are_those_of_the_api_and_so_is_the_count(browser, server):
         found = server.get(f"/api/conversations/{identity}/events/search", params=query).json()["items"]
 
         shows(browser, ids(found))
-        assert browser.text("match-count") == str(len(found))
+        browser.wait(lambda found=found: browser.text("match-count") == str(len(found)), "the number of what is found")
         assert "text" in query or count(server, identity, **query) == len(found)
         assert all(value in browser.driver.current_url for value in query.values())
 
@@ -216,6 +217,79 @@ def test_an_address_leads_to_an_event(browser, server):
     browser.driver.find_element("css selector", ".to-end button").click()
     browser.find("event-m-399")
 
+    for name in ("m-398", "m-20"):  # in the window, and far from it
+        browser.go(f"conversations/{identity}?event={name}")
+        row = browser.find(f"event-{name}")
+        wait_until(lambda row=row: browser.script(inside, row), "the event of the new address in view")
+
+
+def test_the_link_to_an_event_is_copied_and_leads_there(browser, server):
+    identity = conversation(server, *(message(f"m-{number}", number) for number in range(100)))
+    browser.open(f"conversations/{identity}?event=m-10")
+    browser.find("event-m-10")
+    browser.command("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+
+    browser.press("J", "l")
+    read = "navigator.clipboard.readText().then(arguments[0])"
+    base = f"{browser.base_url}/console/#/conversations/{identity}?event=m-"
+    browser.wait(lambda: browser.driver.execute_async_script(read).startswith(base), "the link")
+    name = browser.driver.execute_async_script(read).removeprefix(base)
+    browser.open(f"conversations/{identity}?event=m-{name}")
+
+    assert "focus" in browser.find(f"event-m-{name}").get_attribute("class")
+
+
+def test_times_are_those_of_the_clock_below_the_day_and_an_action_says_how_long_it_took(browser, server):
+    day = 86_400
+    events = [message("first"), action("act", 1), observation("seen", "act", 1.4), message("next", day)]
+    browser.open(f"conversations/{conversation(server, *events)}")
+
+    assert browser.find("event-act").find_element("class name", "when").text.endswith(":01 · 0.4 s")
+    days = [one.text for one in browser.driver.find_elements("css selector", ".timeline .day")]
+    assert [one.replace(",", "") for one in days] == ["Friday 20 November 2026", "Saturday 21 November 2026"]
+    title = browser.find("event-first").find_element("tag name", "time").get_attribute("title")
+    zone = browser.script("return Intl.DateTimeFormat('en-GB', {timeZoneName: 'short'}).format(0).split(' ').at(-1)")
+    assert title.startswith("20 Nov 2026")
+    assert title.endswith(zone)
+
+
+def test_a_search_marks_its_matches_keeps_markdown_and_leads_from_one_to_the_next(browser, server):
+    printed = "\n".join(["needle here", *(f"line {number}" for number in range(400))])
+    events = [
+        message("bold", 0, "**A Needle** in `code`", "agent"),
+        action("act", 1, "grep -r NEEDLE ."),
+        observation("seen", "act", 2, printed),
+        *(message(f"m-{number}", 10 + number) for number in range(120)),
+        message("last", 500, "no needles"),
+    ]
+    browser.open(f"conversations/{conversation(server, *events)}?text=needle")
+    browser.says("4 events", "matches")
+    shows(browser, ["bold", "act", "seen", "last"])
+
+    assert browser.find("event-bold").find_element("css selector", "strong mark").text == "Needle"
+    assert browser.find("event-act").find_element("tag name", "mark").text == "NEEDLE"
+    assert browser.find("event-seen").find_element("css selector", ".line mark").text == "needle"
+    assert browser.text("show-earlier") == "398 later lines"
+    browser.find("filter-text").click()
+    for place, row in enumerate(["last", "act", "act", "bold", "last"]):  # a result is in the row of its action
+        browser.press(Keys.ENTER)
+        browser.says(f"{place % 4 + 1} of 4 events", "matches")
+        assert "focus" in browser.find(f"event-{row}").get_attribute("class")
+    browser.press(Keys.ENTER, held=Keys.SHIFT)
+    browser.says("4 of 4 events", "matches")
+
+
+def test_the_matches_of_a_search_are_reached_however_far_apart_they_are(browser, server):
+    events = [message(f"m-{number}", number, text="rare" if number % 1000 == 0 else "often") for number in range(2500)]
+    browser.open(f"conversations/{conversation(server, *events)}?text=rare")
+    browser.says("3 events", "matches")
+    browser.find("match-older").click()
+    browser.says("1 of 3", "matches")
+    browser.find("match-newer").click()
+
+    browser.says("3 of 3", "matches")
+    assert "focus" in browser.find("event-m-0").get_attribute("class")
+
 
 def test_the_plot_shows_all_events_and_a_stretch_of_it_filters(browser, server):
     identity = conversation(server, *(message(f"m-{number}", number) for number in range(1000)))
@@ -237,18 +311,22 @@ def test_the_plot_shows_all_events_and_a_stretch_of_it_filters(browser, server):
     browser.says("user 1,000", "plot")
 
 
-def test_the_plot_counts_the_messages_that_have_the_text_of_the_filter(browser, server):
-    identity = conversation(server, message("one", 0, text="deploy it"), message("two", 5), action("act", 9))
+def test_the_plot_and_the_list_count_the_same_events_that_have_a_text(browser, server):
+    events = [message("one", 0, text="deploy it"), message("two", 5), action("act", 9, "make deploy")]
+    identity = conversation(server, *events, observation("seen", "act", 10, "nothing"))
     browser.open(f"conversations/{identity}")
     browser.opens("filters", "over-time")
     browser.says("ActionEvent 1", "plot")
 
     browser.find("filter-text").send_keys("DEPLOY")
     browser.says("MessageEvent 1", "plot")
-    assert "ActionEvent" not in browser.text("plot")
+    browser.says("ActionEvent 1", "plot")
+    assert "ObservationEvent" not in browser.text("plot")
+    assert browser.text("match-count") == "2"
     browser.find("filter-text").send_keys("ment")
 
-    browser.says("No message in this time has the text", "plot")
+    browser.says("No event in this time has the text", "plot")
+    assert browser.text("match-count") == "0"
 
 
 def test_a_log_of_large_events_is_shown_at_its_end(browser, server):

@@ -1,7 +1,7 @@
 // Times, numbers and bytes in words.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { bytes, counted, fieldOf, millis, timeOf } from "../../console/lib/words.js";
+import { bytes, clock, counted, day, exact, fieldOf, millis, timeOf, took } from "../../console/lib/words.js";
 
 test("a time of the wire without a zone is UTC", () => {
   assert.equal(millis("2026-11-20T10:00:00"), Date.UTC(2026, 10, 20, 10));
@@ -28,4 +28,22 @@ test("a time survives the browser's field for times, to the minute", () => {
   assert.equal(fieldOf(""), "");
   assert.equal(fieldOf("never"), "");
   assert.equal(timeOf(""), "");
+});
+
+test("what took less than ten seconds has tenths, and what took longer is rounded more", () => {
+  const expected = { 0: "0 s", 40: "0 s", 50: "0.1 s", 400: "0.4 s", 3000: "3 s", 9940: "9.9 s", 9960: "10 s" };
+  for (const [milliseconds, words] of Object.entries(expected)) assert.equal(took(Number(milliseconds)), words);
+  assert.equal(took(12_345), "12 s");
+  assert.equal(took(59_960), "1 min 0 s");
+  assert.equal(took(250_000), "4 min 10 s");
+  assert.equal(took(7_500_000), "2 h 5 min");
+  assert.equal(took(-5), "0 s");
+});
+
+test("a time of the clock has seconds, an exact one names its zone, and a time that is none says nothing", () => {
+  const at = new Date(2026, 10, 20, 12, 41, 48).toISOString();
+  assert.equal(clock(at), "12:41:48");
+  assert.match(exact(at), /^20 Nov 2026, 12:41:48 \S+$/);
+  assert.match(day(at), /^Friday,? 20 November 2026$/);
+  assert.deepEqual([clock("never"), day("never")], ["", ""]);
 });
