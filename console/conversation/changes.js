@@ -129,9 +129,9 @@ async function savePatch(id, list, files, read) {
 }
 
 /** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
-export default function Changes({ id, waiting, status, onDone }) {
+export default function Changes({ id, waiting, status, onDone, since = "start" }) {
   const [{ found, moments, error }, setState] = useState(/** @type {any} */ ({})),
-    [moment, setMoment] = useState("start");
+    [moment, setMoment] = useState(Object.hasOwn(MOMENTS, since) ? since : "start");
   const [unrecorded, setUnrecorded] = useState("");
   const [comments, setComments] = useState(() => kept.get(id));
   const [isSplit, setSplit] = usePanel("split");

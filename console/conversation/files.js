@@ -2,13 +2,14 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
+import { href, route, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { counted } from "../lib/words.js";
-import { Code } from "../parts/code.js";
 import { Question } from "../parts/dialog.js";
 import { attempt, Empty, Failure } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { OF_AGENT } from "./comments.js";
+import { Listing } from "./listing.js";
 
 /** Files that the server lists at most; characters of a file in which a zero byte says that it is no text. */
 const MOST_NAMES = 2_000,
@@ -34,22 +35,26 @@ function treeOf(paths) {
   return root;
 }
 
-function Folder({ name, tree, ...others }) {
-  const [isOpen, setOpen] = useState(false);
+/** isOnly: whether nothing lies beside it; such a folder is open at first, and so is one with the chosen file in it. */
+function Folder({ name, tree, inner, isOnly, ...others }) {
+  const [isOpen, setOpen] = useState(isOnly),
+    isWay = others.chosen?.startsWith(inner);
+  useEffect(() => void (isWay && setOpen(true)), [isWay]);
   return html`<li><details data-testid="folder" open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
-    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${Tree} tree=${tree} ...${others} />`}
+    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${Tree} tree=${tree} inner=${inner} ...${others} />`}
   </details></li>`;
 }
 
-function Tree({ tree, chosen, choose }) {
+function Tree({ tree, inner = "", chosen, choose }) {
+  const isOnly = tree.folders.size === 1 && !tree.files.length;
   return html`<ul>
-    ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} chosen=${chosen} choose=${choose} />`)}
+    ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} inner=${`${inner}${name}/`} isOnly=${isOnly} chosen=${chosen} choose=${choose} />`)}
     ${tree.files.map(([name, path]) => html`<li key=${path}><button type="button" class="quiet" data-testid="file" aria-pressed=${path === chosen} onClick=${() => choose(path)}><${Text} text=${name} /></button></li>`)}
   </ul>`;
 }
 
-/** A file as text, masked as the server sends it; the download has its bytes. */
-function Shown({ id, path, onClose }) {
+/** A file as text, masked as the server sends it; the download has its bytes. line: the number that is named; NaN: none. */
+function Shown({ id, path, line, onClose }) {
   const [{ text, error }, setState] = useState(/** @type {any} */ ({}));
   const read = () => {
     const ending = new AbortController();
@@ -78,7 +83,8 @@ function Shown({ id, path, onClose }) {
   if (error) body = html`<${Failure} error=${error} again=${read} />`;
   else if (isBinary) body = html`<p class="muted">This file is not text. Download it to see it.</p>`;
   else if (text === "") body = html`<p class="muted">The file is empty.</p>`;
-  else if (text !== undefined) body = html`<${Code} key=${path} text=${text} label=${`Text of ${path}`} />`;
+  else if (text !== undefined)
+    body = html`<${Listing} key=${path} text=${text} path=${path} line=${line} addressOf=${(number) => href("conversations", id, { show: "files", file: path, line: number })} />`;
   return html`<div class="file" data-testid="file-shown">
     <header><code><${Text} text=${path} /></code>
       <button type="button" class="quiet" data-testid="download-file" onClick=${save}>Download</button>
@@ -140,11 +146,17 @@ function DownloadAll({ id }) {
   return html`<button type="button" class="quiet" data-testid="download-all" title="All files of the sandbox, as .tar.zst" aria-busy=${isBusy} disabled=${isBusy} onClick=${save}>Download all</button>`;
 }
 
-/** id: of the conversation. status: of the conversation; the list is read again when it changes. */
-export default function Files({ id, status }) {
+/** Show a file, or none; the address has it. */
+const choose = (file) => setQuery({ ...route.get().query, file, line: "" });
+
+/**
+ * id: of the conversation. status: of the conversation; the list is read again when it changes. file, line: what the
+ * address names.
+ */
+export default function Files({ id, status, file = "", line = "" }) {
+  const chosen = file.replace(/^\.\//, "");
   const [{ paths, isCut, error }, setState] = useState(/** @type {any} */ ({})),
-    [text, setText] = useState(""),
-    [chosen, choose] = useState(null);
+    [text, setText] = useState("");
   const read = () => {
     const ending = new AbortController();
     call(NAMES, { path: { conversation_id: id }, query: { path: "." }, signal: ending.signal }).then(
@@ -172,6 +184,6 @@ export default function Files({ id, status }) {
     ${!found && html`<p aria-busy="true">Loading</p>`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
     <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
-      ${chosen && html`<${Shown} id=${id} path=${chosen} onClose=${() => choose(null)} />`}</div>
+      ${chosen && html`<${Shown} id=${id} path=${chosen} line=${Number.parseInt(line, 10)} onClose=${() => choose("")} />`}</div>
   </section>`;
 }

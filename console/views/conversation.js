@@ -12,6 +12,7 @@ import { useShortcuts } from "../lib/shortcuts.js";
 import { useStore } from "../lib/store.js";
 import { style } from "../lib/style.js";
 import { hostOf } from "../parts/asker.js";
+import { FolderOf } from "../parts/file_links.js";
 import { Lazy } from "../parts/lazy.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
@@ -124,7 +125,7 @@ export default function View({ place: { id, query } }) {
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
   const places = placesOf(record),
     shown = places.find((one) => one.name === query.show)?.name ?? "";
-  const show = (name) => setQuery({ ...query, show: name });
+  const show = (name) => setQuery({ ...query, show: name, file: "", line: "" });
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
@@ -161,13 +162,14 @@ export default function View({ place: { id, query } }) {
   const status = record.execution_status;
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   const mayReturn = may("write") && forks.canReturn && !["running", "waiting_for_confirmation"].includes(status);
-  return html`<${Returns.Provider} value=${mayReturn}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
+  const folder = places.some(({ name }) => name === "files") ? id : "";
+  return html`<${Returns.Provider} value=${mayReturn}><${FolderOf.Provider} value=${folder}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${items.length + asks} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
       details=${details} shown=${shown} show=${show} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
       ${
         shown
-          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
+          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} file=${query.file} line=${query.line} since=${query.since} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
           <${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} />`
@@ -179,5 +181,5 @@ export default function View({ place: { id, query } }) {
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
     ${forked?.isBack && html`<${Back} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
     ${forked && !forked.isBack && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
-  </div><//>`;
+  </div><//><//>`;
 }
