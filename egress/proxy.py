@@ -39,7 +39,7 @@ from core.egress import destination_name
 from core.origins import is_loopback
 from core.pauses import TurnShare
 from egress.client_hello import NotTls, received
-from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
+from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
 from egress.resolver import CONNECT_SECONDS, Resolver, TooManyLookups, Unreachable
 from egress.services import (
     METHODS,
@@ -56,7 +56,7 @@ from egress.services import (
 )
 from egress.spending import ModelCall, OverBudget, refused
 from net.carry import PIECE, accept_all, drain, end, join
-from settings.egress import MODEL_SERVICE, Service
+from settings.egress import MODEL_SERVICE, Service, UnusableSecret
 from store.errors import UNAVAILABLE, StoreFull
 
 #: how httpcore, which keeps no cause, says that nothing listens
