@@ -1,6 +1,7 @@
 // The lines of a changed file, in one column or two. One stop of Tab: arrow keys move among the lines, Enter comments.
 import { Component } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useGrowing } from "../lib/growing.js";
 import { html } from "../lib/html.js";
 import { may } from "../lib/session.js";
 import { counted } from "../lib/words.js";
@@ -8,9 +9,13 @@ import { isTooLong, NotHighlighted, Pieces, piecesOf, useTokens } from "../parts
 import { key, placeOf } from "./comments.js";
 import { inColumns, opening, rowsOf } from "./review.js";
 
-/** Rows that are shown at once, and more with each press; characters of a line. */
+/** Rows that are shown, and more with each press; characters of a line. */
 const MOST_ROWS = 600,
   MOST_LINE = 2_000;
+
+/** Rows that are drawn in a frame, and that get their colours in one. */
+const DRAWN = 80,
+  LIT = 40;
 
 const CLASSES = { "-": "removed", "+": "added", " ": "same" };
 
@@ -75,6 +80,8 @@ export function ChangedLines({ path, file, isSplit, comments, setComment }) {
   const shown = useMemo(() => (isSplit ? inColumns(rows) : rows), [rows, isSplit]);
   const before = useTokens(file.before, path),
     after = useTokens(file.after, path);
+  const drawn = useGrowing(Math.min(most, shown.length), DRAWN),
+    lit = useGrowing(before || after ? drawn : 0, LIT);
   const acts = useRef(null);
   const act = useMemo(
     () => may("write") && { setStop, begin: setAnchor, comment: (row, isMore) => acts.current.comment(row, isMore) },
@@ -130,9 +137,9 @@ export function ChangedLines({ path, file, isSplit, comments, setComment }) {
     else setAnchor(null);
   };
   const tokensOf = (row) => (row?.sign === "-" ? before?.[row.old - 1] : after?.[row?.fresh - 1]);
-  const cell = (row, side) =>
+  const cell = (row, side, index) =>
     html`<${Cell} row=${row} side=${side} isChosen=${chosen.has(row)} isCommented=${Boolean(row && commentOf(row))} isStop=${row === present}
-      tokens=${tokensOf(row)} act=${act} />`;
+      tokens=${index < lit ? tokensOf(row) : undefined} act=${act} />`;
   const commented = (row) => {
     const comment = row?.sign && commentOf(row);
     if (!comment) return null;
@@ -142,15 +149,15 @@ export function ChangedLines({ path, file, isSplit, comments, setComment }) {
   const shownRow = (row, index) => {
     if (row.gap)
       return html`<p key=${index} class="gap"><button type="button" class="quiet" data-testid="open-gap" onClick=${() => setOpened([...opened, opening(row)])}>Show ${counted(row.gap, "unchanged line")}</button></p>`;
-    if (!isSplit) return [cell(row), commented(row)];
+    if (!isSplit) return [cell(row, undefined, index), commented(row)];
     const { left, right } = row;
-    return html`<div key=${index} class="pair">${cell(left, "old")}${cell(right, "fresh")}${left !== right && commented(left)}${commented(right)}</div>`;
+    return html`<div key=${index} class="pair">${cell(left, "old", index)}${cell(right, "fresh", index)}${left !== right && commented(left)}${commented(right)}</div>`;
   };
   return html`<div ref=${element} class=${`lines ${isSplit ? "split" : ""} ${anchor && over ? "choosing" : ""}`} onKeyDown=${onKeyDown}
       onPointerUp=${onPointerUp} onPointerOver=${(event) => anchor && event.buttons && setOver(rowOf(event.target))}>
     ${!isAligned && html`<p class="medium">Too large to align: the old text, then the new one.</p>`}
     ${[file.before, file.after].some((text) => text && isTooLong(text, path)) && html`<${NotHighlighted} />`}
-    ${shown.slice(0, most).map(shownRow)}
+    ${shown.slice(0, drawn).map(shownRow)}
     ${shown.length > most && html`<p class="gap"><button type="button" class="quiet" onClick=${() => setMost(most + MOST_ROWS)}>Show more (${counted(shown.length - most, "line")})</button></p>`}
   </div>`;
 }

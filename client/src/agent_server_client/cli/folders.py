@@ -287,4 +287,4 @@ def _execute(session: Session, conversation: Conversation, line: str) -> int:
     return code
 
 
-COMMANDS = (files, upload, download, diff, sh)
+COMMANDS = (files, upload, download, diff, push, sh)
