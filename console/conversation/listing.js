@@ -29,7 +29,7 @@ class Row extends Component {
 
   render({ text, number, tokens, isNamed, address }) {
     const hidden = text.length - MOST_LINE;
-    return html`<div class=${`row${isNamed ? " named" : ""}`} data-line=${number} tabindex="-1">
+    return html`<div class=${`numbered${isNamed ? " named" : ""}`} data-line=${number} tabindex="-1">
       <a class="number" href=${address} tabindex="-1" aria-label=${`Line ${number}`}>${number}</a>
       <code><${Pieces} pieces=${piecesOf(text.slice(0, MOST_LINE), tokens)} />${hidden > 0 && html`<span class="muted"> … ${counted(hidden, "more character")}</span>`}</code>
     </div>`;
