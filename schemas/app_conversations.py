@@ -81,6 +81,16 @@ _MOST_PATH = 4096
 #: most characters of the text of a commit or a pull request
 _MOST_DESCRIPTION = 20_000
 
+#: names of branches that Git takes, of plain characters
+_BRANCH = r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|$)|[/.]$))[A-Za-z0-9][A-Za-z0-9._/+-]*"
+
+_BRANCH_FAULT = Fault(
+    "String should be a name of a branch: letters, digits and . _ / + -, such as agent/mend-the-parser", "value_error"
+)
+
+#: most characters of the name of a branch that is pushed: those of a file's name, less what Git adds
+_MOST_BRANCH = 200
+
 _SUMS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
@@ -473,14 +483,6 @@ class GitDiff(BaseSchema):
     original = fields.String(required=True, allow_none=True)
 
 
-#: names of branches that Git takes, of plain characters
-_BRANCH = r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|$)|[/.]$))[A-Za-z0-9][A-Za-z0-9._/+-]*"
-
-_BRANCH_FAULT = Fault(
-    "String should be a name of a branch: letters, digits and . _ / + -, such as agent/mend-the-parser", "value_error"
-)
-
-
 def _repository() -> Text:
     return Text(
         load_default=None,
@@ -517,7 +519,7 @@ class Remote(BaseSchema):
 class PushRequest(BaseSchema):
     """What is pushed: all changes of the folder that Git does not ignore, as one commit of a branch."""
 
-    branch = Text(required=True, least=1, most=MOST_REPOSITORY, pattern=_BRANCH, refused=_BRANCH_FAULT)
+    branch = Text(required=True, least=1, most=_MOST_BRANCH, pattern=_BRANCH, refused=_BRANCH_FAULT)
     title = Text(
         required=True,
         least=1,
@@ -538,7 +540,7 @@ class PushRequest(BaseSchema):
     base = Text(
         load_default=None,
         allow_none=True,
-        most=MOST_REPOSITORY,
+        most=_MOST_BRANCH,
         pattern=_BRANCH,
         refused=_BRANCH_FAULT,
         metadata={"description": "The branch that the pull request is for. Absent: the remote's default branch."},

@@ -68,7 +68,7 @@ export function Push({ id, onClose }) {
   else if (remote)
     body = html`<form id="push" class="push" onSubmit=${send}>
       <p>All changes of the folder that Git does not ignore leave as one commit in your name, to <code><${Text} text=${remote.url} /></code>. Nothing is overwritten there, and the audit has it.</p>
-      <label>Branch <input name="branch" required maxlength="300" data-testid="push-branch" autocomplete="off" spellcheck="false" value=${words.branch} onInput=${set("branch")} /></label>
+      <label>Branch <input name="branch" required maxlength="200" data-testid="push-branch" autocomplete="off" spellcheck="false" value=${words.branch} onInput=${set("branch")} /></label>
       <label>Title <input name="title" required maxlength=${MOST_TITLE} data-testid="push-title" value=${words.title} onInput=${set("title")} /></label>
       <label>Text <textarea name="description" rows="5" maxlength="20000" data-testid="push-text" value=${words.description} onInput=${set("description")}></textarea></label>
       <label><input type="checkbox" data-testid="push-request" disabled=${Boolean(remote.lacks)} checked=${opens && !remote.lacks} onChange=${(event) => setOpens(event.target.checked)} />Open a pull request${remote.base && html` into <code><${Text} text=${remote.base} /></code>`}</label>

@@ -162,6 +162,12 @@ def test_words_of_a_request_are_words_of_no_command(folder, bare, spec):
     assert not list(folder.rglob("here"))
 
 
+def test_the_longest_words_that_a_request_may_have_are_pushed(folder, bare, spec):
+    work = Wanted("b" * 200, "'" * 200, "\U0001f600" * 20_000, "ada <ada@example.org>")
+    pushed(folder, spec, work)
+    assert git(bare, "log", "-1", "--format=%B", work.branch) == f"{work.title}\n\n{work.description}"
+
+
 def test_a_folder_that_is_no_repository_has_several_or_has_no_remote_says_so(tmp_path, folder, spec):
     def refusal(place, path=None):
         with pytest.raises(CannotPush) as refused:
