@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from selenium.webdriver.support.select import Select
 
+from tests.conftest import event
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
@@ -140,3 +141,25 @@ def test_the_first_rows_and_the_frames_of_a_large_review_are_measured(browser, l
     said = {name: round(number, 1) for name, number in {"first rows": shown, "of it fetched": fetched, **parts}.items()}
     print(f"A review of {CHANGED} changes in {LINES} lines, in ms: {json.dumps(said)}")
     assert len(frames) == 240
+
+
+def test_a_push_that_cannot_be_made_says_why_before_anything_is_asked(browser, large):
+    since_the_commit(browser, large)
+    browser.find("push").click()
+    browser.says("The repository has no remote. Ask the agent to add one", "push-refused")
+    assert browser.violations() == []
+    browser.find("push-close").click()
+    browser.gone("push-dialog")
+    browser.errors()  # of the request that was refused
+
+
+def test_the_talk_shows_where_the_work_went(browser, waits):
+    value = {"branch": "agent/mend", "commit": "f" * 40, "url": "https://git.example.org/team/app", "offered_url": None}
+    for address, links in (("https://git.example.org/team/app/pulls/1", 1), ("javascript:alert(1)", 0)):
+        made = waits(
+            event("ConversationStateUpdateEvent", "environment", key="pushed", value={**value, "pull_request": address})
+        )
+        browser.open(f"conversations/{made.id}")
+        browser.says("Pushed agent/mend at ffffffffff to https://git.example.org/team/app", "timeline")
+        found = browser.driver.find_elements("xpath", "//a[.='Pull request']")
+        assert [one.get_attribute("href") for one in found] == [address][:links]
