@@ -41,6 +41,7 @@ from blueprints.permission_requests import hooks, permission_requests
 from blueprints.posture import Posture, TrustedProxies, admit, with_headers
 from blueprints.previews import PreviewHosts, previews
 from blueprints.provider_connections import provider_connections
+from blueprints.pushes import pushes
 from blueprints.rates import register_rates
 from blueprints.request_log import register_logs, register_request_log
 from blueprints.sandboxes import sandboxes, specs, spending
@@ -75,6 +76,7 @@ BLUEPRINTS = (
     app_conversations,
     app_events,
     app_folders,
+    pushes,
     downloads,
     trajectories,
     pending_messages,

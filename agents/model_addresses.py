@@ -78,8 +78,8 @@ def within_reach(
         return members
 
     def reached(url: str, place: str) -> str:
-        shown, place = beginning(_shown(url), _MOST_URL), beginning(visible(place), _MOST_PLACE)
-        if found := _service_at(url, spec.services if egress_url else ()):
+        shown, place = beginning(shown_url(url), _MOST_URL), beginning(visible(place), _MOST_PLACE)
+        if found := service_at(url, spec.services if egress_url else ()):
             service, rest = found
             told.append(f"{place}: the agent reaches {shown} as the service {service.name} of the spec {spec.id}.")
             return f"{egress_url}/{service.name}{rest}"
@@ -95,7 +95,7 @@ def within_reach(
     return changed, list(dict.fromkeys(told))
 
 
-def _shown(url: str) -> str:
+def shown_url(url: str) -> str:
     """A URL as a person may see it: without a user, a password or a query."""
     parts = urlsplit(url)
     return visible(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
@@ -108,7 +108,7 @@ def _is_on_loopback(url: str) -> bool:
         return False
 
 
-def _service_at(url: str, services: Sequence[Service]) -> tuple[Service, str] | None:
+def service_at(url: str, services: Sequence[Service]) -> tuple[Service, str] | None:
     """The service with the longest base URL that a URL is below, and the path below it. A model's comes first."""
     address, found = _Address.of(url), []
     for service in services:

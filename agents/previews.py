@@ -21,6 +21,7 @@ from agents.client import AgentUnreachable
 from agents.forwarding import ForwardedCall, Forwarding
 from agents.tunnels import Tunnel
 from core.bounds import LEAST_PREVIEW_PORT
+from core.cuts import beginning
 from core.pauses import take_turns
 from core.refused import Kind, Refused
 from core.wire import InvalidJson, parse_json
@@ -48,7 +49,10 @@ _LABEL = re.compile(r"([1-9][0-9]{3,4})-([a-z2-7]+)")
 
 
 #: most bytes of a list of ports
-_MOST_LIST = 64 * 1024
+_MOST_LIST = 512 * 1024
+
+#: most characters of the command line of a program
+_MOST_PROGRAM = 300
 
 #: headers that are about one connection. Source: RFC 9110, 7.6.1
 _HOP_BY_HOP = frozenset(
@@ -159,8 +163,11 @@ class Preview(NamedTuple):
 
 def listening_ports(
     forwarding: Forwarding, sandbox_id: SandboxId, require_client: Callable[[], None] = lambda: None
-) -> list[int]:
-    """The ports at which programs of a sandbox listen. Raises as `Forwarding.open`, and RouteLacking."""
+) -> dict[int, str]:
+    """The ports at which programs of a sandbox listen, each with its command line; empty: the agent does not tell it.
+
+    Raises as `Forwarding.open`, and RouteLacking.
+    """
     call = ForwardedCall("GET", "/api/ports", b"", lambda _: None, require_client=require_client)
     answer = forwarding.open(sandbox_id, call)
     try:
@@ -179,7 +186,10 @@ def listening_ports(
     found = told.get("ports") if answer.status == HTTPStatus.OK and isinstance(told, dict) else None
     if not isinstance(found, list):
         raise AgentUnreachable(f"The agent server answered {answer.status}, and not with a list of ports")
-    return sorted({port for port in found if type(port) is int and LEAST_PREVIEW_PORT <= port <= 65535})
+    programs = told.get("programs") if isinstance(told, dict) else None
+    known = programs if isinstance(programs, dict) else {}
+    ports = sorted({port for port in found if type(port) is int and LEAST_PREVIEW_PORT <= port <= 65535})
+    return {port: beginning(str(known.get(str(port), "")), _MOST_PROGRAM) for port in ports}
 
 
 class PreviewHead(NamedTuple):

@@ -122,9 +122,12 @@ class TooManyExchanges(QuotaExceeded):
 @needs("write")
 @previews.fails(405, 409, 410, 429, 500, 502)
 @previews.response(200, ListeningPorts)
-def list_ports(sandbox_id: str) -> dict[str, list[int]]:
+def list_ports(sandbox_id: str) -> dict[str, Any]:
     """List the ports at which programs of a sandbox listen, where its agent server can tell."""
-    return {"ports": listening_ports(current_forwarding, _allowed(sandbox_id), caller_required())}
+    identity = _allowed(sandbox_id)
+    programs = listening_ports(current_forwarding, identity, caller_required())
+    told = {str(port): text for port, text in programs.items() if text}
+    return {"ports": list(programs), "programs": current_store.masks.in_sandbox(identity).value(told)}
 
 
 @previews.post("/<sandbox_id>/previews")

@@ -68,7 +68,7 @@ SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in (
 ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
     *("SandboxInfo", "SandboxSpecInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
-    *("FolderRecords", "Return"),
+    *("FolderRecords", "Push", "Remote", "Return"),
     *("AuditEntry", "AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule", "ApprovalMode"),
     *("ReadyAnswer", "RehearsalResult", "ActionDecision", "GrantInfo"),
 )

@@ -78,6 +78,12 @@ ICONS = {
 }
 
 
+#: the grammars of highlight.js that the console may load, one at a time
+LANGUAGES = (
+    *("bash", "c", "cpp", "csharp", "css", "dockerfile", "go", "ini", "java", "javascript", "json", "kotlin", "lua"),
+    *("makefile", "markdown", "php", "python", "ruby", "rust", "sql", "swift", "typescript", "xml", "yaml"),
+)
+
 PACKAGES = (
     Package("preact", "11.2.0", ("dist/preact.mjs", "hooks/dist/hooks.mjs", "LICENSE"), "console/vendor/preact"),
     Package("htm", "3.1.1", ("dist/htm.module.js", "LICENSE"), "console/vendor/htm"),
@@ -85,6 +91,12 @@ PACKAGES = (
     Package("uplot", "1.6.32", ("dist/uPlot.esm.js", "dist/uPlot.min.css", "LICENSE"), "console/vendor/uplot"),
     Package("ansi_up", "6.0.6", ("ansi_up.js", "LICENSE"), "console/vendor/ansi_up"),
     Package("diff", "9.0.0", ("libesm/diff/base.js", "libesm/diff/array.js", "LICENSE"), "console/vendor/diff"),
+    Package(
+        "@highlightjs/cdn-assets",
+        "11.12.0",
+        ("es/core.min.js", *(f"es/languages/{name}.min.js" for name in LANGUAGES), "LICENSE"),
+        "console/vendor/highlight",
+    ),
     Package("@xterm/xterm", "6.0.0", ("lib/xterm.mjs", "css/xterm.css", "LICENSE"), "console/vendor/xterm"),
     Package("@xterm/addon-fit", "0.11.0", ("lib/addon-fit.mjs", "LICENSE"), "console/vendor/xterm-fit"),
     Package(

@@ -1,17 +1,16 @@
 """The proxy's queries to the store: which sandbox is connected, and what it may reach. The proxy has no other state."""
 
 import logging
-import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Set
+from collections.abc import Collection
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from core.egress import allows, is_destination_name
 from core.prices import NO_BUDGETS, Budgets, Prices
 from egress.spending import Accounts
-from settings.egress import MODEL_SERVICE, NAMED, Service, static_value
+from settings.egress import MODEL_SERVICE, NAMED, Service, UnusableSecret, header_values
 from settings.specs import Spec, Specs
 from store import Store
 from store.destinations import Verdict
@@ -29,10 +28,6 @@ _NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
 #: Outcomes of an attempt.
 ALLOWED, REFUSED, FAILED = "allowed", "refused", "failed"
-
-
-class UnusableSecret(Exception):
-    """A secret of a conversation is not a valid header value. The message is a sentence without the secret."""
 
 
 class Speaker(NamedTuple):
@@ -93,10 +88,10 @@ class Gate:
         except SecretsRefused as refusal:
             log.warning("sandbox %s: its secrets cannot be read: %s", speaker.sandbox_id, refusal)
             own, others = [], []
-        values = _values(own, names)
+        values = header_values(own, names)
         for name in names - values.keys():
             with suppress(UnusableSecret):  # a joiner's secret must not stop the owner's agent
-                values |= _values(others, {name})
+                values |= header_values(others, {name})
         return service.with_secrets(values)
 
     def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
@@ -123,17 +118,3 @@ class Gate:
             self._store.destinations.record(speaker.sandbox_id, name, port, noted, sent, received)
         except _NOT_NOTED as error:  # the traffic has already passed
             log.warning("sandbox %s: %s:%s is not noted: %s", speaker.sandbox_id, name, port, error)
-
-
-def _values(kept: list[dict[str, Any]], names: Set[str]) -> dict[str, str]:
-    """Return the values of secrets by name, from the given conversations. Raises UnusableSecret."""
-    values: dict[str, str] = {}
-    for secrets in kept:
-        for name in names & secrets.keys():
-            if (value := static_value(secrets[name])) is None:
-                continue
-            if not re.fullmatch(r"[ -~]*", value := value.strip()):
-                raise UnusableSecret(f"The secret {name} has characters that a header cannot have")
-            if values.setdefault(name, value) != value:
-                raise UnusableSecret(f"The conversations of this sandbox have different secrets {name}")
-    return values

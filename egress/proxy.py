@@ -40,7 +40,7 @@ from core.egress import destination_name
 from core.origins import is_loopback
 from core.pauses import TurnShare
 from egress.client_hello import NotTls, received
-from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker, UnusableSecret
+from egress.gate import ALLOWED, FAILED, REFUSED, Gate, Speaker
 from egress.resolver import CONNECT_SECONDS, Resolver, TooManyLookups, Unreachable
 from egress.services import (
     METHODS,
@@ -57,7 +57,7 @@ from egress.services import (
 )
 from egress.spending import ModelCall, OverBudget, refused
 from net.carry import PIECE, accept_all, drain, end, join
-from settings.egress import MODEL_SERVICE, Service
+from settings.egress import MODEL_SERVICE, Service, UnusableSecret
 from store.errors import UNAVAILABLE, StoreFull
 
 #: Message of httpcore for a refused connection; it keeps no cause.

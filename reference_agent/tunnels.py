@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -59,6 +60,7 @@ _terminals = threading.Semaphore(MOST_TERMINALS)
 MOST_CONNECTIONS = 64  #: connections that are open at once
 LEAST_PORT = 1024  #: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
 _MOST_LISTED = 100  #: most ports that are listed
+_MOST_PROGRAM = 300  #: most characters of a command line
 _CONNECT = 2.0  #: seconds that a program may take to accept
 #: the variable with the sandbox's folder in the environment of all processes of a process sandbox
 _MARK = "AGENT_SANDBOX"
@@ -305,12 +307,14 @@ class Listener(NamedTuple):
     address: str  #: of loopback, to connect to
     port: int
     is_own: bool
+    program: str = ""  #: command line of the process; empty: it is not known
 
 
 @ports.get("/ports")
 def list_ports() -> Response:
-    found = {one.port for one in listeners() if one.is_own and one.port >= LEAST_PORT and not _is_served(one.port)}
-    return jsonify({"ports": sorted(found)[:_MOST_LISTED]})
+    own = [one for one in listeners() if one.is_own and one.port >= LEAST_PORT and not _is_served(one.port)]
+    programs = {str(one.port): one.program for one in own if one.program}
+    return jsonify({"ports": sorted({one.port for one in own})[:_MOST_LISTED], "programs": programs})
 
 
 @ports.get("/ports/<int:port>")
@@ -364,13 +368,18 @@ def address_of(port: int) -> str:
 def listeners() -> list[Listener]:
     """Return the sockets that listen in this network, those of IPv4 first."""
     psutil = import_module("psutil")  # not at the start, which it would make longer
-    mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), set[int | None]()
+    mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), dict[int | None, str]()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process not in launchers and process.environ().get(_MARK) == mark:
-                own.add(process.pid)
+                own[process.pid] = shlex.join(process.cmdline())[:_MOST_PROGRAM]
     return [
-        Listener("127.0.0.1" if one.family == socket.AF_INET else "::1", one.laddr.port, not mark or one.pid in own)
+        Listener(
+            "127.0.0.1" if one.family == socket.AF_INET else "::1",
+            one.laddr.port,
+            not mark or one.pid in own,
+            own.get(one.pid, ""),
+        )
         for one in sorted(psutil.net_connections("tcp"), key=lambda one: one.family)
         if one.laddr and one.status == psutil.CONN_LISTEN
     ]

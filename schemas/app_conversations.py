@@ -79,6 +79,19 @@ _NOT_DONE = (
 #: most characters of a path
 _MOST_PATH = 4096
 
+#: most characters of the text of a commit or a pull request
+_MOST_DESCRIPTION = 20_000
+
+#: names of branches that Git takes, of plain characters
+_BRANCH = r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|$)|[/.]$))[A-Za-z0-9][A-Za-z0-9._/+-]*"
+
+_BRANCH_FAULT = Fault(
+    "String should be a name of a branch: letters, digits and . _ / + -, such as agent/mend-the-parser", "value_error"
+)
+
+#: most characters of the name of a branch that is pushed: those of a file's name, less what Git adds
+_MOST_BRANCH = 200
+
 _SUMS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
@@ -495,6 +508,84 @@ class GitChange(BaseSchema):
 class GitDiff(BaseSchema):
     modified = fields.String(required=True, allow_none=True)
     original = fields.String(required=True, allow_none=True)
+
+
+def _repository() -> Text:
+    return Text(
+        load_default=None,
+        allow_none=True,
+        least=1,
+        most=_MOST_PATH,
+        metadata={
+            "description": "Of the repository, in the conversation's folder. Absent: that folder, or the only "
+            "repository right below it."
+        },
+    )
+
+
+class RemoteQuery(BaseSchema):
+    path = _repository()
+
+
+class Remote(BaseSchema):
+    """Where the work of a conversation can be pushed, and what a push may be called."""
+
+    path = fields.String(required=True, metadata={"description": "Of the repository, in the conversation's folder."})
+    url = fields.String(required=True, metadata={"description": "Of its remote, without a credential."})
+    branch = fields.String(required=True, metadata={"description": "That its folder is on; empty: none."})
+    base = fields.String(required=True, metadata={"description": "The remote's default branch; empty: not known."})
+    proposed_branch = fields.String(required=True)
+    proposed_title = fields.String(required=True)
+    lacks = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Why no pull request can be opened there; null: one can."},
+    )
+
+
+class PushRequest(BaseSchema):
+    """What is pushed: all changes of the folder that Git does not ignore, as one commit of a branch."""
+
+    branch = Text(required=True, least=1, most=_MOST_BRANCH, pattern=_BRANCH, refused=_BRANCH_FAULT)
+    title = Text(
+        required=True,
+        least=1,
+        most=MOST_TITLE,
+        pattern=r"[^\r\n]*\S[^\r\n]*",
+        refused=Fault("String should be one line, and not blank", "value_error"),
+        metadata={"description": "The first line of the commit, and the title of the pull request."},
+    )
+    description = Text(load_default="", most=_MOST_DESCRIPTION)
+    path = _repository()
+    url = Text(
+        load_default=None,
+        allow_none=True,
+        most=_MOST_PATH,
+        metadata={"description": "The remote as `GET …/git/remote` shows it: 409 if it is another one by now."},
+    )
+    pull_request = StrictBoolean(load_default=False, metadata={"description": "Whether to open a pull request."})
+    base = Text(
+        load_default=None,
+        allow_none=True,
+        most=_MOST_BRANCH,
+        pattern=_BRANCH,
+        refused=_BRANCH_FAULT,
+        metadata={"description": "The branch that the pull request is for. Absent: the remote's default branch."},
+    )
+
+
+class Push(BaseSchema):
+    """A push that was made; the conversation's log has it as an event `pushed`."""
+
+    branch = fields.String(required=True)
+    commit = fields.String(required=True)
+    url = fields.String(required=True, metadata={"description": "Of the remote, without a credential."})
+    pull_request = fields.String(required=True, allow_none=True, metadata={"description": "The address of one."})
+    offered_url = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "Where the host says that a pull request can be opened by hand."},
+    )
 
 
 class Skill(BaseSchema):

@@ -29,7 +29,7 @@ DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
     *("asked", "refused"),  # of destinations alone
     *("rule_made", "rule_revoked"),  # of destinations, and of a conversation
-    *("terminal_opened", "terminal_closed", "preview_opened"),
+    *("terminal_opened", "terminal_closed", "preview_opened", "push_begun"),
     "joined",  # of sandboxes alone
     *("agree", "owner_changed", "mode_changed"),
     "withdrawn",  # of what an agent in a terminal asks

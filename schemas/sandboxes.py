@@ -318,6 +318,12 @@ class ListeningPorts(BaseSchema):
     ports = fields.List(
         fields.Integer(), required=True, metadata={"description": "Those at which programs of the sandbox listen."}
     )
+    programs = fields.Dict(
+        keys=fields.String(),
+        values=fields.String(),
+        required=True,
+        metadata={"description": "The command line of the program at a port, where the agent server tells it."},
+    )
 
 
 def is_sandbox_id(text: str) -> bool:

@@ -7,7 +7,7 @@ The model of the variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is one by its
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from typing import Any
@@ -230,6 +230,24 @@ def static_value(secret: Any) -> str | None:
     """The value of a conversation's secret; None: its agent looks it up by itself."""
     value = secret.get("value") if isinstance(secret, dict) and "url" not in secret else secret
     return value if isinstance(value, str) else None
+
+
+class UnusableSecret(Exception):
+    """A secret of a conversation cannot stand in a header; the message is a sentence, without its value."""
+
+
+def header_values(kept: list[dict[str, Any]], names: Set[str]) -> dict[str, str]:
+    """The values of these names in the secrets of some conversations. Raises UnusableSecret."""
+    values: dict[str, str] = {}
+    for secrets in kept:
+        for name in names & secrets.keys():
+            if (value := static_value(secrets[name])) is None:
+                continue
+            if not re.fullmatch(r"[ -~]*", value := value.strip()):
+                raise UnusableSecret(f"The secret {name} has characters that a header cannot have")
+            if values.setdefault(name, value) != value:
+                raise UnusableSecret(f"The conversations of this sandbox have different secrets {name}")
+    return values
 
 
 def secrets_inside(secrets: Any, services: Iterable[Service]) -> Any:

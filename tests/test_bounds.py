@@ -607,10 +607,16 @@ OF_ONE_DOOR = {
     | asked(86_400, "patience", "/api/v1/hooks/{agent}"),
     "lines of a log, of which a supervisor keeps fewer": asked(10_000, "tail", "/api/v1/sandboxes/{sandbox_id}/logs"),
     "a path goes on to an agent server, whose system has the bound of Linux": asked(
-        4096, "path", f"{APPS}/{{conversation_id}}/files", f"{_GIT}/changes", f"{_GIT}/diff"
+        4096, "path", f"{APPS}/{{conversation_id}}/files", f"{_GIT}/changes", f"{_GIT}/diff", f"{_GIT}/remote"
     )
+    | {"PushRequest.path": 4096}
     | asked(4096, "file_path", f"{APPS}/{{conversation_id}}/file")
     | {"ProjectQuery.project_dir": 4096},
+    "what Git in a sandbox is given, which tests/agents/test_pushes.py tries": of(200, ".title", "PushRequest")
+    | of(200, ".branch", "PushRequest")
+    | of(200, ".base", "PushRequest")
+    | of(20_000, ".description", "PushRequest"),
+    "an address that is compared": of(4096, ".url", "PushRequest"),
     "a response, which says that it was cut": {f"response of {APPS}/{{conversation_id}}/files": 2000}
     | {"StrayConversations.newest": 20},
     "as many as there are": {"KeyRequest.scopes": 5, "TicketRequest.scopes": 5}
@@ -624,7 +630,7 @@ OF_ONE_DOOR = {
 
 #: constants of the modules of schemas/ with bounds of OF_ONE_DOOR
 _OF_ONE_DOOR = {"events.MOST_WAIT", "events.MOST_BUCKETS", "sandboxes.MOST_LINES", "openai.MOST_MESSAGES"} | {
-    "app_conversations._MOST_PATH"
+    *("app_conversations._MOST_PATH", "app_conversations._MOST_DESCRIPTION", "app_conversations._MOST_BRANCH")
 }
 
 

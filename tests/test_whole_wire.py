@@ -211,6 +211,7 @@ def of_app_conversations(walk: Walk) -> None:
             query = {named: "x"} if named else {}
             status = 200 if path.endswith("/records") else 404  # without a sandbox there are none
             body = {"undo": True} if path.endswith("/return") else {"title": "x", "content": SAID}
+            body = {"title": "x", "branch": "x"} if path.endswith("/push") else body
             walk(method, path, status, query=query, json=body)
 
 

@@ -33,7 +33,7 @@ export function ChangedFile({ change, file, read, isOpen, isViewed, setViewed, i
   if (file?.error) shown = html`<${Failure} error=${file.error} again=${read} />`;
   else if (file?.isBinary) shown = html`<p class="muted">This file is not text.</p>`;
   else if (file)
-    shown = html`<${ChangedLines} path=${change.path} lines=${file.lines} isAligned=${file.isAligned} isSplit=${isSplit} comments=${comments} setComment=${setComment} />`;
+    shown = html`<${ChangedLines} path=${change.path} file=${file} isSplit=${isSplit} comments=${comments} setComment=${setComment} />`;
   const tick = (event) => {
     setViewed(event.target.checked);
     setChosen(!event.target.checked);

@@ -4,12 +4,14 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call, newKey, save } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { usePanel } from "../lib/panels.js";
+import { may } from "../lib/session.js";
 import { useShortcuts } from "../lib/shortcuts.js";
 import { counted } from "../lib/words.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { ChangedFile, Counts } from "./changed_file.js";
 import { kept, messageOf, OF_AGENT } from "./comments.js";
+import { Push } from "./push.js";
 import { patchOf } from "./review.js";
 import { useFiles, useViewed } from "./review_files.js";
 
@@ -129,11 +131,12 @@ async function savePatch(id, list, files, read) {
 }
 
 /** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
-export default function Changes({ id, waiting, status, onDone }) {
+export default function Changes({ id, waiting, status, onDone, since = "start" }) {
   const [{ found, moments, error }, setState] = useState(/** @type {any} */ ({})),
-    [moment, setMoment] = useState("start");
+    [moment, setMoment] = useState(Object.hasOwn(MOMENTS, since) ? since : "start");
   const [unrecorded, setUnrecorded] = useState("");
   const [comments, setComments] = useState(() => kept.get(id));
+  const [isPushing, setPushing] = useState(false);
   const [isSplit, setSplit] = usePanel("split");
   const [isViewed, setViewed] = useViewed(id);
   const { files, read: readFile } = useFiles(id, found, moments);
@@ -198,6 +201,7 @@ export default function Changes({ id, waiting, status, onDone }) {
       ${choice}
       <button type="button" class="quiet" data-testid="split" aria-pressed=${isSplit} onClick=${() => setSplit(!isSplit)}>Two columns</button>
       ${found?.length > 0 && html`<button type="button" class="quiet" data-testid="patch" onClick=${() => savePatch(id, found, files, readFile)}>Download patch</button>`}
+      ${found && may("write") && may("approve") && html`<button type="button" class="quiet" data-testid="push" disabled=${status === "running"} title=${status === "running" ? "The agent is running: its files still change" : "As a branch of the repository's remote, with a pull request if its host has one"} onClick=${() => setPushing(true)}>Push branch…</button>`}
       <button type="button" class="quiet" data-testid="read-changes" onClick=${read}>Refresh</button></header>
     ${unrecorded && moment === "repository" && html`<p class="muted">${unrecorded}</p>`}
     ${!found && html`<p aria-busy="true">Loading</p>`}
@@ -217,5 +221,6 @@ export default function Changes({ id, waiting, status, onDone }) {
     </div>`
     }
     <${Send} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
+    ${isPushing && html`<${Push} id=${id} onClose=${() => setPushing(false)} />`}
   </section>`;
 }

@@ -14,6 +14,7 @@ import { progressOf, Tasks, tasksOf } from "../parts/tasks.js";
 import { Output } from "../parts/output.js";
 import { Content, Images, Json, More, partsOf, Prose } from "./content.js";
 import { Here } from "./here.js";
+import { Pushed } from "./pushed.js";
 import { kindOf } from "./rows.js";
 
 const POLICIES = {
@@ -125,6 +126,7 @@ function Change({ event: { key, value } }) {
         .map(([name, one]) => (one === "" ? name : `${name}=${one}`))
         .join(", ") || "none"
     } />`;
+  if (key === "pushed") return html`<${Pushed} value=${value} />`;
   if (key === "returned_to") return "Returned to an earlier event";
   if (key === "stats") return html`<${More} label="Costs and tokens"><${Json} value=${value} /><//>`;
   return html`<${More} label=${String(key).replaceAll("_", " ")}><${Json} value=${value} /><//>`;

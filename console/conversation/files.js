@@ -1,15 +1,16 @@
 // The files of a conversation's folder: a tree, one of them as text, upload and download. No file is ever a page or a picture here.
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { useRead } from "../lib/read.js";
+import { href, route, setQuery } from "../lib/router.js";
 import { may } from "../lib/session.js";
 import { counted } from "../lib/words.js";
-import { Code } from "../parts/code.js";
 import { Question } from "../parts/dialog.js";
 import { attempt, Empty, Failure, Loaded, Loading } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { OF_AGENT } from "./comments.js";
+import { Listing } from "./listing.js";
 
 /** Files that the server lists at most; characters of a file in which a zero byte says that it is no text. */
 const MOST_NAMES = 2_000,
@@ -35,22 +36,26 @@ function treeOf(paths) {
   return root;
 }
 
-function Folder({ name, tree, ...others }) {
-  const [isOpen, setOpen] = useState(false);
+/** isOnly: whether nothing lies beside it; such a folder is open at first, and so is one with the chosen file in it. */
+function Folder({ name, tree, inner, isOnly, ...others }) {
+  const [isOpen, setOpen] = useState(isOnly),
+    isWay = others.chosen?.startsWith(inner);
+  useEffect(() => void (isWay && setOpen(true)), [isWay]);
   return html`<li><details data-testid="folder" open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
-    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${Tree} tree=${tree} ...${others} />`}
+    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${Tree} tree=${tree} inner=${inner} ...${others} />`}
   </details></li>`;
 }
 
-function Tree({ tree, chosen, choose }) {
+function Tree({ tree, inner = "", chosen, choose }) {
+  const isOnly = tree.folders.size === 1 && !tree.files.length;
   return html`<ul>
-    ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} chosen=${chosen} choose=${choose} />`)}
+    ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} inner=${`${inner}${name}/`} isOnly=${isOnly} chosen=${chosen} choose=${choose} />`)}
     ${tree.files.map(([name, path]) => html`<li key=${path}><button type="button" class="quiet" data-testid="file" aria-pressed=${path === chosen} onClick=${() => choose(path)}><${Text} text=${name} /></button></li>`)}
   </ul>`;
 }
 
-/** A file as text, masked as the server sends it; the download has its bytes. */
-function Shown({ id, path, onClose }) {
+/** A file as text, masked as the server sends it; the download has its bytes. line: the number that is named; NaN: none. */
+function Shown({ id, path, line, onClose }) {
   const file = useRead("GET /api/v1/app-conversations/{conversation_id}/file", {
     path: { conversation_id: id },
     query: { file_path: path },
@@ -67,17 +72,17 @@ function Shown({ id, path, onClose }) {
     <header><code><${Text} text=${path} /></code>
       <button type="button" class="quiet" data-testid="download-file" onClick=${save}>Download</button>
       <button type="button" class="quiet" data-testid="close-file" onClick=${onClose}>Close</button></header>
-    <${Loaded} of=${file}>${(text) => html`<${Body} key=${path} path=${path} text=${text} />`}<//>
+    <${Loaded} of=${file}>${(text) => html`<${Body} key=${path} id=${id} path=${path} text=${text} line=${line} />`}<//>
   </div>`;
 }
 
 /** What a file has, where it is text. */
-function Body({ path, text }) {
+function Body({ id, path, text, line }) {
   const begin = text.slice(0, LOOKED);
   if (begin.includes("\0") || begin.includes("\ufffd"))
     return html`<p class="muted">This file is not text. Download it to see it.</p>`;
   return text
-    ? html`<${Code} text=${text} label=${`Text of ${path}`} />`
+    ? html`<${Listing} text=${text} path=${path} line=${line} addressOf=${(number) => href("conversations", id, { show: "files", file: path, line: number })} />`
     : html`<p class="muted">The file is empty.</p>`;
 }
 
@@ -134,15 +139,21 @@ function DownloadAll({ id }) {
   return html`<button type="button" class="quiet" data-testid="download-all" title="All files of the sandbox, as .tar.zst" aria-busy=${isBusy} disabled=${isBusy} onClick=${save}>Download all</button>`;
 }
 
-/** id: of the conversation. status: of the conversation; the list is read again when it changes. */
-export default function Files({ id, status }) {
+/** Show a file, or none; the address has it. */
+const choose = (file) => setQuery({ ...route.get().query, file, line: "" }, true);
+
+/**
+ * id: of the conversation. status: of the conversation; the list is read again when it changes. file, line: what the
+ * address names.
+ */
+export default function Files({ id, status, file = "", line = "" }) {
+  const chosen = file.replace(/^\.\//, "");
   const {
     value: all,
     error,
     again,
   } = useRead(NAMES, { path: { conversation_id: id }, query: { path: "." }, version: status });
-  const [text, setText] = useState(""),
-    [chosen, choose] = useState(null);
+  const [text, setText] = useState("");
   const paths = useMemo(() => all?.filter((path) => !path.startsWith(`${OF_AGENT}/`)), [all]),
     isCut = all?.length >= MOST_NAMES;
   const wanted = text.trim().toLowerCase();
@@ -162,6 +173,6 @@ export default function Files({ id, status }) {
     ${!found && html`<${Loading} />`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
     <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
-      ${chosen && html`<${Shown} id=${id} path=${chosen} onClose=${() => choose(null)} />`}</div>
+      ${chosen && html`<${Shown} id=${id} path=${chosen} line=${Number.parseInt(line, 10)} onClose=${() => choose("")} />`}</div>
   </section>`;
 }

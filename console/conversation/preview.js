@@ -5,6 +5,7 @@ import { html } from "../lib/html.js";
 import { useRead } from "../lib/read.js";
 import { ours } from "../lib/root.js";
 import { Loading } from "../parts/notices.js";
+import { Text } from "../parts/text.js";
 
 /** Ports that can have a preview. */
 const LEAST = 1024,
@@ -25,19 +26,46 @@ async function sandboxOf(id, signal = undefined) {
   return conversation.sandbox_id;
 }
 
-/** The ports at which programs of the sandbox listen; null where its agent server cannot tell. */
+/** The ports at which programs of the sandbox listen, and the command line of each: {ports, programs}. */
 async function listening(id, signal) {
   const path = { sandbox_id: await sandboxOf(id, signal) };
-  const { ports } = await call("GET /api/v1/sandboxes/{sandbox_id}/ports", { path, signal });
-  return ports;
+  return await call("GET /api/v1/sandboxes/{sandbox_id}/ports", { path, signal });
 }
 
-function Ports({ found: { value: ports, error }, onChoose }) {
+/** The address of a preview, which is good once. Throws ApiError. */
+async function addressOf(id, port) {
+  const path = { sandbox_id: await sandboxOf(id) };
+  const { url } = await call("POST /api/v1/sandboxes/{sandbox_id}/previews", { path, body: { port: Number(port) } });
+  kept.set(id, String(port));
+  return url;
+}
+
+/** A port at which a program listens. open(port): opens it. */
+function Port({ id, port, program, isBusy, open, onFault }) {
+  const [isCopied, setCopied] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(await addressOf(id, port));
+      setCopied(true);
+    } catch (fault) {
+      onFault(fault.message);
+    }
+  };
+  return html`<li class="port" data-testid=${`listens-${port}`}>
+    <strong>${port}</strong> <code>${program ? html`<${Text} text=${program} />` : html`<span class="muted">A program of the sandbox</span>`}</code>
+    <button type="button" data-testid=${`port-${port}`} disabled=${isBusy} onClick=${() => open(port)}>Open</button>
+    ${navigator.clipboard && html`<button type="button" class="quiet" title="A link that opens it once, within 30 seconds" onClick=${copy}>${isCopied ? "Copied" : "Copy link"}</button>`}
+  </li>`;
+}
+
+function Ports({ found: { value, error }, ...others }) {
   if (error) return html`<p class="muted" data-testid="no-ports">${error.message}</p>`;
-  if (ports === undefined) return html`<${Loading} words="Looking for open ports" />`;
-  if (!ports?.length)
+  if (!value) return html`<${Loading} words="Looking for open ports" />`;
+  if (!value.ports?.length)
     return html`<p class="muted" data-testid="no-ports">No program in the sandbox listens at a port yet. Have the agent start one.</p>`;
-  return html`<p>Open ports: ${ports.map((port) => html`<button type="button" key=${port} class="quiet" data-testid=${`port-${port}`} onClick=${() => onChoose(port)}>${port}</button> `)}</p>`;
+  return html`<ul class="ports" aria-label="Open ports">
+    ${value.ports.map((port) => html`<${Port} key=${port} port=${port} program=${value.programs?.[port]} ...${others} />`)}
+  </ul>`;
 }
 
 /** id: of the conversation. */
@@ -49,12 +77,7 @@ export default function Preview({ id }) {
     setPort(String(chosen));
     setState({ isBusy: true });
     try {
-      const made = await call("POST /api/v1/sandboxes/{sandbox_id}/previews", {
-        path: { sandbox_id: await sandboxOf(id) },
-        body: { port: Number(chosen) },
-      });
-      kept.set(id, String(chosen));
-      window.open(made.url, "_blank", "noopener,noreferrer");
+      window.open(await addressOf(id, chosen), "_blank", "noopener,noreferrer");
       setState({
         said: `Port ${chosen} was opened in a new tab. If there is none, let this page open tabs, and press Open again.`,
       });
@@ -70,11 +93,13 @@ export default function Preview({ id }) {
     <header><strong>Preview</strong>
       <span class="muted">What a program in the sandbox serves, in a new tab. Its pages reach nothing of this server. Opening one is audited.</span>
       <button type="button" class="quiet" data-testid="ports-again" onClick=${found.again}>Refresh</button></header>
-    <form onSubmit=${submit}>
-      <label>Port <input type="number" inputmode="numeric" required min=${LEAST} max=${MOST} placeholder="8000" data-testid="preview-port" value=${port} onInput=${(event) => setPort(event.target.value)} /></label>
-      <button type="submit" data-testid="preview-open" aria-busy=${state.isBusy} disabled=${state.isBusy}>Open</button>
-    </form>
-    <${Ports} found=${found} onChoose=${open} />
+    <${Ports} id=${id} found=${found} isBusy=${state.isBusy} open=${open} onFault=${(error) => setState({ error })} />
+    <details class="other-port" open=${found.error || undefined}><summary data-testid="other-port">Another port</summary>
+      <form onSubmit=${submit}>
+        <label>Port <input type="number" inputmode="numeric" required min=${LEAST} max=${MOST} placeholder="8000" data-testid="preview-port" value=${port} onInput=${(event) => setPort(event.target.value)} /></label>
+        <button type="submit" data-testid="preview-open" aria-busy=${state.isBusy} disabled=${state.isBusy}>Open</button>
+      </form>
+    </details>
     ${state.error && html`<p class="fault" role="alert" data-testid="preview-error">${state.error}</p>`}
     ${state.said && html`<p role="status" data-testid="preview-said">${state.said}</p>`}
   </section>`;

@@ -69,13 +69,17 @@ export function changesMode(event) {
   return kindOf(event) === "ConversationStateUpdateEvent" && event.key === "approval_mode";
 }
 
-/** A change of the approval mode is a step of its own, a return too, and so is a hook that stopped something, or failed. */
+/** Whether an event says that the work was pushed. */
+const isPush = (event) => kindOf(event) === "ConversationStateUpdateEvent" && event.key === "pushed";
+
+/** A change of the approval mode is a step of its own, a return and a push too, and so is a hook that stopped something, or failed. */
 function isBetween(event) {
   const kind = kindOf(event);
   return (
     BETWEEN.has(kind) &&
     !changesMode(event) &&
     returnOf(event) === null &&
+    !isPush(event) &&
     !(kind === "HookExecutionEvent" && (event.blocked || event.error || event.success === false))
   );
 }

@@ -33,6 +33,7 @@ export const DECISIONS = {
   terminal_opened: "Terminal opened",
   terminal_closed: "Terminal closed",
   preview_opened: "Preview opened",
+  push_begun: "Push",
   joined: "Sandbox joined",
   agree: "Approved, one of several",
   owner_changed: "Owner changed",

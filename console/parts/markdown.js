@@ -6,6 +6,8 @@ import MarkdownIt from "../vendor/markdown-it/markdown-it.esm.min.mjs";
 import { html } from "../lib/html.js";
 import { beginning, visible } from "../lib/visible.js";
 import { Copy } from "./copy.js";
+import { Linked } from "./file_links.js";
+import { Highlighted } from "./highlight.js";
 import { Text } from "./text.js";
 
 /** Characters of a text, parts of it and parts within parts up to which it is shown as Markdown; beyond, as the text that it is. */
@@ -99,7 +101,7 @@ function Image({ address, alt }) {
 function Block({ code, language }) {
   return html`<div class="block">
     <p class="block-head"><span><${Text} text=${beginning(language, 40)} /></span><${Copy} text=${() => code} label="the code" /></p>
-    <pre tabindex="0" role="figure" aria-label="Code"><code><${Text} prose text=${code} /></code></pre>
+    <pre tabindex="0" role="figure" aria-label="Code"><code><${Highlighted} prose text=${code} name=${language} /></code></pre>
   </div>`;
 }
 
@@ -119,15 +121,17 @@ function noteTasks(tokens) {
   return tokens;
 }
 
-function leaf(token) {
+/** isLinked: whether it lies in a link, which holds no other. */
+function leaf(token, isLinked) {
+  const Shown = isLinked ? Text : Linked;
   if (token.type === "inline") return elements(token.children ?? []);
   if (token.type === "softbreak" || token.type === "hardbreak") return [h("br", null)];
   if (token.type === "hr") return [h("hr", null)];
-  if (token.type === "code_inline") return [html`<code><${Text} prose text=${token.content} /></code>`];
+  if (token.type === "code_inline") return [html`<code><${Shown} prose text=${token.content} /></code>`];
   if (token.type === "fence" || token.type === "code_block")
     return [html`<${Block} code=${token.content} language=${(token.info ?? "").trim().split(/\s/)[0]} />`];
   if (token.type === "image") return [html`<${Image} address=${token.attrGet("src") ?? ""} alt=${token.content} />`];
-  return [html`<${Text} prose text=${token.content} />`];
+  return [html`<${Shown} prose text=${token.content} />`];
 }
 
 /** The element of a part that is closed. state: the level of the last heading, below which the next one is one deeper. */
@@ -160,7 +164,8 @@ function elements(tokens, state = { level: 1 }) {
       stack.at(-1).children.push(...whole(closed, state));
       stack.at(-1).said += closed.said;
     } else {
-      stack.at(-1).children.push(...leaf(token));
+      const isLinked = stack.some((part) => part.token?.type === "link_open");
+      stack.at(-1).children.push(...leaf(token, isLinked));
       stack.at(-1).said += token.content;
     }
   }

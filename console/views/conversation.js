@@ -24,6 +24,7 @@ import { useStore } from "../lib/store.js";
 import { style } from "../lib/style.js";
 import { useSubject } from "../lib/title.js";
 import { hostOf } from "../parts/asker.js";
+import { FolderOf } from "../parts/file_links.js";
 import { Lazy } from "../parts/lazy.js";
 import { Empty, Failure, Loading, tell } from "../parts/notices.js";
 import { CONVERSATION } from "../parts/state.js";
@@ -140,7 +141,7 @@ export default function View({ place: { id, query } }) {
   const waiting = useMemo(() => new Set(items.map((item) => item.action_id)), [items]);
   const places = placesOf(record),
     shown = places.find((one) => one.name === query.show)?.name ?? "";
-  const show = (name) => setQuery({ ...query, show: name }, true);
+  const show = (name) => setQuery({ ...query, show: name, file: "", line: "" }, true);
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
@@ -183,13 +184,14 @@ export default function View({ place: { id, query } }) {
   const status = record.execution_status;
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   const mayReturn = may("write") && forks.canReturn && !["running", "waiting_for_confirmation"].includes(status);
-  return html`<${Returns.Provider} value=${mayReturn}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
+  const folder = places.some(({ name }) => name === "files") ? id : "";
+  return html`<${Returns.Provider} value=${mayReturn}><${FolderOf.Provider} value=${folder}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${number} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
       details=${details} shown=${shown} show=${show} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
       ${
         shown
-          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} /></div>`
+          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} file=${query.file} line=${query.line} since=${query.since} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
           <${Sought.Provider} value=${query.text ?? ""}><${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRaw=${wire[0]} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} /><//>`
@@ -201,5 +203,5 @@ export default function View({ place: { id, query } }) {
     ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
     ${forked?.isBack && html`<${ReturnDialog} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
     ${forked && !forked.isBack && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
-  </div><//>`;
+  </div><//><//>`;
 }

@@ -319,7 +319,7 @@ class Audit:
 
 
 class TerminalAudit:
-    """What the audit has of terminals, previews and rules of one conversation: entries about no action."""
+    """What the audit has of terminals, previews, pushes and rules of one conversation: entries about no action."""
 
     def __init__(self, scripts: Scripts, projections: Projections) -> None:
         self._scripts = scripts
@@ -346,6 +346,13 @@ class TerminalAudit:
         self._note(
             "preview_opened", conversation_id, actor, f"Preview {preview_id} of port {port} of sandbox {sandbox_id}."
         )
+
+    def pushed(
+        self, conversation_id: ConversationId, actor: Actor, push_id: str, commit: str, branch: str, address: str
+    ) -> None:
+        """Note that a commit is about to be pushed as a branch to an address. As `opened`."""
+        reason = f"Push {push_id} of commit {commit} as branch {branch} to {address}."
+        self._note("push_begun", conversation_id, actor, reason)
 
     def rule_changed(self, conversation_id: ConversationId, actor: Actor, what: str, rule: Rule) -> None:
         """Note that a rule of the conversation is made or revoked, in one sentence. what: `rule_made`, `rule_revoked`.

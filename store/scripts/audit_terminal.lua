@@ -1,8 +1,8 @@
 -- audit_terminal: note in the audit of a conversation that a terminal was opened or closed in its sandbox, a preview opened,
--- or a rule of the conversation made or revoked.
+-- a push begun, or a rule of the conversation made or revoked.
 -- KEYS  root of the conversation
 -- ARGV  id_prefix:text of the request  time:text now, UTC with Z
---       what:text terminal_opened, terminal_closed, preview_opened, rule_made or rule_revoked
+--       what:text terminal_opened, terminal_closed, preview_opened, push_begun, rule_made or rule_revoked
 --       actor:json who did it, canonical  reason:json which one and where, canonical
 -- Returns  "done"(state:log_state) | missing: no such conversation
 -- Cost  O(1)

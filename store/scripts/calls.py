@@ -1275,7 +1275,7 @@ class Calls:
     def audit_terminal(
         self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str
     ) -> AuditTerminal.Done | None:
-        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, a preview opened, or a rule of the conversation made or revoked."""
+        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, a preview opened, a push begun, or a rule of the conversation made or revoked."""
         reply = self._audit_terminal([root], [id_prefix, time, what, actor, reason])
         if reply is None:
             return None

@@ -375,6 +375,41 @@ def test_a_diff_is_between_two_moments_or_against_a_commit(served, ctl):
     assert "goes with neither" in ctl("diff", str(uuid4()), "--repository", "--since", "start", code=2).stderr
 
 
+REMOTE = {
+    **{"path": "app", "url": "https://git.example.org/team/app", "branch": "main", "base": "main", "lacks": None},
+    **{"proposed_branch": "agent/mend", "proposed_title": "Mend"},
+}
+PUSHED = {
+    **{"branch": "agent/mend", "commit": "f" * 40, "url": REMOTE["url"], "offered_url": None},
+    "pull_request": "https://git.example.org/team/app/pulls/1",
+}
+
+
+def test_work_is_pushed_as_it_is_proposed_and_the_pull_request_is_printed(served):
+    shown, requests = served("push", str(uuid4()), "--pull-request", "--yes", responses=[REMOTE, PUSHED])
+
+    assert shown.stdout.splitlines() == [
+        "agent/mend is ffffffffff at https://git.example.org/team/app",
+        "https://git.example.org/team/app/pulls/1",
+    ]
+    assert json.loads(requests[1].content) == {
+        **{"branch": "agent/mend", "title": "Mend", "description": "", "path": "app", "url": REMOTE["url"]},
+        **{"base": None, "pull_request": True},
+    }
+
+
+def test_a_pull_request_that_cannot_be_opened_pushes_nothing(served):
+    shown, requests = served(
+        *("push", str(uuid4()), "--pull-request", "--yes"), responses=[{**REMOTE, "lacks": "No credential"}], code=1
+    )
+    assert "No credential" in shown.stderr
+    assert len(requests) == 1
+
+
+def test_a_push_that_nobody_can_be_asked_about_is_not_made(ctl):
+    assert "Nobody can be asked here: give --yes" in ctl("push", str(uuid4()), code=2).stderr
+
+
 def test_a_command_in_a_sandbox_ends_with_its_own_exit_code(served):
     output = {"items": [{"order": 0, "stdout": "out\n", "stderr": "err\n", "exit_code": 3}]}
 

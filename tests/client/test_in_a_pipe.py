@@ -88,7 +88,7 @@ LISTINGS = {"approve": "inbox", "reject": "inbox", "keys revoke": "keys"}
 @pytest.mark.parametrize(
     "words",
     [
-        *("logs", "send", "pause", "resume", "rm", "open", "files", "upload", "download", "diff", "sh", "chat"),
+        *("logs", "send", "pause", "resume", "rm", "open", "files", "upload", "download", "diff", "push", "sh", "chat"),
         *LISTINGS,
     ],
 )

@@ -13,7 +13,7 @@ from agent_server_client._sync_files import Files
 from agent_server_client.cli import agentctl, program
 from agent_server_client.cli.decisions import Approver
 from agent_server_client.cli.program import Session
-from agent_server_client.models import GitChange, GitDiff
+from agent_server_client.models import GitChange, GitDiff, Push
 from agent_server_client.wire import Output
 
 from tests.client.responses import responding
@@ -52,6 +52,13 @@ def in_sandbox(monkeypatch):
     monkeypatch.setattr(Files, "download", lambda *_: [Path("a.txt")])
     monkeypatch.setattr(Conversation, "changes", lambda *_, **__: [kinds[GitChange]])
     monkeypatch.setattr(Conversation, "diff", lambda *_, **__: kinds[GitDiff])
+    words = {"branch": "main", "proposed_branch": "agent/x", "proposed_title": "X"}
+    monkeypatch.setattr(
+        Conversation, "remote", lambda *_: {"path": ".", "url": "x", "base": "", "lacks": None, **words}
+    )
+    made = {"branch": "agent/x", "commit": "0" * 40, "url": "x", "pull_request": None, "offered_url": None}
+    assert set(Push.__annotations__) == set(made)
+    monkeypatch.setattr(Conversation, "push", lambda *_, **__: made)
     monkeypatch.setattr(Conversation, "execute", lambda *_: iter([Output("x", "", 0)]))
     monkeypatch.setattr(Client, "start", lambda client, *_, **__: client.conversation(str(uuid4())))
 
@@ -89,7 +96,13 @@ def words_of(ctl, client, started, tmp_path, monkeypatch):
         ids["rules rm"] = lambda: json.loads(ctl("rules", "add", *rule, "--json").stdout)["id"]
         more = {
             **{"run": ("x", "-d"), "send": (one, "x", "--yes"), "rm": (one, "--yes"), "approve": (one, "--yes")},
-            **{"upload": (one, __file__), "sh": (one, "true"), "keys new": (uuid4().hex,), "completion": ("zsh",)},
+            **{
+                "push": (one, "--yes"),
+                "upload": (one, __file__),
+                "sh": (one, "true"),
+                "keys new": (uuid4().hex,),
+                "completion": ("zsh",),
+            },
             "download": (one, "", str(tmp_path / "to")),
             **dict.fromkeys(("rules add", "rules rehearse"), rule),
             **dict.fromkeys(("grants", "grants ls"), ()),

@@ -1,10 +1,7 @@
 """A person's day in the console, by a pointer and by keys: start, decide, review, try the result, take it along."""
 
-import os
-import subprocess
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
@@ -14,8 +11,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from settings.specs import BUNDLED
 from tests.agents.scripted_model import Model, calls, finish, run, scripted_model
 from tests.console import Browser
+from tests.git_server import Git, repository
 from tests.quick import serve
-from tests.servers import program, supervised_server, wait_until
+from tests.servers import supervised_server, wait_until
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
 
@@ -25,54 +23,11 @@ REPOSITORY = "http://git.example.org/shop.git"
 PAGE = "<!doctype html><title>Shop</title>\n<h1>Hello</h1>\n"
 
 
-class Git(BaseHTTPRequestHandler):
-    """Serves the repositories of a folder with `git http-backend`."""
-
-    folder: Path
-
-    def do_GET(self) -> None:
-        self._serve(b"")
-
-    def do_POST(self) -> None:
-        self._serve(self.rfile.read(int(self.headers["Content-Length"])))
-
-    def _serve(self, body: bytes) -> None:
-        address = urlsplit(self.path)
-        environment = {
-            **os.environ,
-            "GIT_PROJECT_ROOT": str(self.folder),
-            "GIT_HTTP_EXPORT_ALL": "1",
-            "REQUEST_METHOD": self.command,
-            "PATH_INFO": address.path,
-            "QUERY_STRING": address.query,
-            "CONTENT_TYPE": self.headers.get("Content-Type", ""),
-            "CONTENT_LENGTH": str(len(body)),
-            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
-        }
-        made = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=True)
-        head, _, content = made.stdout.partition(b"\r\n\r\n")
-        fields = dict(line.split(": ", 1) for line in head.decode().splitlines())
-        self.send_response(int(fields.pop("Status", "200").split()[0]))
-        for name, value in {**fields, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="module")
 def git(tmp_path_factory):
     """The address of a Git server with a shop's repository."""
     folder = tmp_path_factory.mktemp("git")
-    work, named = folder / "work", ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
-    work.mkdir()
-    (work / "index.html").write_text(PAGE)
-    for words in (("init", "-q"), ("add", "."), (*named, "commit", "-q", "-m", "The shop says hello")):
-        subprocess.run([program("git"), *words], cwd=work, check=True)
-    subprocess.run(["git", "clone", "-q", "--bare", str(work), str(folder / "shop.git")], check=True)
+    repository(folder, "shop", index__html=PAGE)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("ShopGit", (Git,), {"folder": folder}))
     serve(server)
     yield f"http://127.0.0.1:{server.server_address[1]}"

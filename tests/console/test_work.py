@@ -354,6 +354,7 @@ def test_a_hostile_page_of_a_preview_reaches_nothing_of_this_server(browsers, se
     browser = browsers()
     browser.open(f"conversations/{work}")
     browser.find("preview-button").click()
+    browser.says("-m http.server 0", f"listens-{shown}")
     browser.find(f"port-{shown}").click()
     wait_until(lambda: len(browser.driver.window_handles) == 2, "the tab of the preview")
     console = browser.driver.current_window_handle
@@ -381,6 +382,7 @@ def test_a_hostile_page_of_a_preview_reaches_nothing_of_this_server(browsers, se
 
 def test_a_port_at_which_nothing_listens_is_said_in_the_panel(browser, server, work):
     browser.open(f"conversations/{work}?show=preview")
+    browser.find("other-port").click()
     browser.find("preview-port").send_keys("1999")
     browser.find("preview-open").click()
     browser.says("Nothing listens at port 1999", "preview-error")

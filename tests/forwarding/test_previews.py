@@ -34,6 +34,7 @@ def whole(tmp_path_factory):
         listed = f"/api/v1/sandboxes/{sandbox}/ports"
         wait_until(lambda: client.get(listed).raise_for_status().json()["ports"], "the program")
         [port] = client.get(listed).json()["ports"]
+        assert client.get(listed).json()["programs"][str(port)] == "python3 shown.py"
         yield client, sandbox, port, conversation["id"]
 
 

@@ -61,6 +61,7 @@ def asked(agent, port, upgrade="tcp") -> tuple[socket.socket, bytes]:
 def test_a_port_of_the_sandbox_is_listed_and_carries_bytes_both_ways(agent, listens, mark):
     port = listens(mark)
     wait_until(lambda: port in agent.client.get("/api/ports").json()["ports"], "the port")
+    assert "python" in agent.client.get("/api/ports").json()["programs"][str(port)]
 
     connection, head = asked(agent, port)
     with connection:

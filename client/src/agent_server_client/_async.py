@@ -36,7 +36,9 @@ from agent_server_client.models import (
     ListedConversation,
     NewKey,
     PreviewAddress,
+    Push,
     Record,
+    Remote,
     Return,
     SandboxInfo,
     SandboxSpecInfo,
@@ -878,6 +880,17 @@ class AsyncConversation:
         at = f"/api/v1/app-conversations/{self.id}/git/diff"
         diff: GitDiff = await self.client.get(at, path=path, since=since, until=until)
         return diff
+
+    async def remote(self, path: str | None = None) -> Remote:
+        """Where the work of its folder can be pushed. Raises AgentServerError (409), which says why it cannot."""
+        found: Remote = await self.client.get(f"/api/v1/app-conversations/{self.id}/git/remote", path=path)
+        return found
+
+    async def push(self, branch: str, title: str, **members: Any) -> Push:
+        """Push the changes of its folder as a branch. members: description, path, url, base, pull_request."""
+        body = {"branch": branch, "title": title, **members}
+        made: Push = await self.client.post(f"/api/v1/app-conversations/{self.id}/git/push", body)
+        return made
 
     async def execute(
         self, command: str, *, cwd: str | None = None, seconds: int = 600

@@ -36,7 +36,9 @@ from agent_server_client.models import (
     ListedConversation,
     NewKey,
     PreviewAddress,
+    Push,
     Record,
+    Remote,
     Return,
     SandboxInfo,
     SandboxSpecInfo,
@@ -869,6 +871,17 @@ class Conversation:
         at = f"/api/v1/app-conversations/{self.id}/git/diff"
         diff: GitDiff = self.client.get(at, path=path, since=since, until=until)
         return diff
+
+    def remote(self, path: str | None = None) -> Remote:
+        """Where the work of its folder can be pushed. Raises AgentServerError (409), which says why it cannot."""
+        found: Remote = self.client.get(f"/api/v1/app-conversations/{self.id}/git/remote", path=path)
+        return found
+
+    def push(self, branch: str, title: str, **members: Any) -> Push:
+        """Push the changes of its folder as a branch. members: description, path, url, base, pull_request."""
+        body = {"branch": branch, "title": title, **members}
+        made: Push = self.client.post(f"/api/v1/app-conversations/{self.id}/git/push", body)
+        return made
 
     def execute(self, command: str, *, cwd: str | None = None, seconds: int = 600) -> Generator[Output, None]:
         """Run a shell command in the sandbox, as the agent's user; nobody is asked. cwd: its folder by default.

@@ -233,6 +233,7 @@ class AuditEntry(Record):
         "terminal_opened",
         "terminal_closed",
         "preview_opened",
+        "push_begun",
         "joined",
         "agree",
         "owner_changed",
@@ -483,6 +484,14 @@ class PreviewAddress(Record):
     expires_at: str
 
 
+class Push(Record):
+    branch: str
+    commit: str
+    url: str
+    pull_request: str | None
+    offered_url: str | None
+
+
 class ReadyAnswer(Record):
     scope: Literal["conversation", "folder", "repository", "machine", "person", "agent", "key", "everywhere"]
     sentence: str
@@ -501,6 +510,16 @@ class RehearsalResult(Record):
     examples: list["DecidedExample"]
     decided: int
     next_page_id: str | None
+
+
+class Remote(Record):
+    path: str
+    url: str
+    branch: str
+    base: str
+    proposed_branch: str
+    proposed_title: str
+    lacks: str | None
 
 
 class Return(Record):

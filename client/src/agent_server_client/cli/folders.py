@@ -1,4 +1,4 @@
-"""Commands about the files of a sandbox: files, upload, download, diff, sh."""
+"""Commands about the files of a sandbox: files, upload, download, diff, push, sh."""
 
 import shutil
 import sys
@@ -174,6 +174,51 @@ def diff(
         session.out.print(diff_text(change, of), end="", soft_wrap=True)
 
 
+@command()
+@conversation_argument
+@click.option("--branch", help="A new branch.  [default: the conversation's title]")
+@click.option("--title", help="First line of the commit.  [default: the conversation's title]")
+@click.option("--description", default="", help="What follows the first line.")
+@click.option("--path", help="Of the repository.  [default: the conversation's folder, or the only one in it]")
+@click.option("--pull-request", is_flag=True, help="Open a pull request too.")
+@click.option("--base", metavar="BRANCH", help="The branch that the pull request is for.  [default: the remote's]")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def push(
+    session: Session,
+    conversation: str,
+    branch: str | None,
+    title: str | None,
+    description: str,
+    path: str | None,
+    pull_request: bool,
+    base: str | None,
+    yes: bool,
+) -> None:
+    """Push what an agent has changed as a branch.
+
+    Git runs in the sandbox, and the way out adds the credential of a service. The commit has all changes of the folder
+    that Git does not ignore, and your name. The folder's own branch stays, and nothing is forced.
+    """
+    if not yes and not is_asked():
+        raise Failed(2, "Nobody can be asked here: give --yes")
+    found = session.conversation(session.client(), conversation)
+    remote = found.remote(path)
+    if pull_request and (lacks := remote["lacks"]):
+        raise Failed(REFUSED, lacks)
+    branch, title = branch or remote["proposed_branch"], title or remote["proposed_title"]
+    question = f"Push {in_line(branch)} to {in_line(remote['url'])}?"
+    if not yes and not agrees(session, question):
+        raise Failed(REFUSED, "Nothing was pushed.")
+    members = {"description": description, "path": remote["path"], "url": remote["url"], "base": base}
+    made = found.push(branch, title, pull_request=pull_request, **members)
+    if session.as_json:
+        print_json(made)
+        return
+    session.out.print(Text(f"{made['branch']} is {made['commit'][:10]} at {in_line(made['url'])}"))
+    if address := made["pull_request"] or made["offered_url"]:
+        session.out.print(Text(in_line(address)), soft_wrap=True)
+
+
 @command(context_settings={"ignore_unknown_options": True})
 @conversation_argument
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
@@ -242,4 +287,4 @@ def _execute(session: Session, conversation: Conversation, line: str) -> int:
     return code
 
 
-COMMANDS = (files, upload, download, diff, sh)
+COMMANDS = (files, upload, download, diff, push, sh)

@@ -1,0 +1,274 @@
+"""Pushes the work of a conversation as a branch: to the remote of the repository in its folder, through the way out.
+
+Git runs in the sandbox, as it does for the clone of a start, so what holds for any command there holds for it: the
+isolation, the destinations that may be reached, and the services that add a credential outside of the sandbox. The
+commit has all files of the folder that Git does not ignore. The folder's own branch and index stay as they are, no hook
+runs, and nothing is forced.
+
+Limitation: the sandbox says which commit it has pushed and where to, and may lie about both. It could push by itself.
+"""
+
+import re
+from collections.abc import Mapping
+from shlex import quote
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from agents.client import AgentRefused, AgentServer, AgentUnreachable
+from agents.model_addresses import service_at, shown_url
+from core.cuts import beginning
+from core.refused import Kind, Refused
+from core.visible import visible
+from settings.egress import NAMED, NO_WAY
+from settings.specs import Spec
+
+#: seconds that the look at a repository, its commit, and its push may take
+LOOK_SECONDS, COMMIT_SECONDS, PUSH_SECONDS = 20, 60, 120
+
+#: most characters of what Git says that a refusal has
+_MOST_SAID = 300
+
+#: the folder of an agent's own files, which are no part of the work
+_OF_AGENT = ".agent-server"
+
+#: Git without what a repository could have it run or ask
+_GIT = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c commit.gpgSign=false -c push.gpgSign=false"
+
+#: finds the repository of a folder, or the only one right below it, and says what it is: NAME=VALUE lines
+_LOOK = """\
+at={path}
+if [ -z "$at" ]; then
+  if [ -e .git ]; then at=.; else
+    for one in */; do
+      [ -e "$one.git" ] || continue
+      if [ -n "$at" ]; then echo "several=$at, ${{one%/}}"; exit 0; fi
+      at=${{one%/}}
+    done
+  fi
+fi
+[ -n "$at" ] && [ -e "$at/.git" ] || exit 0
+echo "path=$at"
+cd "./$at" || exit 1
+branch=$(git symbolic-ref --quiet --short HEAD)
+remote=$(git config "branch.$branch.remote")
+if [ -z "$remote" ] || [ "$remote" = . ]; then
+  remote=$(git remote | grep -x origin || git remote | head -n 1)
+fi
+echo "branch=$branch"
+[ -n "$remote" ] || exit 0
+echo "url=$(git remote get-url --push "$remote")"
+base=$(git symbolic-ref --quiet --short "refs/remotes/$remote/HEAD")
+echo "base=${{base#"$remote/"}}"
+exit 0
+"""
+
+#: commits the folder on top of its HEAD, or of the branch where an earlier push made it, in an index of its own
+_COMMIT = """\
+cd {path} || exit 1
+folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
+head=$({git} rev-parse --quiet --verify 'HEAD^{{commit}}')
+parent=$head
+if tip=$({git} rev-parse --quiet --verify {ref}'^{{commit}}'); then
+  parent=$tip
+  if [ -n "$head" ] && ! {git} merge-base --is-ancestor "$head" "$tip"; then echo {other} >&2; exit 1; fi
+fi
+cp -p "$({git} rev-parse --git-path index)" "$folder/index" 2>/dev/null  # with its time, by which Git tells what is new
+export GIT_INDEX_FILE="$folder/index"
+{git} add --all -- . {left_out} || exit 1
+tree=$({git} write-tree) || exit 1
+if [ -n "$parent" ] && [ "$tree" = "$({git} rev-parse "$parent^{{tree}}")" ]; then
+  commit=$parent
+  new=$({git} rev-list --max-count=1 "$commit" --not --remotes)
+  if [ -z "$tip$new" ]; then echo {same} >&2; exit 1; fi
+else
+  commit=$(printf '%s' {message} | {identity} {git} commit-tree "$tree" ${{parent:+-p "$parent"}}) || exit 1
+fi
+echo "commit=$commit"
+"""
+
+_PUSH = """\
+cd {path} || exit 1
+GIT_TERMINAL_PROMPT=0 {git} push --porcelain -- {url} {commit}:{ref} || exit 1
+if [ "$({git} symbolic-ref --quiet HEAD)" = {ref} ]; then
+  {git} update-ref {ref} {commit} && {git} reset --quiet
+else
+  {git} update-ref {ref} {commit}
+fi
+exit 0
+"""
+
+_COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+
+#: an address of SSH in the short form of Git, and its host and path
+_SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!/)([\w./~-]+)", re.ASCII)
+
+#: what a host says in a push of where a pull request begins
+_OFFERED = re.compile(r"^remote:\s+(https?://\S+)\s*$", re.MULTILINE)
+
+
+class CannotPush(Refused):
+    """The work of a conversation cannot leave as a branch as things are; the message says why."""
+
+    kind = Kind.CONFLICT
+
+
+class PushFailed(Refused):
+    """Git did not commit or did not push; the message has the last line of what it said."""
+
+    kind = Kind.BAD_AGENT
+
+
+class RemoteChanged(Refused):
+    """The repository has another remote than the one that the request names."""
+
+    kind = Kind.CONFLICT
+    words = "The repository's remote is another one by now. Look at it again with GET …/git/remote"
+
+
+class Remote(NamedTuple):
+    """Where the work of a conversation goes."""
+
+    path: str  #: of the repository, below the conversation's folder
+    branch: str  #: that the folder is on; empty: none
+    base: str  #: default branch of the remote; empty: not known
+    url: str  #: as a person may see it
+    pushed_to: str  #: as Git in the sandbox is given it
+    repository: str  #: its path at its host, such as `owner/name`
+    host: str  #: name and port
+
+
+class Wanted(NamedTuple):
+    """What a person has pushed."""
+
+    branch: str
+    title: str
+    description: str
+    author: str  #: NAME <ADDRESS>
+
+
+def look(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_url: str) -> Remote:
+    """The remote of the repository in a conversation's folder. egress_url: of the sandbox's way out; empty: none.
+
+    path: of the repository below the folder; None: the folder itself, or the only repository right below it. Raises
+    CannotPush, PushFailed.
+    """
+    seen = _facts(_run(agent, _LOOK.format(path=quote(path or "")), folder, LOOK_SECONDS))
+    if several := seen.get("several"):
+        raise CannotPush(f"The folder has several repositories: name one as path, such as one of {several}")
+    if "path" not in seen:
+        place = f"{path} is no Git repository" if path else "The conversation's folder is no Git repository"
+        raise CannotPush(f"{place}, so there is nowhere to push to: start with a repository, or save a patch")
+    if not (url := seen.get("url", "")):
+        raise CannotPush("The repository has no remote. Ask the agent to add one: git remote add origin URL")
+    pushed_to, public = _way(url, spec, egress_url)
+    parts = urlsplit(public)
+    repository = parts.path.strip("/").removesuffix(".git")
+    host = parts.netloc.rpartition("@")[2]
+    return Remote(
+        seen["path"], seen.get("branch", ""), seen.get("base", ""), shown_url(public), pushed_to, repository, host
+    )
+
+
+def _way(url: str, spec: Spec, egress_url: str) -> tuple[str, str]:
+    """How Git in a sandbox reaches a remote, and the remote's own address. Raises CannotPush."""
+    if spec.egress == NO_WAY:
+        raise CannotPush(
+            f"Sandboxes of the spec {spec.id} reach nothing: save a patch, or choose a spec with a way out"
+        )
+    address = _as_https(url)
+    if spec.egress != NAMED or not egress_url:
+        return url, address
+    if url.startswith(f"{egress_url}/"):
+        name, _, rest = url.removeprefix(f"{egress_url}/").partition("/")
+        if service := next((one for one in spec.services if one.name == name), None):
+            return url, f"{service.base_url}/{rest}"
+    elif found := service_at(address, spec.services):
+        service, rest = found
+        return f"{egress_url}/{service.name}{rest}", address
+    raise CannotPush(
+        f"No service of the spec {spec.id} has a credential for {shown_url(address)}. Its operator names one as "
+        "[[spec.service]], whose base_url the repository is below"
+    )
+
+
+def _as_https(url: str) -> str:
+    """The address by HTTP of a remote that is named by SSH; any other address as it is."""
+    if "://" not in url and (found := _SCP.fullmatch(url)):
+        return f"https://{found[1]}/{found[2]}"
+    parts = urlsplit(url)
+    return f"https://{parts.hostname}{parts.path}" if parts.scheme == "ssh" and parts.hostname else url
+
+
+def commit(agent: AgentServer, folder: str, remote: Remote, wanted: Wanted) -> str:
+    """Commit the files of a repository for a branch; the id of the commit. Raises PushFailed, CannotPush.
+
+    The branch itself is made by `push`. What an earlier push has committed is not committed again.
+    """
+    name, _, address = wanted.author.rpartition(" <")
+    whole = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address.removesuffix(">")}
+    whole |= {key.replace("AUTHOR", "COMMITTER"): value for key, value in whole.items()}
+    same, other = "Nothing has changed that the remote does not have", "The branch has other commits than the folder"
+    script = _COMMIT.format(
+        git=_GIT,
+        path=quote(f"./{remote.path}"),
+        ref=quote(f"refs/heads/{wanted.branch}"),
+        left_out=quote(f":(top,exclude){_OF_AGENT}"),
+        message=quote(f"{wanted.title}\n\n{wanted.description}".strip() + "\n"),
+        identity=" ".join(f"{key}={quote(value)}" for key, value in whole.items()),
+        same=quote(same),
+        other=quote(other),
+    )
+    try:
+        made = _facts(_run(agent, script, folder, COMMIT_SECONDS)).get("commit", "")
+    except PushFailed as error:
+        if same in str(error):
+            raise CannotPush(same) from None
+        if other in str(error):
+            raise CannotPush(f"{other}: name another branch") from None
+        raise
+    if not _COMMIT_ID.fullmatch(made):
+        raise PushFailed("Git in the sandbox names no commit")
+    return made
+
+
+def push(agent: AgentServer, folder: str, remote: Remote, branch: str, commit_id: str) -> str:
+    """Push a commit as a branch, which is made in the folder's repository too. Raises PushFailed.
+
+    Returns the address at which the host says that a pull request begins; empty: it says none.
+    """
+    script = _PUSH.format(
+        git=_GIT,
+        path=quote(f"./{remote.path}"),
+        url=quote(remote.pushed_to),
+        commit=commit_id,
+        ref=quote(f"refs/heads/{branch}"),
+    )
+    said = _run(agent, script, folder, PUSH_SECONDS)
+    found = (one for one in _OFFERED.findall(said["stderr"]) if urlsplit(one).netloc == remote.host)
+    return beginning(visible(next(found, "")), 2000)
+
+
+def author_of(name: str) -> str:
+    """The identity of one who pushes, for Git: a person whose name is an address of mail has that."""
+    plain = re.sub(r"[<>\x00-\x1f\x7f]", " ", name).strip() or "anyone"
+    return f"{plain} <{plain if re.fullmatch(r'[^@ ]+@[^@ ]+', plain) else 'agent-server@localhost'}>"
+
+
+def _run(agent: AgentServer, script: str, folder: str, seconds: int) -> dict[str, str]:
+    """What a script printed: stdout and stderr. Raises PushFailed."""
+    try:
+        ended: Mapping[str, Any] = agent.execute(script, folder, seconds)
+    except (AgentUnreachable, AgentRefused) as error:
+        raise PushFailed(f"No command runs in the sandbox: {error}") from None
+    said = {name: str(ended.get(name) or "") for name in ("stdout", "stderr")}
+    if ended.get("exit_code") == 0:
+        return said
+    lines = [line for line in f"{said['stdout']}\n{said['stderr']}".splitlines() if line.strip()]
+    refused = [line for line in lines if line.startswith(("!", "fatal:", "error:", "remote: error:"))]
+    reason = (refused or lines[-1:] or [f"it did not end within {seconds} s"])[0]
+    raise PushFailed(f"Git in the sandbox: {beginning(visible(' '.join(reason.split())), _MOST_SAID)}")
+
+
+def _facts(said: Mapping[str, str]) -> dict[str, str]:
+    """The NAME=VALUE lines that a script printed."""
+    return dict(line.split("=", 1) for line in said["stdout"].splitlines() if "=" in line)
