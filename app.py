@@ -26,6 +26,7 @@ from blueprints.client_settings import agent_profiles, client_settings, profiles
 from blueprints.console import console, console_files, docs_page
 from blueprints.conversations import agent_verbs, conversation_list, conversations, list_stream
 from blueprints.destinations import destinations
+from blueprints.devices import devices
 from blueprints.errors import register_errors
 from blueprints.events import app_events, events, messages, pending_messages, stream
 from blueprints.exports import downloads, exports, trajectories
@@ -55,10 +56,12 @@ from core.access import SettingsKeys
 from core.approvals import Links
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
+from notifications.devices import DeviceDesk, Standing, open_rings
 from notifications.sending import Desk, open_sender, targets_of
 from settings import ConfigError
 from settings.config import Config
 from settings.specs import Specs
+from store import Store
 from store.access import Quota, TooManyFollowersOfKey, TooManySilentSockets
 from store.errors import UNAVAILABLE
 from wiring import open_store_of
@@ -106,6 +109,7 @@ BLUEPRINTS = (
     grants,
     owners,
     notifications,
+    devices,
     operations,
     metrics,
     openai,
@@ -200,6 +204,7 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
         commands=commands,
         forwarding=Forwarding(store, wake_seconds=wake_seconds),
         desk=Desk(store, targets_of(config.notify), open_sender(private=bool(config.notify.notify_private))),
+        devices=_devices(config, store, guard),
         links=Links(config.redis.secret_keys, public_url=public_url, seconds=link_seconds),
         guard=guard,
         posture=_posture(config),
@@ -211,6 +216,12 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
         silent_sockets=Quota(config.access.max_silent_sockets, TooManySilentSockets),
         bash_sockets=OpenSockets(),
     )
+
+
+def _devices(config: Config, store: Store, guard: Guard) -> DeviceDesk:
+    standing = Standing(store, SettingsKeys(config.access.api_keys), lambda: guard.auth != "keys")
+    ringer = open_rings(store, config.notify, config.http.public_url)
+    return DeviceDesk(store, standing, ringer, private=bool(config.notify.push_private))
 
 
 def _of_libraries(config: Config) -> dict[str, Any]:

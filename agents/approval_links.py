@@ -55,6 +55,10 @@ class ConversationGone(LinkRefused):
     """The conversation was deleted."""
 
 
+class DeviceEnded(LinkRefused):
+    """The link is one of a device whose owner may not decide any more."""
+
+
 class Shown(NamedTuple):
     """A pending action, or a destination that waits, as it is shown to a person."""
 

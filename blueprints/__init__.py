@@ -24,6 +24,7 @@ from boot.rehearsing import Runners
 from core.access import Joiner, Principal
 from core.approvals import Links
 from core.people import voter
+from notifications.devices import DeviceDesk
 from notifications.sending import Desk
 from settings.config import Config
 from settings.specs import Specs
@@ -50,6 +51,7 @@ class Server:
     commands: Commands
     forwarding: Forwarding
     desk: Desk
+    devices: DeviceDesk
     links: Links
     guard: "Guard"
     posture: "Posture"
@@ -77,6 +79,9 @@ current_commands = cast(Commands, LocalProxy(lambda: current_server().commands.o
 
 #: how calls of the running app go on into sandboxes
 current_forwarding = cast(Forwarding, LocalProxy(lambda: current_server().forwarding))
+
+#: the devices that the running app rings
+current_devices = cast(DeviceDesk, LocalProxy(lambda: current_server().devices))
 
 #: the notifications of the running app
 current_desk = cast(Desk, LocalProxy(lambda: current_server().desk))

@@ -12,7 +12,7 @@ from flask import Response, g, jsonify, request
 from werkzeug.exceptions import Forbidden, NotFound, Unauthorized
 
 from agents.starts import of_sandbox
-from blueprints import current_server, current_specs, current_store
+from blueprints import current_devices, current_server, current_specs, current_store
 from blueprints.api import Blueprint, needs
 from blueprints.rates import count_failure
 from core.access import SCOPES
@@ -85,6 +85,7 @@ def revoke_key(key_id: str) -> dict[str, bool]:
     """Revoke a key: within a second it opens nothing on any host; what was open under it and what it kept ends."""
     current_store.access.keys.revoke(key_id)
     current_store.access.settings.forget(key_id)
+    current_devices.end_of(key_id)
     return {"success": True}
 
 

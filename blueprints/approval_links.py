@@ -1,5 +1,7 @@
 """The page of a one-time link: it shows one action, and asks. A GET never decides. Source: docs/approvals.md.
 
+A client that accepts JSON, as the console's worker does for a button of a notification, gets `title` and `detail`.
+
 The token in the path is the key, and opens nothing but this action's decision. No script runs on the page, nothing is
 loaded from elsewhere, and what an agent wrote is shown as it is: invisible characters are escaped.
 """
@@ -14,13 +16,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from flask import Blueprint, Response, current_app, g, render_template, request
+from flask import Blueprint, Response, current_app, g, jsonify, render_template, request
 from markupsafe import Markup, escape
 from werkzeug.exceptions import HTTPException
 
 from agents.approval_links import (
     ActionDecided,
     ConversationGone,
+    DeviceEnded,
     LinkExpired,
     LinkRefused,
     LinkUsed,
@@ -66,6 +69,7 @@ _STATUSES: dict[type[LinkRefused], tuple[int, str]] = {
     LinkUsed: (409, "This link was used"),
     ActionDecided: (409, "Nothing to decide"),
     ConversationGone: (404, "Nothing to decide"),
+    DeviceEnded: (403, "This device does not decide"),
 }
 
 
@@ -126,7 +130,21 @@ def _link(token: str) -> Link:
         count_failure()
         raise
     g.principal = Principal(f"link of {link.target}")
+    if link.device:
+        _require_device(link)
     return link
+
+
+def _require_device(link: Link) -> None:
+    """Raises DeviceEnded unless the device of a link rings, and its owner may decide there."""
+    standing = current_server().devices.standing
+    device_id, _, owner = link.device.partition(" ")
+    device = standing.find(device_id)
+    if device is None or device.owner != owner or not standing.may_decide(device, link.conversation_id or None):
+        raise DeviceEnded(
+            "The device that was notified has ended, or its owner may not decide here any more. Nothing was decided: "
+            "decide in the inbox."
+        )
 
 
 @approval_links.errorhandler(LinkForged)
@@ -169,6 +187,10 @@ def _page(
     link: Link | None = None,
     reason: str = "",
 ) -> Response:
+    if request.accept_mimetypes.best == "application/json":
+        response = jsonify(title=heading, detail=sentence)
+        response.status_code = status
+        return response
     about = {"shown": shown, "digest": link.digest, "ends": link.ends} if shown and link else {}
     text = render_template(
         "approval.html",

@@ -28,7 +28,13 @@ _CONSOLE = Path(__file__).parent.parent / "console"
 #: files of other projects that stand in `vendor` for another page
 _FOR_DOCS = ("vendor/page/", "vendor/swagger-ui/")
 
-_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_TYPES = {
+    **{".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"},
+    **{".png": "image/png", ".webmanifest": "application/manifest+json"},
+}
+
+#: what stands beside the page: the worker that rings a device, and the manifest, which is a template
+_WORKER, _MANIFEST = "worker.js", "manifest.webmanifest"
 
 #: the page, which is a template; its first script, and the view that most people see first
 _PAGE, _MAIN, _VIEW = "index.html", "main.js", "views/inbox.js"
@@ -49,8 +55,11 @@ _COMMENT = re.compile(r"^[ \t]*(?://.*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)$", re.MULT
 _POLICY = (
     "default-src 'self'; script-src 'self' 'sha256-{digest}'; img-src 'self' data:; connect-src 'self'; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
+    "require-trusted-types-for 'script'; trusted-types agent-server-worker"
 )
+
+#: the worker shows notifications and sends decisions, and loads nothing
+_WORKER_POLICY = "default-src 'none'; connect-src 'self'"
 
 _YEAR = "public, max-age=31536000, immutable"
 
@@ -80,14 +89,16 @@ class ConsoleFiles:
             if path.suffix in _TYPES and not path.relative_to(_CONSOLE).as_posix().startswith(_FOR_DOCS)
         }
         self._files = {name: _file(_sendable(name, path), _TYPES[path.suffix]) for name, path in found.items()}
+        self.worker, manifest = self._files.pop(_WORKER), self._files.pop(_MANIFEST)
         template = (_CONSOLE / _PAGE).read_text()
-        digest = hashlib.sha256(template.encode())
+        digest = hashlib.sha256(template.encode() + manifest.raw)
         for name, file in self._files.items():
             digest.update(f"\n{name} {hashlib.sha256(file.raw).hexdigest()}".encode())
         self.release = digest.hexdigest()[:16]
         root = f"./{self.release}/"  # under the page, whatever path a proxy serves that at
         imports = json.dumps({"imports": {name: root + path for name, path in _IMPORTS.items()}})
         page = template.replace("{{root}}", root).replace("{{imports}}", imports)
+        self.manifest = _file(manifest.raw.replace(b"{{root}}", root.encode()), manifest.mimetype)
         preloads = "".join(f'<link rel="modulepreload" href="{root}{name}">' for name in self.first_modules())
         self.page = _file(page.replace("{{preloads}}", preloads).encode(), "text/html")
         self.policy = _POLICY.format(digest=b64encode(hashlib.sha256(imports.encode()).digest()).decode())
@@ -133,7 +144,8 @@ def _path(name: str, imported: str) -> str:
 
 
 def _file(raw: bytes, mimetype: str) -> File:
-    return File(raw, gzip.compress(raw, mtime=0), f"{mimetype}; charset=utf-8")
+    charset = "" if mimetype == "image/png" or ";" in mimetype else "; charset=utf-8"
+    return File(raw, gzip.compress(raw, mtime=0), mimetype + charset)
 
 
 @console.get("/console/", strict_slashes=False)
@@ -144,6 +156,22 @@ def show_console() -> Response:
     response = _sent(files.page, "no-cache")
     response.headers["Content-Security-Policy"] = files.policy
     return response
+
+
+@console.get(f"/console/{_WORKER}")
+@needs("open")
+def show_worker() -> Response:
+    """Show the script by which a browser rings while no page is open."""
+    response = _sent(current_server().console.worker, "no-cache")
+    response.headers["Content-Security-Policy"] = _WORKER_POLICY
+    return response
+
+
+@console.get(f"/console/{_MANIFEST}")
+@needs("open")
+def show_manifest() -> Response:
+    """Show what a phone installs the console by."""
+    return _sent(current_server().console.manifest, "no-cache")
 
 
 @console.get("/console/<release>/<path:name>")

@@ -84,6 +84,13 @@ class SettingsKeys:
                 found = Principal(f"{_OF_SETTINGS}{number}", f"{_OF_SETTINGS}{number}", frozenset({"admin"}))
         return found
 
+    def proof(self, key_id: str) -> str:
+        """What shows that a key of the settings is still the one that an id stood for; empty for any other id."""
+        for number, known in enumerate(self._digests, 1):
+            if key_id == f"{_OF_SETTINGS}{number}":
+                return known.hex()
+        return ""
+
 
 def is_revocable(principal: Principal) -> bool:
     """Return whether the principal's key can be revoked or expire while the server runs."""

@@ -512,6 +512,7 @@ class Link(NamedTuple):
     ends: Micros
     since: Micros  #: when the wait of the action began; 0: a link of an earlier release
     identity: str  #: hex SHA-256 of the token without its signature; nothing stores the token
+    device: str = ""  #: "ID OWNER" of the device that was rung: the link decides while both may. Empty: a target
 
     @property
     def destination(self) -> tuple[str, str, int] | None:
@@ -569,22 +570,40 @@ class Links:
         about the wait that began then, and about no later one of the same action; None: any. Of a destination
         conversation_id is "", action_id "SANDBOX NAME:PORT", and the digest has the beginning of its wait.
         """
-        if not self._public_url or self._serializer is None:
+        token = self._public_url and self.token(
+            conversation_id, action_id, digest, target, since=since, deadline=deadline
+        )
+        return f"{self._public_url}{LINK_PATH}/{token}" if token else None
+
+    def token(
+        self,
+        conversation_id: ConversationId,
+        action_id: str,
+        digest: str,
+        target: str,
+        *,
+        since: Micros | None = None,
+        deadline: Micros | None = None,
+        device: str = "",
+    ) -> str | None:
+        """The token of such a link; None where the settings name no SECRET_KEY. device: as of a Link."""
+        if self._serializer is None:
             return None
         ends = Micros(self._clock() + self._seconds * 1_000_000)
         ends = min(ends, deadline or ends)
         words = [conversation_id, action_id, digest, beginning(target, _MOST_TARGET), ends, since or 0]
-        return f"{self._public_url}{LINK_PATH}/{self._serializer.dumps(words)}"
+        return str(self._serializer.dumps([*words, device] if device else words))
 
     def read(self, token: str) -> Link:
         """What a token's link is about, expired or not. Raises LinkForged."""
         if self._serializer is None:
             raise LinkForged
         try:
-            conversation_id, action_id, digest, target, ends, *since = self._serializer.loads(token)
+            conversation_id, action_id, digest, target, ends, *more = self._serializer.loads(token)
         except (BadSignature, UnicodeEncodeError):  # a lone surrogate has no bytes
             raise LinkForged from None
         # Of what is signed: the last letter of a signature has bits that mean nothing, and would make other tokens.
         identity = sha256(token.rpartition(".")[0].encode()).hexdigest()
-        began = Micros(since[0] if since else 0)
-        return Link(ConversationId(conversation_id), action_id, digest, target, Micros(ends), began, identity)
+        since, device = more[0] if more else 0, more[1] if len(more) > 1 else ""
+        words = (ConversationId(conversation_id), action_id, digest, target, Micros(ends), Micros(since))
+        return Link(*words, identity, device)

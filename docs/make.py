@@ -70,7 +70,7 @@ ROOTS = (
     *("SandboxInfo", "SandboxSpecInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
     *("FolderRecords", "Push", "Remote", "Return"),
     *("AuditEntry", "AskedDestinationInfo", "DestinationDecided", "PreviewAddress", "ApprovalRule", "ApprovalMode"),
-    *("ReadyAnswer", "RehearsalResult", "ActionDecision", "GrantInfo"),
+    *("ReadyAnswer", "RehearsalResult", "ActionDecision", "GrantInfo", "DeviceInfo", "NotificationOutcome"),
 )
 
 _PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}

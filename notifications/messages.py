@@ -126,9 +126,9 @@ def text_of(body: str) -> tuple[str, str]:
     return _TITLES.get(payload["type"], payload["type"]) + about, "\n".join(lines)
 
 
-def shortened(text: str) -> str:
-    """A text as one line of at most MOST_TEXT characters, an escape for each that would not show as itself."""
-    return beginning(visible(" ".join(text.split())[: MOST_TEXT + 1]), MOST_TEXT)  # an escape is longer yet
+def shortened(text: str, most: int = MOST_TEXT) -> str:
+    """A text as one line of at most so many characters, an escape for each that would not show as itself."""
+    return beginning(visible(" ".join(text.split())[: most + 1]), most)  # an escape is longer yet
 
 
 def _name_of(actor: Any) -> str:

@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from hashlib import scrypt
@@ -112,8 +112,8 @@ class HostUnknown(AddressRefused):
     """A host has no address."""
 
 
-def checked(host: str, port: int, *, private: bool) -> list[str]:
-    """The addresses of a host, each allowed. private: those of private networks are, too.
+def checked(host: str, port: int, *, private: bool, setting: str = "NOTIFY_PRIVATE") -> list[str]:
+    """The addresses of a host, each allowed. private: those of private networks are, too. setting: that allows them.
 
     Raises AddressRefused if one of them is not, HostUnknown if the host has none.
     """
@@ -123,18 +123,18 @@ def checked(host: str, port: int, *, private: bool) -> list[str]:
         raise HostUnknown(f"The host {host} does not resolve") from None
     addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
     for address in addresses:
-        if reason := refusal(address, private=private):
+        if reason := refusal(address, private=private, setting=setting):
             raise AddressRefused(f"The host {host} has the address {address}, which is {reason}")
     return addresses
 
 
-def refusal(address: str, *, private: bool) -> str:
-    """Why an address must not be sent to; empty: it may."""
+def refusal(address: str, *, private: bool, setting: str = "NOTIFY_PRIVATE") -> str:
+    """Why an address must not be sent to; empty: it may. setting: that allows private ones."""
     match reach(ip_address(address.partition("%")[0])):
         case Reach.NEVER:
             return "link-local, multicast or reserved: none is sent there"
         case Reach.PRIVATE if not private:
-            return "private: NOTIFY_PRIVATE=1 allows it"
+            return f"private: {setting}=1 allows it"
     return ""
 
 
@@ -146,31 +146,22 @@ class TargetGone(NotDelivered):
     """A target rejects further messages."""
 
 
-class Webhooks:
-    """All webhooks. Any number of threads may use it."""
+class Posts:
+    """Sends requests to hosts that are not trusted. Any number of threads may use it."""
 
-    def __init__(self, *, private: bool, seconds: float = TRY_SECONDS) -> None:
-        """private: they may have private addresses. seconds: of one try."""
+    def __init__(self, *, private: bool, seconds: float = TRY_SECONDS, setting: str = "NOTIFY_PRIVATE") -> None:
+        """private: hosts may have private addresses. seconds: of one try. setting: that allows private addresses."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         # Certificates that SSL_CERT_FILE or SSL_CERT_DIR names count, as within a company.
-        backend = Backend(partial(checked, private=private))  # it resolves no name twice
+        backend = Backend(partial(checked, private=private, setting=setting))  # it resolves no name twice
         self._transport = Transport(limits, backend, httpx.create_ssl_context())
         self._seconds = seconds
 
-    def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
-        """Try once. at: the time of the try, which the signature covers. Raises NotDelivered, TargetGone."""
-        time = datetime.fromtimestamp(at // 1_000_000, UTC)
-        headers = {
-            "content-type": "application/json",
-            "user-agent": "agent-server",
-            "webhook-id": message_id,
-            "webhook-timestamp": str(at // 1_000_000),
-            "webhook-signature": Webhook(target.secret).sign(message_id, time, body),
-        }
+    def send(self, url: str, headers: dict[str, str], content: bytes) -> int:
+        """Try once, and return the status, which is that of a success, 404 or 410. Raises NotDelivered."""
         timeout = httpx.Timeout(self._seconds).as_dict()
-        request = httpx.Request(
-            "POST", target.url, headers=headers, content=body.encode(), extensions={"timeout": timeout}
-        )
+        headers = {"user-agent": "agent-server", **headers}
+        request = httpx.Request("POST", url, headers=headers, content=content, extensions={"timeout": timeout})
         try:
             with deadline(self._seconds):
                 status = self._status_of(request)
@@ -179,11 +170,10 @@ class Webhooks:
         except httpx.HTTPError as error:
             words = next((words for kind, words in _WORDS if isinstance(error, kind)), "the request failed")
             raise NotDelivered(f"{words} ({type(error).__name__})") from None
-        if status == 410:
-            raise TargetGone("it responded 410: it rejects further messages")
-        if not 200 <= status < 300:
+        if not 200 <= status < 300 and status not in (404, 410):
             redirected = ", and redirects are not followed" if 300 <= status < 400 else ""
             raise NotDelivered(f"it answered {status}{redirected}")
+        return status
 
     def _status_of(self, request: httpx.Request) -> int:
         """The status of a response, once it is whole or as much of it came as is read."""
@@ -197,6 +187,29 @@ class Webhooks:
         finally:
             response.close()
         return response.status_code
+
+
+class Webhooks:
+    """All webhooks. Any number of threads may use it."""
+
+    def __init__(self, *, private: bool, seconds: float = TRY_SECONDS) -> None:
+        """As of Posts."""
+        self._posts = Posts(private=private, seconds=seconds)
+
+    def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
+        """Try once. at: the time of the try, which the signature covers. Raises NotDelivered, TargetGone."""
+        time = datetime.fromtimestamp(at // 1_000_000, UTC)
+        headers = {
+            "content-type": "application/json",
+            "webhook-id": message_id,
+            "webhook-timestamp": str(at // 1_000_000),
+            "webhook-signature": Webhook(target.secret).sign(message_id, time, body),
+        }
+        status = self._posts.send(target.url, headers, body.encode())
+        if status == 410:
+            raise TargetGone("it responded 410: it rejects further messages")
+        if status == 404:
+            raise NotDelivered("it answered 404")
 
 
 class Services:
@@ -315,12 +328,15 @@ class Desk:
         self._sender = sender
 
     def overview(self) -> dict[str, Any]:
-        """The targets of the settings in their order, then others that have a queue; and the outboxes."""
+        """The targets of the settings in their order, others that have a queue, the devices; and the outboxes."""
         known = self._store.notifications.targets.states()
         kinds = {target.id: target.kind for target in self._targets}
         ours = [known.pop(one.id, TargetState(one.id, one.name)) for one in self._targets]
+        items = [{"kind": kinds.get(state.id), "state": state} for state in (*ours, *known.values())]
+        for one in self._store.devices.all():
+            items.append({"kind": "device", "state": replace(one.state, name=f"{one.name}: {one.label} ({one.host})")})
         return {
-            "items": [{"kind": kinds.get(state.id), "state": state} for state in (*ours, *known.values())],
+            "items": items,
             "outboxes": self._store.notifications.outboxes.states(),
         }
 

@@ -3,6 +3,7 @@
 Sources: docs/access.md; the app-server wire.
 """
 
+from functools import partial
 from typing import Any
 
 from marshmallow import RAISE, fields, validate
@@ -53,19 +54,23 @@ FEATURES = {
 }
 
 
+#: a name that people read
+PrintableName = partial(
+    Text,
+    least=1,
+    most=MOST_NAME,
+    pattern=_NAME,
+    refused=Fault("String should be printable, without blanks around it", "string_pattern_mismatch"),
+)
+
+
 class KeyRequest(BaseSchema):
     """A key to make."""
 
     class Meta:
         unknown = RAISE
 
-    name = Text(
-        required=True,
-        least=1,
-        most=MOST_NAME,
-        pattern=_NAME,
-        refused=Fault("String should be printable, without blanks around it", "string_pattern_mismatch"),
-    )
+    name = PrintableName(required=True)
     scopes = fields.List(Choice(*SCOPES), required=True, **_SCOPES)
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
     person = PersonName(

@@ -71,6 +71,18 @@ class NotifySettings:
         least=0,
         most=1,
     )
+    push_private: int = setting(
+        0,
+        "1: push services of devices may have private and loopback addresses, and plain HTTP. Everyone with the scope "
+        "`read` can then have this server send requests to them.",
+        least=0,
+        most=1,
+    )
+    push_contact: str = setting(
+        "",
+        "`mailto:` or `https:` URL by which push services reach the operator, as Apple's demands. "
+        "Unset: PUBLIC_URL, if it begins with `https:`.",
+    )
     link_seconds: int = limit(
         86_400, "Seconds for which the link of a notification can be used.", least=60, most=2_592_000
     )
@@ -89,6 +101,10 @@ class NotifySettings:
             raise ConfigError(f"NOTIFY_URLS and NOTIFY_WEBHOOKS must be at most {MOST_TARGETS} together, not {number}")
         if unknown := set(names(self.notify_events)) - set(EVENT_TYPES):
             raise ConfigError(f"NOTIFY_EVENTS must be of {', '.join(EVENT_TYPES)}, not {min(unknown)!r}")
+        if self.push_contact and not re.fullmatch(r"(mailto:[^@\s]+@|https://)[^@\s]+", self.push_contact):
+            raise ConfigError(
+                "PUSH_CONTACT must be mailto:NAME@HOST or an https:// URL, by which push services reach you"
+            )
         for one in names(self.notify_tags):
             if not _TAG.fullmatch(one):
                 raise ConfigError(f"NOTIFY_TAGS must be NAME or NAME=VALUE, a name of a-z and 0-9, not {one!r}")

@@ -19,6 +19,7 @@ from store.conversations.events import EventLog
 from store.conversations.lists import ListStream
 from store.conversations.masks import Masks
 from store.destinations import Destinations
+from store.devices import Devices
 from store.gauges import Gauges
 from store.go_aheads import GoAheads
 from store.keys import ListingKeys, SandboxKeys
@@ -65,6 +66,7 @@ class Store:
     streams: Streams
     access: AccessWing
     notifications: NotificationWing
+    devices: Devices
     link: LinkWing
     data_version: DataVersion
     gauges: Gauges
@@ -141,6 +143,7 @@ def open_store(
         ),
         access=access,
         notifications=NotificationWing(redis, scripts, sealer),
+        devices=Devices(redis, scripts, sealer),
         link=LinkWing(health, SealCheck(probe, sealer), Wakeups(clients.signals)),
         data_version=DataVersion(redis, probe),
         gauges=Gauges(probe, limits),

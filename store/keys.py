@@ -270,6 +270,16 @@ class NotifyKeys:
     def state(cls, target_id: str) -> str:
         return f"{cls.root}:state:{target_id}"
 
+    #: the private key by which push services know this server
+    push_key = f"{root}:push_key"
+
+    #: ids of the devices that ring, score when they expire
+    devices = f"{root}:devices"
+
+    @classmethod
+    def device(cls, device_id: str) -> str:
+        return f"{cls.root}:device:{device_id}"
+
 
 #: the outboxes by the names of what they tell of, each in the slot of its subject
 OUTBOXES = {

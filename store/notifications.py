@@ -29,7 +29,6 @@ from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.record import BESIDE, Record, pairs
 from store.scripts import Scripts
-from store.scripts.calls import ReadTargets
 
 #: seconds for which a supervisor's word counts that it has targets
 _WANTED = 86_400
@@ -37,6 +36,9 @@ _WANTED = 86_400
 
 #: most messages of a queue, and ids that are remembered of those queued
 MOST_QUEUED, MOST_MARKS = 10_000, 50_000
+
+#: Maximum number of messages of a device's queue. A device is told what waits, so old messages are worth little.
+MOST_RINGS = 100
 
 #: seconds after which a message is given up
 GIVEN_UP = 3 * 86_400.0
@@ -159,8 +161,10 @@ class Targets:
         target_ids: Sequence[str],
         messages: Sequence[tuple[str, Sequence[str]]],
         traced: Mapping[str, str] | None = None,
+        device_ids: Sequence[str] = (),
     ) -> dict[str, int]:
-        """Queue messages for all targets, each its id and its body for each target; one that was queued before is not.
+        """Queue messages for all targets, each its id and its body for each target, then for each device ("": it does
+        not ring). A message that was queued before is not queued again.
 
         traced: the W3C traceparent of those messages, by their ids, that tell of what was traced.
 
@@ -171,9 +175,15 @@ class Targets:
         words: list[str | bytes] = []
         for one, bodies in messages:
             words += (one, (traced or {}).get(one, ""))
-            words += (self._sealer.seal_bytes("notification", one, body.encode()) for body in bodies)
+            words += (body and self._sealer.seal_bytes("notification", one, body.encode()) for body in bodies)
         dropped = self._scripts.queue_notifications(
-            NotifyKeys.root, most=self._most, most_marks=MOST_MARKS, names=",".join(target_ids), words=words
+            NotifyKeys.root,
+            most=self._most,
+            most_marks=MOST_MARKS,
+            names=",".join(target_ids),
+            devices=",".join(device_ids),
+            most_rings=MOST_RINGS,
+            words=words,
         )
         return {one: number for one, number in zip(target_ids, dropped, strict=True) if number}
 
@@ -216,12 +226,14 @@ class Targets:
 
     def states(self) -> dict[str, TargetState]:
         """Every target that a supervisor has had, by id. One round trip."""
-        return {one.id: _state(one) for one in self._scripts.read_targets(NotifyKeys.root)}
+        found = self._scripts.read_targets(NotifyKeys.root)
+        return {one.id: target_state(one.id, one.name, one.queued, one.oldest, one.state) for one in found}
 
 
-def _state(one: "ReadTargets.Row") -> TargetState:
-    oldest = Micros(int(one.oldest.partition("-")[0]) * 1000) if one.oldest else None
-    return TargetState.read(pairs(one.state), id=one.id, name=one.name, queued=one.queued, oldest=oldest)
+def target_state(identity: str, name: str, queued: int, place: str | None, state: list[bytes]) -> TargetState:
+    """The state of a target or a device. place: of its oldest message."""
+    oldest = Micros(int(place.partition("-")[0]) * 1000) if place else None
+    return TargetState.read(pairs(state), id=identity, name=name, queued=queued, oldest=oldest)
 
 
 class NotificationWing:

@@ -1,11 +1,16 @@
 """Sends notifications: one thread fills the queues from the outboxes, and one thread per target empties its queue.
 
-Every supervisor with targets fills the queues, and none has a lease for it: a queue takes a message once per id. The
-body for each target is made once: so every try sends the same bytes, also when the subject has changed or is gone.
+Every supervisor with targets or devices fills the queues, and none has a lease for it: a queue takes a message once per
+id. The body for each target is made once: so every try sends the same bytes, also when the subject has changed or is
+gone.
 
 A target that hangs or is dead holds its own thread alone. The supervisors of all hosts share the queues: the one that
 has the lease of a target sends. What a target does not take is tried again, the delay twice the one before, until the
 message is given up: counted, shown by `GET /api/v1/notifications`, and logged.
+
+Devices have queues too (`store/devices.py`). A few threads ring them all: each takes the device whose message is due
+and that has failed least, so that endpoints which hang delay only each other. A device rings while its owner may use
+the server, which is checked when a message is queued and again before it is sent.
 """
 
 import json
@@ -23,10 +28,13 @@ from core.effects import greater, seen
 from core.pauses import Backoff
 from core.scopes import NOWHERE
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
+from notifications.devices import OutOfTime, Rings, Standing
 from notifications.messages import QuietRules, Subject, body_of
+from notifications.rings import ring_of, rings, waits
 from notifications.sending import NotDelivered, Sender, Target, TargetGone
 from store import Store
 from store.conversations.cold import StillCold
+from store.devices import Device, DevicesUnsealed
 from store.errors import UNAVAILABLE, ConversationNotFound, EventsTooLong, SecretsRefused
 from store.notifications import Try
 from store.sandboxes.sandboxes import SandboxId
@@ -54,6 +62,12 @@ _FIRST_RETRY, _LONGEST_RETRY, _JITTER = 1.0, 3600.0, 0.25
 #: failed tries after which an error of this program gives a message up: four minutes, for which those behind it wait
 _MOST_UNFORESEEN = 8
 
+#: threads that ring devices
+_RINGERS = 4
+
+#: messages of one call that fills the queues: a message has a body for each target and each device
+_MOST_BODIES = 1000
+
 #: seconds that the threads get to end
 _DRAIN_TIMEOUT = 2.0
 
@@ -62,11 +76,21 @@ class OutboxMover:
     """Moves entries from the outboxes to the queues. One thread per process uses it."""
 
     def __init__(
-        self, store: Store, targets: Sequence[Target], rules: QuietRules, links: Links, *, public_url: str
+        self,
+        store: Store,
+        targets: Sequence[Target],
+        rules: QuietRules,
+        links: Links,
+        standing: Standing,
+        *,
+        public_url: str,
     ) -> None:
-        """links: makes the one-time links. public_url: by which people reach the server; empty: there are no links."""
+        """links: makes the one-time links. standing: which devices ring. public_url: by which people reach the server;
+        empty: there are no links."""
         self._store = store
         self._targets = targets
+        self._standing = standing
+        self._devices: list[Device] = []  #: of the batch that is being queued
         self._rules = rules
         self._links = links
         self._public_url = public_url
@@ -81,9 +105,16 @@ class OutboxMover:
 
     def queue(self, entries: Sequence[bytes]) -> None:
         """Queue the messages of those entries that no quiet rule holds back."""
+        self._devices = self._standing.live()
+        step = max(1, _MOST_BODIES // (1 + len(self._targets) + len(self._devices)))
+        for start in range(0, len(entries), step):
+            self._queue(entries[start : start + step])
+
+    def _queue(self, entries: Sequence[bytes]) -> None:
         traced: dict[str, str] = {}
         messages = [message for raw in entries if (message := self._message(raw, traced))]
-        dropped = self._store.notifications.targets.add([target.id for target in self._targets], messages, traced)
+        ids, device_ids = [target.id for target in self._targets], [device.id for device in self._devices]
+        dropped = self._store.notifications.targets.add(ids, messages, traced, device_ids)
         for target in self._targets:
             if number := dropped.get(target.id):
                 words = (target.name, number)
@@ -173,38 +204,78 @@ class OutboxMover:
         )
 
     def _bodies(self, entry: dict[str, Any], subject: Subject) -> list[str]:
-        return [
+        bodies = [
             body_of(entry, subject, public_url=self._public_url, approval_link=self._link(entry, subject, target))
             for target in self._targets
         ]
+        return [*bodies, *(self._ring(entry, subject, device) for device in self._devices)]
 
     def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
         """A link of a target's own to decide by, for what waits."""
-        if entry["type"] not in ("action.pending", "destination.pending", "budget.pending") or not subject.since:
+        if not waits(entry["type"]) or not subject.since:
             return None
-        deadline = subject.expires_at and micros(subject.expires_at)
-        if at := subject.destination or (subject.budget and f"{subject.budget}:0"):
-            words = (ConversationId(""), f"{entry['sandbox_id']} {at}", subject.digest, target.name)
-        else:
-            words = (ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest, target.name)
-        return self._links.make(*words, since=micros(subject.since), deadline=deadline or None)
+        about, (since, deadline) = _about(entry, subject), _times(subject)
+        return self._links.make(*about, target.name, since=since, deadline=deadline)
+
+    def _ring(self, entry: dict[str, Any], subject: Subject, device: Device) -> str:
+        """The ring of a device; empty: it does not ring, as when the action does not wait any more."""
+        if not rings(entry["type"]) or (waits(entry["type"]) and not subject.since):
+            return ""
+        token, identity = None, entry.get("conversation_id")
+        if waits(entry["type"]) and self._standing.may_decide(device, identity and ConversationId(identity)):
+            name, about, (since, deadline) = _name(device), _about(entry, subject), _times(subject)
+            token = self._links.token(
+                *about, name, since=since, deadline=deadline, device=f"{device.id} {device.owner}"
+            )
+        return ring_of(entry, subject, shows=device.shows, token=token)
+
+
+def _about(entry: dict[str, Any], subject: Subject) -> tuple[ConversationId, str, str]:
+    """The conversation, the action and the digest of a link about what waits."""
+    if at := subject.destination or (subject.budget and f"{subject.budget}:0"):
+        return ConversationId(""), f"{entry['sandbox_id']} {at}", subject.digest
+    return ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest
+
+
+def _times(subject: Subject) -> tuple[Micros, Micros | None]:
+    """When the wait began, and its deadline, as a link has them."""
+    return micros(subject.since), micros(subject.expires_at) if subject.expires_at else None
+
+
+def _name(device: Device) -> str:
+    """The name of a device for the audit."""
+    return f"the device {device.label} of {device.name}"
 
 
 class Notifier:
-    """Sends to all targets of the settings. A thread that is killed leaves a lease, which ends by itself."""
+    """Sends to all targets of the settings, and to all devices. A thread that is killed leaves a lease, which ends by
+    itself."""
 
-    def __init__(self, store: Store, targets: Sequence[Target], mover: OutboxMover, sender: Sender) -> None:
+    def __init__(
+        self,
+        store: Store,
+        targets: Sequence[Target],
+        mover: OutboxMover,
+        sender: Sender,
+        standing: Standing,
+        ringer: Rings,
+    ) -> None:
         self._store = store
         self._targets = targets
         self._mover = mover
         self._sender = sender
+        self._standing = standing
+        self._ringer = ringer
+        self._rung = threading.Condition()
         self._stop = threading.Event()
         self._queued = {target.id: threading.Event() for target in targets}
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Send until the block ends. Without targets this does nothing."""
-        threads = [threading.Thread(target=self._move, name="outboxes", daemon=True)] if self._targets else []
+        """Send until the block ends."""
+        threads = [threading.Thread(target=self._move, name="outboxes", daemon=True)]
+        for number in range(_RINGERS):
+            threads.append(threading.Thread(target=self._ring_all, name=f"devices {number}", daemon=True))
         for target in self._targets:
             name = f"notifications {target.id}"
             threads.append(threading.Thread(target=self._send_all, args=(target,), name=name, daemon=True))
@@ -214,10 +285,15 @@ class Notifier:
             yield
         finally:
             self._stop.set()
-            for event in self._queued.values():
-                event.set()
+            self._wake()
             for thread in threads:
                 thread.join(_DRAIN_TIMEOUT)
+
+    def _wake(self) -> None:
+        for event in self._queued.values():
+            event.set()
+        with self._rung:
+            self._rung.notify_all()
 
     def _move(self) -> None:
         """Fill the queues until the end; what fails is tried again after a poll."""
@@ -229,19 +305,22 @@ class Notifier:
                 if announced is None or time.monotonic() - announced > _WORD:
                     self._announce(again=announced is None)
                     announced = time.monotonic()
-                found = self._mover.move()
+                if self._targets or self._store.devices.number():
+                    found = self._mover.move()
                 failures.end()
             except Exception as error:
                 delay = failures.note(error)
             if found:
-                for event in self._queued.values():
-                    event.set()
+                self._wake()
             else:
                 self._stop.wait(delay)
 
     def _announce(self, *, again: bool) -> None:
         """Say that there are targets, and which. again: those that wanted no more are tried again."""
-        self._store.notifications.outboxes.want()
+        if self._standing.live() or self._targets:
+            self._store.notifications.outboxes.want()
+        if not self._targets:
+            return
         names = {target.id: target.name for target in self._targets}
         for name, number in self._store.notifications.targets.open(names, again=again).items():
             log.warning("notifications: %s is not a target any more, and its %d messages are given up", name, number)
@@ -280,6 +359,59 @@ class Notifier:
         elif came == "failed" and one.failed == 0:
             log.warning("notifications: %s did not get the message %s yet: %s", target.name, one.id, reason)
         return came in ("sent", "given up")
+
+    def _ring_all(self) -> None:
+        """Ring the devices for which something waits, until the end."""
+        failures = _Failures("ringing devices")
+        while not self._stop.is_set():
+            rung = False
+            try:
+                rung = self.ring_next()
+                failures.end()
+            except Exception as error:
+                self._stop.wait(failures.note(error))
+            if not rung:
+                with self._rung:
+                    if not self._stop.is_set():
+                        self._rung.wait(_QUEUE_POLL)
+
+    def ring_next(self) -> bool:
+        """Try the message of a device that is due; False: there is none."""
+        one = self._store.devices.claim(uuid4().hex, _LEASE)
+        if one is None:
+            return False
+        with (
+            traces.continued(one.trace, "notification", {"agent_server.notification.target": "device"}),
+            renewed(lambda: self._store.notifications.targets.renew(one, _LEASE), _LEASE),
+        ):
+            outcome, reason = self._try_ring(one)
+            if outcome != "sent":
+                traces.fail(outcome)
+        if outcome == "gone":
+            self._store.devices.end([one.target_id])
+            log.info("notifications: the device %s ends: %s", one.target_id, reason)
+        else:
+            self._store.notifications.targets.close(one, outcome, reason, again_in=retry_delay(one.failed))
+        return True
+
+    def _try_ring(self, one: Try) -> tuple[str, str]:
+        """The outcome of a try to ring a device, as `_try`."""
+        device = self._standing.find(one.target_id)
+        if device is None:
+            return "gone", "its owner may not use this server any more"
+        try:
+            self._ringer.send(device, self._store.notifications.targets.body_of(one), one.at)
+        except (SecretsRefused, DevicesUnsealed):
+            return "lost", "it is sealed with a SECRET_KEY that is not set"
+        except TargetGone as error:
+            return "gone", str(error)
+        except OutOfTime as error:
+            return "lost", str(error)
+        except NotDelivered as error:
+            return "failed", str(error)
+        except Exception as error:  # a fault of ours; its text may show the endpoint
+            return "failed" if one.failed < _MOST_UNFORESEEN else "lost", f"unforeseen {type(error).__name__}"
+        return "sent", ""
 
     def _try(self, target: Target, one: Try) -> tuple[str, str]:
         """The outcome of a try, as `Targets.close` takes it, and why."""

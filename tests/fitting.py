@@ -16,6 +16,14 @@ DOCUMENT = json.loads((PROJECT / "docs/openapi.json").read_text())
 UNSAID: dict[str, Any] = {
     "return_app_conversation": {"undo": True},
     "make_grant": {"role": "ask", "person": "ada@example.org"},
+    "add_device": {
+        "endpoint": "https://push.example.org/x",
+        "keys": {
+            "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+            "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+        },
+        "name": "x",
+    },
     "update_settings": {"agent_settings_diff": {}},
     "update_provider_connection": {"provider": "x"},
     "save_agent_profile": {"llm_profile_ref": "x"},

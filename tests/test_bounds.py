@@ -32,7 +32,7 @@ from core.wire import (
     MOST_TITLE,
 )
 from reference_agent import tunnels as agents_terminals
-from schemas import access, approvals, audit, events
+from schemas import access, approvals, audit, devices, events
 from schemas.approvals import MOST_DECISIONS
 from schemas.conversations import MOST_SECRET_BYTES, MOST_SECRET_NAME, MOST_TAGS
 from schemas.forwarding import MOST_INPUT
@@ -329,6 +329,18 @@ def key_names(doors: Doors, character: str) -> None:
     assert doors.client.delete(f"/api/v1/keys/{made.get_json()['id']}").status_code == 200
 
 
+def device_names(doors: Doors, character: str) -> None:
+    name = ("x" if character == "\x01" else character) * access.MOST_NAME
+    wanted = next(one for one in operations() if one.name == "add_device").body() | {"name": name}
+    start = "https://push.example.org/"
+    endpoint = start + "x" * (devices._MOST_URL - len(start))
+    made = doors.client.post("/api/v1/devices", json=wanted | {"endpoint": endpoint})
+    assert made.status_code == 201, made.text[:500]
+    assert doors.client.post("/api/v1/devices", json=wanted | {"endpoint": f"{endpoint}x"}).status_code == 422
+    assert name in [one["name"] for one in doors.client.get("/api/v1/devices").get_json()["items"]]
+    assert doors.client.delete(f"/api/v1/devices/{made.get_json()['id']}").status_code == 200
+
+
 def people(doors: Doors, character: str) -> None:
     """Names of people are plain ASCII, whatever the character."""
     url, name = doors.conversation(), "a" * MOST_PERSON
@@ -556,6 +568,11 @@ TABLE = {
         {"KeyRequest.name": access.MOST_NAME} | asked(256, "actor", "/api/v1/audit"),
         "access.MOST_NAME audit._MOST_NAME",
         key_names,
+    ),
+    "a device": Row(
+        {"DeviceRequest.name": access.MOST_NAME, "DeviceRequest.endpoint": devices._MOST_URL},
+        "devices._MOST_URL",
+        device_names,
     ),
     "the key of a repeat": Row({"header Idempotency-Key": 255}, "", repeats),
     "what is typed into a terminal": Row(

@@ -1,10 +1,14 @@
 // Notifications of the browser about what waits: only where the person wants them, and only while the page is not seen.
 import { ours } from "./root.js";
 import { go } from "./router.js";
+import { me } from "./session.js";
 import { Store } from "./store.js";
 import { beginning, visible } from "./visible.js";
 
 const NAME = ours("agent-server-notifications");
+
+/** Where the browser keeps the id of this device while it rings by push: then the page announces nothing itself. */
+export const RINGS = ours("agent-server-rings");
 
 /** Most characters of a title that a notification shows. */
 const MOST = 80;
@@ -30,7 +34,7 @@ let waiting = 0,
 
 /** Tell of an action that began to wait: one notification stands for all that came while the page was not seen. */
 export function announce(item) {
-  if (!document.hidden || wish.get() !== "on") return;
+  if (!document.hidden || wish.get() !== "on" || localStorage.getItem(RINGS)) return;
   waiting++;
   const title = visible(beginning(item.conversation_title || "A conversation", MOST));
   const more = waiting > 1 ? `, and ${waiting - 1} more` : "";
@@ -57,3 +61,7 @@ addEventListener("visibilitychange", () => {
   shown?.close();
   shown = null;
 });
+
+me.subscribe(
+  () => me.get() && localStorage.getItem(RINGS) && import("./ring.js").then(({ renew }) => renew()).catch(() => {}),
+);

@@ -37,8 +37,10 @@ export function keep(value, who, remember) {
   entered.set(entered.get() + 1);
 }
 
-/** Forget the key, here and in the browser: other tabs that have it from there forget it too. */
+/** Forget the key, here and in the browser: other tabs that have it from there forget it too. This device rings no more. */
 export function forget() {
+  if (localStorage.getItem(ours("agent-server-rings")))
+    import("./ring.js").then(({ stop }) => stop("")).catch(() => {});
   sessionStorage.removeItem(NAME);
   localStorage.removeItem(NAME);
   key.set("");

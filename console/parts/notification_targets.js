@@ -31,7 +31,7 @@ function Target({ target, onTest, outcome, isBusy }) {
     <span class=${`state ${look}`}>${words}</span>
     <span class="what"><strong><${Text} text=${target.name} /></strong></span>
     <span class="actions">
-      ${target.kind && html`<button type="button" class="secondary" data-testid="test" disabled=${isBusy} onClick=${() => onTest(target.id)}>Send a test</button>`}
+      ${target.kind && target.kind !== "device" && html`<button type="button" class="secondary" data-testid="test" disabled=${isBusy} onClick=${() => onTest(target.id)}>Send a test</button>`}
     </span>
     <${Numbers} target=${target} />
     ${target.last_failure && html`<p class="happened">Failed <${Time} at=${target.last_failure_at} />: <${Text} prose text=${target.last_failure} /></p>`}
@@ -55,19 +55,22 @@ export function NotificationTargets({ outbox, error, again }) {
     setBusy(false);
     again();
   };
+  const isShown = (target) => target.kind !== "device" || target.tries > 0;
+  const devices = outbox?.items.filter((one) => one.kind === "device").length ?? 0;
   const waiting = outbox?.outboxes.filter((one) => one.waiting || one.dropped) ?? [];
   return html`<section class="card whole" data-testid="notifications">
     <h2>Notifications</h2>
     ${error && html`<${Failure} error=${error} again=${again} />`}
     ${
-      outbox?.items.length === 0 &&
+      outbox?.items.length === devices &&
       html`<p class="muted">
       No target is set: <code>NOTIFY_URLS</code> names where the server tells of what waits. This browser can tell too: see the inbox.
     </p>`
     }
     <ul class="rows">
-      ${outbox?.items.map((target) => html`<${Target} key=${target.id} target=${target} onTest=${test} outcome=${outcomes[target.id]} isBusy=${isBusy} />`)}
+      ${outbox?.items.filter(isShown).map((target) => html`<${Target} key=${target.id} target=${target} onTest=${test} outcome=${outcomes[target.id]} isBusy=${isBusy} />`)}
     </ul>
+    ${devices > 0 && html`<p class="muted">${devices === 1 ? "1 device of a person rings" : `${devices} devices of people ring`}; those that fail are listed above.</p>`}
     ${waiting.map(
       ({ name, waiting: number, dropped }) => html`<p key=${name} class="high">
       Not queued yet: ${number} about ${name}${dropped ? `; ${dropped} were dropped` : ""}. A supervisor with targets queues them.

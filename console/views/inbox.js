@@ -21,7 +21,8 @@ const loadStart = () => Promise.all([import("./start.js"), style("lists")]).then
 
 function Wish() {
   const state = useStore(wish);
-  if (state === "none") return null;
+  if (state === "none" || matchMedia("(pointer: coarse)").matches)
+    return html`<a class="quiet" href=${href("status")}>Ring this device</a>`;
   if (state === "denied") return html`<span class="muted">Your browser blocks notifications from this page.</span>`;
   const isOn = state === "on";
   return html`<button type="button" class="quiet" data-testid="notify" aria-pressed=${isOn}

@@ -9,6 +9,7 @@ import { useStore } from "../lib/store.js";
 import { bytes } from "../lib/words.js";
 import { Failure, Loading } from "../parts/notices.js";
 import { NotificationTargets } from "../parts/notification_targets.js";
+import { Ring } from "../parts/ring.js";
 import { Marked, Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
@@ -173,6 +174,7 @@ export default function View() {
     <div class="cards">
       <${Health} readiness=${value.readiness} info=${info} />
       ${info && html`<${StoreCard} store=${info.store} /><${Hosts} info=${info} /><${Releases} info=${info} />`}
+      <${Ring} />
       ${may("admin") && html`<${NotificationTargets} outbox=${value.outbox} error=${value.outboxFault} again=${again} />`}
     </div>
   `;

@@ -253,6 +253,19 @@ class ClaimQueue:
         queue: list[bytes]
 
 
+class ClaimRing:
+    """Replies of `claim_ring.lua`."""
+
+    class Reply(NamedTuple):
+        device: str
+        place: str
+        id: str
+        body: bytes
+        at: Micros
+        tries: int
+        trace: str
+
+
 class ClaimSweep:
     """Replies of `claim_sweep.lua`."""
 
@@ -392,6 +405,14 @@ class InterruptConversation:
 
     class Foreign(NamedTuple):
         state: LogState
+
+
+class KeepDevice:
+    """Replies of `keep_device.lua`."""
+
+    class Kept(NamedTuple):
+        renewed_at: Micros
+        expires_at: Micros
 
 
 class ListDecisions:
@@ -642,6 +663,17 @@ class ReadDelivery:
         actions: str
         decisions: str
         trace: str
+
+
+class ReadDevices:
+    """Replies of `read_devices.lua`."""
+
+    class Row(NamedTuple):
+        id: str
+        queued: int
+        oldest: str | None
+        device: list[bytes]
+        state: list[bytes]
 
 
 class ReadLink:
@@ -919,6 +951,7 @@ class Calls:
     _claim_notification: Sends
     _claim_queue: Sends
     _claim_rehearsal: Sends
+    _claim_ring: Sends
     _claim_rule_uses: Sends
     _claim_sandbox: Sends
     _claim_start_task: Sends
@@ -952,6 +985,7 @@ class Calls:
     _due_objects: Sends
     _empty_outbox: Sends
     _end_copies: Sends
+    _end_devices: Sends
     _end_idempotency_claim: Sends
     _end_start_task: Sends
     _expect_echoes: Sends
@@ -972,6 +1006,7 @@ class Calls:
     _hold_request: Sends
     _interrupt_conversation: Sends
     _join_sandbox: Sends
+    _keep_device: Sends
     _keep_fields: Sends
     _leave_place: Sends
     _leave_place_queue: Sends
@@ -1016,6 +1051,7 @@ class Calls:
     _read_approvals: Sends
     _read_changes: Sends
     _read_delivery: Sends
+    _read_devices: Sends
     _read_events: Sends
     _read_link: Sends
     _read_list_changes: Sends
@@ -1530,6 +1566,22 @@ class Calls:
                 return "given_up"
         raise UnknownReply("claim_rehearsal", reply)
 
+    def claim_ring(self, root: str, *, token: str, span: int) -> ClaimRing.Reply | None:
+        """Take the lease of a device whose oldest message is due."""
+        reply = self._claim_ring([root], [token, span])
+        if reply is None:
+            return None
+        words = iter(reply)
+        return ClaimRing.Reply(
+            next(words).decode(),
+            next(words).decode(),
+            next(words).decode(),
+            next(words),
+            Micros(int(next(words))),
+            int(next(words)),
+            next(words).decode(),
+        )
+
     def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
         """Count a use of a rule for each action that it is about to decide: all of them, or none."""
         reply = self._claim_rule_uses([root], [len(doubts), *doubts, *chain.from_iterable(uses)])
@@ -1917,6 +1969,12 @@ class Calls:
         ]
         return result
 
+    def end_devices(self, root: str, *, ids: Iterable[str]) -> int:
+        """End devices, and what waits for them."""
+        reply = self._end_devices([root], [*ids])
+        result: int = int(reply)
+        return result
+
     def end_idempotency_claim(
         self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, object]
     ) -> Literal["ended", "late"]:
@@ -2115,6 +2173,20 @@ class Calls:
             case b"foreign", 0, _:
                 return "foreign"
         raise UnknownReply("join_sandbox", reply)
+
+    def keep_device(
+        self, root: str, *, id: str, owner: str, lasts: int, most: int, most_own: int, fields: Mapping[str, object]
+    ) -> KeepDevice.Kept | Literal["full", "own full"]:
+        """Keep a device that rings, or renew it."""
+        reply = self._keep_device([root], [id, owner, lasts, most, most_own, *chain.from_iterable(fields.items())])
+        match _outcome(reply):
+            case b"kept", 2, words:
+                return KeepDevice.Kept(Micros(int(next(words))), Micros(int(next(words))))
+            case b"full", 0, _:
+                return "full"
+            case b"own full", 0, _:
+                return "own full"
+        raise UnknownReply("keep_device", reply)
 
     def keep_fields(self, root: str, *, fields: Mapping[str, object]) -> bool:
         """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
@@ -2627,10 +2699,18 @@ class Calls:
         raise UnknownReply("queue_message", reply)
 
     def queue_notifications(
-        self, root: str, *, most: int, most_marks: int, names: str, words: Iterable[str | bytes]
+        self,
+        root: str,
+        *,
+        most: int,
+        most_marks: int,
+        names: str,
+        devices: str,
+        most_rings: int,
+        words: Iterable[str | bytes],
     ) -> list[int]:
         """Queue messages for every target, each message once per id."""
-        reply = self._queue_notifications([root], [most, most_marks, names, *words])
+        reply = self._queue_notifications([root], [most, most_marks, names, devices, most_rings, *words])
         result: list[int] = [int(value) for value in reply]
         return result
 
@@ -2679,6 +2759,17 @@ class Calls:
             next(words).decode(),
             next(words).decode(),
         )
+
+    def read_devices(self, root: str, *, ids: Iterable[str]) -> list[ReadDevices.Row]:
+        """The devices that ring and have not expired."""
+        reply = self._read_devices([root], [*ids])
+        result: list[ReadDevices.Row] = [
+            ReadDevices.Row(
+                id.decode(), int(queued), None if (value := oldest) is None else value.decode(), device, state
+            )
+            for id, queued, oldest, device, state in _rows(reply, 5)
+        ]
+        return result
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
         """Events by seq, as many as fit into a page."""

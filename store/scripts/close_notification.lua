@@ -8,10 +8,14 @@
 -- Cost  O(1)
 -- Idempotent  by the token: the first call ends the lease
 -- include: _clock.lua
+local function take_out()
+  redis.call('XDEL', root .. ':queue:' .. target, place)
+  if redis.call('XLEN', root .. ':queue:' .. target) == 0 then redis.call('SREM', root .. ':ringing', target) end
+end
 if redis.call('HGET', root .. ':state:' .. target, 'token') ~= token then return 'late' end
 redis.call('HDEL', root .. ':state:' .. target, 'token', 'lease')
 if outcome == 'sent' then
-  redis.call('XDEL', root .. ':queue:' .. target, place)
+  take_out()
   redis.call('HINCRBY', root .. ':state:' .. target, 'sent', 1)
   redis.call('HSET', root .. ':state:' .. target, 'sent_at', now)
   redis.call('HDEL', root .. ':state:' .. target, 'tries', 'next_at')
@@ -23,7 +27,7 @@ if outcome == 'gone' then
   return 'gone'
 end
 if outcome == 'lost' or string.match(place, '^%d+') + kept <= now / 1000 then
-  redis.call('XDEL', root .. ':queue:' .. target, place)
+  take_out()
   redis.call('HINCRBY', root .. ':state:' .. target, 'given_up', 1)
   redis.call('HDEL', root .. ':state:' .. target, 'tries', 'next_at')
   return 'given up'

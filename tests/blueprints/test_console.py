@@ -25,7 +25,9 @@ KEY = "a-key-for-tests-only"
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Accept-Encoding": "gzip, deflate, br, zstd"}
 VENDOR = PROJECT / "console" / "vendor"
 SOURCES = [
-    path for path in sorted((PROJECT / "console").rglob("*")) if path.is_file() and not path.is_relative_to(VENDOR)
+    path
+    for path in sorted((PROJECT / "console").rglob("*"))
+    if path.is_file() and not path.is_relative_to(VENDOR) and path.suffix != ".png"
 ]
 SCRIPTS = [path for path in SOURCES if path.suffix == ".js"]
 
@@ -196,7 +198,7 @@ def test_the_page_runs_its_own_scripts_alone_and_makes_no_html_of_texts(client, 
         "form-action": "'none'",
         "frame-ancestors": "'none'",
         "require-trusted-types-for": "'script'",
-        "trusted-types": "'none'",
+        "trusted-types": "agent-server-worker",
     }
 
 
@@ -328,10 +330,39 @@ def test_scripts_find_the_server_below_the_path_where_they_were_loaded_from(tmp_
     assert json.loads(ran.stdout) == [root, f"{root}api/v1/sandboxes/a%2Fb/logs?lines=1", f"key {root}"]
 
 
-def test_requests_and_streams_are_made_in_two_modules():
+def test_requests_and_streams_are_made_in_two_modules_and_in_the_worker():
     asking = {named(path) for path in SCRIPTS if re.search(r"\bfetch\(|new EventSource", code_of(path))}
 
-    assert asking == {"console/lib/api.js", "console/lib/live.js"}
+    assert asking == {"console/lib/api.js", "console/lib/live.js", "console/worker.js"}
+
+
+def test_the_worker_stands_beside_the_page_and_loads_nothing(client, root):
+    response = client.get("/console/worker.js")
+
+    assert (response.status_code, response.mimetype) == (200, "text/javascript")
+    assert response.headers["Cache-Control"] == "no-cache"  # a browser looks for another one again and again
+    assert response.headers["Content-Security-Policy"] == "default-src 'none'; connect-src 'self'"
+    assert client.get(f"{root}worker.js").status_code == 404
+    assert not re.search(r"^import|importScripts|Storage|indexedDB|caches", response.text, re.MULTILINE)
+
+
+def test_the_manifest_names_icons_of_its_sizes_below_its_own_path(client, root):
+    response = client.get("/console/manifest.webmanifest")
+    manifest = response.json
+
+    assert (response.mimetype, response.headers["Cache-Control"]) == ("application/manifest+json", "no-cache")
+    assert (manifest["start_url"], manifest["scope"], manifest["display"]) == ("./", "./", "standalone")
+    pictures = [icon for icon in manifest["icons"] if icon["type"] == "image/png"]
+    assert [(icon["sizes"], icon.get("purpose")) for icon in pictures] == [
+        ("192x192", None),
+        ("512x512", None),
+        ("512x512", "maskable"),
+    ]
+    for icon in pictures:
+        shown = client.get(urljoin("/console/", icon["src"]))
+        assert shown.content_type == "image/png"
+        width, height = (int.from_bytes(shown.data[at : at + 4]) for at in (16, 20))  # of its header
+        assert icon["sizes"] == f"{width}x{height}"
 
 
 def test_files_of_the_console_make_no_html_of_texts_and_name_no_other_host():

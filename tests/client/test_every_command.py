@@ -40,6 +40,10 @@ READS = {
     "rules ls",
     "rules diff",
     "rules rehearse",
+    "devices",
+    "devices ls",
+    "devices test",
+    "devices rm",
 }
 
 #: what takes the id of something that waits, which the table of exit codes tells from a thing that is missing
@@ -144,7 +148,9 @@ def said(result) -> str:
 def test_an_unknown_id_ends_a_command_with_4_or_6_and_names_the_command_that_lists_them(ctl, words, identity):
     result = ctl(typed(words, identity))
     assert result.exit_code == (6 if words in DECIDES else 4), result.output
-    assert re.search(r"`agentctl (ls|keys|inbox|rules|grants)[^`]*` (shows|lists|has)", said(result)), result.stderr
+    assert re.search(r"`agentctl (ls|keys|inbox|rules|grants|devices)[^`]*` (shows|lists|has)", said(result)), (
+        result.stderr
+    )
 
 
 @pytest.mark.parametrize("words", ASKING)

@@ -16,9 +16,11 @@ from agent_server_client.cli.program import Session
 from agent_server_client.models import GitChange, GitDiff, Push
 from agent_server_client.wire import Output
 
+from notifications.devices import Rings
 from tests.client.responses import responding
 from tests.client.test_questions import waiting_action
 from tests.conftest import action, message
+from tests.fitting import operations
 from tests.servers import PROJECT
 
 _TABLE = (PROJECT / "docs/client.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
@@ -93,6 +95,11 @@ def words_of(ctl, client, started, tmp_path, monkeypatch):
         if name in ("grants", "grants ls"):
             ctl("grants", "add", *grant)
         ids["grants rm"] = lambda: json.loads(ctl("grants", "add", *grant, "--json").stdout)["id"]
+        if name.startswith("devices"):
+            monkeypatch.setattr(Rings, "send", lambda *_: None)  # no push service is reached
+            device = next(one for one in operations() if one.name == "add_device").body()
+            ids |= dict.fromkeys(("devices rm", "devices test"), lambda: made["id"])
+            made = client.post("/api/v1/devices", json=device).json
         ids["rules rm"] = lambda: json.loads(ctl("rules", "add", *rule, "--json").stdout)["id"]
         more = {
             **{"run": ("x", "-d"), "send": (one, "x", "--yes"), "rm": (one, "--yes"), "approve": (one, "--yes")},
@@ -105,7 +112,7 @@ def words_of(ctl, client, started, tmp_path, monkeypatch):
             },
             "download": (one, "", str(tmp_path / "to")),
             **dict.fromkeys(("rules add", "rules rehearse"), rule),
-            **dict.fromkeys(("grants", "grants ls"), ()),
+            **dict.fromkeys(("grants", "grants ls", "devices", "devices ls"), ()),
             "grants add": grant,
             **dict.fromkeys(("hook install", "hook remove"), ("claude",)),
             **dict.fromkeys(("hook", "hook status"), ()),

@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from standardwebhooks import Webhook
 
+from core.access import SettingsKeys
+from notifications.devices import Standing
 from store.keys import OUTBOXES
 from tests.quick import serve
 
@@ -87,13 +89,15 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def receiver(port: int = 0, context: ssl.SSLContext | None = None) -> Iterator[Receiver]:
-    """A webhook on a real socket. context: of its TLS."""
+def receiver(
+    port: int = 0, context: ssl.SSLContext | None = None, kind: type[Receiver] = Receiver
+) -> Iterator[Receiver]:
+    """A webhook, or another kind of receiver, on a real socket. context: of its TLS."""
     handler = type("Handler", (_Handler,), {})
     server = _Server(("127.0.0.1", port), handler)
     if context:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    one = handler.receiver = Receiver(server.server_address[1])
+    one = handler.receiver = kind(server.server_address[1])
     thread = serve(server)
     try:
         yield one
@@ -131,3 +135,8 @@ def entry(number: int, kind: str = "action.decided", **members) -> dict:
         "risk": "HIGH",
         **members,
     }
+
+
+def standing_of(store) -> Standing:
+    """Which devices ring, of a server that needs no key."""
+    return Standing(store, SettingsKeys(()), lambda: True)

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
+from core.access import Principal
 from docs import data_model
 from store.approvals.audit import Actor
+from store.devices import PushAddress
 from store.notifications import Targets
 from tests.conftest import action, as_events, event, message, status
 from tests.data_model import pattern_of
@@ -130,6 +132,23 @@ def test_a_target_that_no_supervisor_has_leaves_nothing(store, redis):
     assert [name for name in names(redis, "target") if not name.endswith(":targets")] == []
 
 
+def test_a_device_that_ends_leaves_nothing(store, redis):
+    device = store.devices.keep(
+        Principal("ada", "ada-key", frozenset({"read"})),
+        PushAddress("https://push.example.org", "key", "auth"),
+        label="Pixel",
+        host="push.example.org",
+        shows="nothing",
+    )
+    store.notifications.targets.add((), [("ring", ["{}"])], device_ids=[device.id])
+    assert store.devices.claim("token", 1)
+    assert unmade(redis, "with its owner's key, or when it expires", device.id) == []
+
+    assert store.devices.end([device.id]) == 1
+
+    assert list(names(redis, device.id)) == []
+
+
 def test_every_end_is_one_that_a_test_here_makes_or_a_time():
     times = {"AUDIT_DAYS", "AUDIT_DAYS after the deletion", "SPENT_DAYS"}
     made = {
@@ -142,5 +161,6 @@ def test_every_end_is_one_that_a_test_here_makes_or_a_time():
         "when it is revoked",
         "with its key",
         "three days after its target",
+        "with its owner's key, or when it expires",
     }
     assert set(data_model.model()["enders"]) == made | times

@@ -10,15 +10,16 @@ import pytest
 from agents.approval_links import ActionDecided, show_link
 from core.approvals import Links
 from core.prices import Budget
+from notifications.devices import Rings
 from notifications.messages import QuietRules
-from notifications.sending import Sender, Services, Webhooks, targets_of
+from notifications.sending import Posts, Sender, Services, Webhooks, targets_of
 from settings.config import Config
 from store.approvals.audit import Actor
 from store.errors import SecretsRefused
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
 from tests.conftest import action, as_events
-from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver
+from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver, standing_of
 from tests.servers import free_port, wait_until
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
@@ -44,8 +45,9 @@ def notifier_of(store, *hooks: Receiver | str, seconds: float = 60, private: boo
         Sender(Webhooks(private=private, seconds=seconds), Services(private=private, seconds=seconds)),
     )
     links = Links((), public_url="", seconds=60)
-    mover = OutboxMover(store, targets, QuietRules.of(config.notify), links, public_url="")
-    return Notifier(store, targets, mover, sender)
+    standing, posts = standing_of(store), Posts(private=private, seconds=seconds)
+    mover = OutboxMover(store, targets, QuietRules.of(config.notify), links, standing, public_url="")
+    return Notifier(store, targets, mover, sender, standing, Rings(store, posts, contact=""))
 
 
 def target_of(hook: Receiver):
@@ -256,13 +258,12 @@ def test_the_delay_doubles_up_to_an_hour_with_some_chance(store, failed, least, 
     assert all(least <= delay <= most for delay in delays)
 
 
-def test_a_supervisor_without_targets_says_nothing_and_moves_nothing(store, queues):
+def test_a_supervisor_without_targets_and_devices_says_nothing_and_moves_nothing(store, queues):
     push(store, "approvals", entry(0))
-    notifier = notifier_of(store)
-    before = threading.active_count()
-    with notifier.running():
-        assert threading.active_count() == before
+    with notifier_of(store).running():
+        pass
 
+    assert not list(store.devices._redis.scan_iter("*:wanted"))
     assert store.notifications.outboxes.states()[0].waiting == 1
     assert store.notifications.targets.states() == {}
 
@@ -285,7 +286,9 @@ def test_a_failure_that_repeats_is_said_once_and_tried_less_and_less_often(caplo
 def test_the_link_of_an_action_is_about_no_later_wait_of_the_same_action(store, queues, conversation):
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
     links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
-    mover = OutboxMover(store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="")
+    mover = OutboxMover(
+        store, targets_of(config.notify), QuietRules.of(config.notify), links, standing_of(store), public_url=""
+    )
     act, found = action(), []
     for _ in range(2):
         store.notifications.outboxes.want()
@@ -321,7 +324,9 @@ def test_an_action_is_notified_of_by_the_greater_of_the_agents_word_and_of_what_
 ):
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}", notify_risk=least)
     links = Links((), public_url="", seconds=60)
-    mover = OutboxMover(store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="")
+    mover = OutboxMover(
+        store, targets_of(config.notify), QuietRules.of(config.notify), links, standing_of(store), public_url=""
+    )
     store.notifications.outboxes.want()
     store.conversations.create(conversation, confirmation_policy={"kind": "AlwaysConfirm"})
     store.events.append(conversation, as_events([action(command, security_risk=own)]))
@@ -343,7 +348,12 @@ def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(stor
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
     links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
-        store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="https://agents.example.org"
+        store,
+        targets_of(config.notify),
+        QuietRules.of(config.notify),
+        links,
+        standing_of(store),
+        public_url="https://agents.example.org",
     )
     raws = store.notifications.outboxes.read(50)["approvals"]
     pending, decided = (json.loads(mover._message(raw, {})[1][0]) for raw in raws)
@@ -372,7 +382,12 @@ def test_a_budget_that_is_used_up_is_notified_of_with_what_an_approval_adds(stor
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
     links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
-        store, targets_of(config.notify), QuietRules.of(config.notify), links, public_url="https://agents.example.org"
+        store,
+        targets_of(config.notify),
+        QuietRules.of(config.notify),
+        links,
+        standing_of(store),
+        public_url="https://agents.example.org",
     )
     raws = store.notifications.outboxes.read(50)["approvals"]
     pending, decided = (json.loads(mover._message(raw, {})[1][0]) for raw in raws)

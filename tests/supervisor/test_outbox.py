@@ -14,7 +14,7 @@ from settings.config import Config
 from store.conversations.cold import StillCold
 from supervisor.notifications import OutboxMover
 from tests.conftest import SECRET_KEY, action, as_events, observation
-from tests.notifications import SECRET, entry, forget_notifications, push
+from tests.notifications import SECRET, entry, forget_notifications, push, standing_of
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 WEBHOOKS = f"http://one.example/path|{SECRET} http://two.example/path|{SECRET}"
@@ -33,7 +33,7 @@ def mover_of(store, **settings) -> OutboxMover:
     rules, targets = QuietRules.of(config.notify), targets_of(config.notify)
     links = Links((SECRET_KEY,), public_url=config.http.public_url, seconds=60)
     store.notifications.targets.open({target.id: target.name for target in targets}, again=True)
-    return OutboxMover(store, targets, rules, links, public_url=config.http.public_url)
+    return OutboxMover(store, targets, rules, links, standing_of(store), public_url=config.http.public_url)
 
 
 def queued(store, number: int = 0) -> list[tuple[str, dict]]:

@@ -27,6 +27,7 @@ from agent_server_client.models import (
     AuditEntry,
     ConversationInfo,
     DecisionsResult,
+    DeviceInfo,
     Event,
     FolderRecords,
     GitChange,
@@ -35,6 +36,7 @@ from agent_server_client.models import (
     KeyInfo,
     ListedConversation,
     NewKey,
+    NotificationOutcome,
     PreviewAddress,
     Push,
     Record,
@@ -513,6 +515,20 @@ class Client:
     def revoke_grant(self, grant_id: str) -> None:
         """Revoke a grant. Raises AgentServerError (404) where there is none."""
         self.request("DELETE", f"/api/v1/grants/{quote(grant_id, safe='')}")
+
+    def devices(self) -> list[DeviceInfo]:
+        """Your devices that ring, the latest renewal first."""
+        devices: list[DeviceInfo] = (self.get("/api/v1/devices"))["items"]
+        return devices
+
+    def test_device(self, device_id: str) -> NotificationOutcome:
+        """Ring a device of yours. Raises AgentServerError (404) where there is none."""
+        outcome: NotificationOutcome = self.post(f"/api/v1/devices/{quote(device_id, safe='')}/test", None)
+        return outcome
+
+    def end_device(self, device_id: str) -> None:
+        """End a device of yours. Raises AgentServerError (404) where there is none."""
+        self.request("DELETE", f"/api/v1/devices/{quote(device_id, safe='')}")
 
     def server_info(self) -> ServerInfo:
         """What the server says of itself."""

@@ -355,6 +355,19 @@ class DestinationDecided(Record):
     rule_id: str | None
 
 
+class DeviceInfo(Record):
+    id: str
+    name: str
+    host: str
+    shows: Literal["everything", "nothing"]
+    renewed_at: str
+    expires_at: str
+    queued: int
+    last_success_at: str | None
+    last_failure_at: str | None
+    last_failure: str | None
+
+
 class ExposedUrl(Record):
     name: str
     url: str
@@ -469,6 +482,13 @@ class NewKey(Record):
     person: str
     key: str
     notice: str | None
+
+
+class NotificationOutcome(Record):
+    id: str
+    name: str
+    delivered: bool
+    detail: str
 
 
 class OwnGrant(Record):

@@ -6,10 +6,22 @@ from typing import NoReturn
 
 import click
 
-from agent_server_client.cli import audit, chat, conversations, decisions, folders, grants, hooks, modes, rules, server
+from agent_server_client.cli import (
+    audit,
+    chat,
+    conversations,
+    decisions,
+    devices,
+    folders,
+    grants,
+    hooks,
+    modes,
+    rules,
+    server,
+)
 from agent_server_client.cli.program import INTERRUPTED, agentctl, closed
 
-for _module in (audit, chat, conversations, decisions, folders, grants, hooks, modes, rules, server):
+for _module in (audit, chat, conversations, decisions, devices, folders, grants, hooks, modes, rules, server):
     for _command in _module.COMMANDS:
         agentctl.add_command(_command)
 

@@ -92,6 +92,7 @@ _COMMANDS = [
         (r"GET /api/v1/keys", "`agentctl keys`"),
         (r"GET /api/v1/approval-rules", "`agentctl rules`"),
         (r"GET /api/v1/grants", "`agentctl grants`"),
+        (r"GET /api/v1/devices", "`agentctl devices`"),
         (r"(scope (\w+).*)POST /api/v1/keys", r"\1`agentctl keys new NAME --scope \2`"),
     )
 ]
