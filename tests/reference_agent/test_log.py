@@ -9,7 +9,7 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, Webhooks, moved, told
+from reference_agent.log import MOST_TOLD, DiskError, Hidden, Journal, Log, Webhooks, moved, told
 from reference_agent.shell import seen
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
@@ -305,8 +305,10 @@ def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkey
     said = events.message("user", events.parts(text))
     action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "echo first-secret"}, "r")
 
-    assert told(said, ["first-secret", "two\nlines"]) == "user: **********, **********, **********, plain"
-    assert told(action, ["first-secret"]) == "$ echo **********"
+    hidden = Hidden()
+    hidden.put("a conversation", ["first-secret", "two\nlines"])
+    line = "user: <secret-hidden>, <secret-hidden>, <secret-hidden>, plain"
+    assert (told(said, hidden.mask), told(action, hidden.mask)) == (line, "$ echo <secret-hidden>")
 
 
 @pytest.fixture
@@ -418,7 +420,7 @@ def test_what_a_client_s_command_prints_is_kept_without_secrets(tmp_path, monkey
     )
     command.has_ended.wait()
 
-    told = {name: "".join(one[name] or "" for one in command.outputs) for name in ("stdout", "stderr")}
+    told = {name: "".join(one[name] or "" for one in command.events[1:]) for name in ("stdout", "stderr")}
     assert told == {"stdout": "it is <secret-hidden>", "stderr": "<secret-hidden>\n"}
 
 
