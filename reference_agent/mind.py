@@ -257,7 +257,8 @@ class Reply:
         if not isinstance(delta, dict):
             raise Garbage("a choice is not an object")
         self.is_cut = self.is_cut or choice.get("finish_reason") == "length"
-        text, reasoning = _text(delta.get("content")), _text(delta.get("reasoning_content") or delta.get("reasoning"))
+        text = _text(delta.get("content") or delta.get("refusal"))
+        reasoning = _text(delta.get("reasoning_content") or delta.get("reasoning"))
         self.text, self.reasoning = self.text + text, self.reasoning + reasoning
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else []:
@@ -412,6 +413,8 @@ def _pause(error: Exception, tries: int) -> float | None:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):  # parts of a content
+        return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
