@@ -37,9 +37,9 @@ Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; 
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Return whether the actions of one response wait, all together. A lone finish or thought never does."""
+    """Return whether the actions of one response wait, all together. A lone finish, thought or task list never does."""
     match actions:
-        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction"}}]:
+        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction" | "TaskTrackerAction"}}]:
             return False
         case [{"tool_name": "finish"} as report] if delegation.task_of(report):
             return False
