@@ -52,7 +52,7 @@ def test_a_journal_that_begins_with_the_events_of_another_has_them_or_does_not_e
     journal = Journal(folder)
 
     # When the process ends before the whole is written, then there is no conversation
-    monkeypatch.setattr("reference_agent.log.json.dump", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr("pathlib.Path.rename", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(DiskError):
         journal.create(START, said)
     assert Journal(folder).load() is None
@@ -352,7 +352,7 @@ def test_a_conversation_tells_none_of_its_secrets(capfd, cautious):
 
     conversation.send(events.parts("first-secret and later-secret"), run=False)
 
-    assert "user: ********** and **********" in capfd.readouterr().out
+    assert "user: <secret-hidden> and <secret-hidden>" in capfd.readouterr().out
 
 
 def test_a_result_that_holds_a_secret_is_written_without_it(tmp_path, monkeypatch):
