@@ -259,7 +259,8 @@ class ProcessRuntime:
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
             self._stop(folder, handle)
-            remove(folder / "tmp")
+            with contextlib.suppress(OSError):  # the next start removes it too, and says why it cannot
+                remove(folder / "tmp")
 
     def remove(self, sandbox_id: str) -> None:
         """End every process and remove the sandbox's folder with its content. Nothing is removed while one may live."""
