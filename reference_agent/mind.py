@@ -488,8 +488,7 @@ class Model(Mind):
     def _counted(self, reply: Reply, asked: int, state: State) -> tuple[dict[str, Any], str]:
         """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
-        used_ids = {event.get("llm_response_id") for event in self._tools.log.events}
-        response_id = _fresh(reply.id, used_ids, "response")
+        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.log.events}, "response")
         if state.task:
             response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
