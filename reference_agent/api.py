@@ -21,11 +21,11 @@ from werkzeug.local import LocalProxy
 from core.wire import lone_surrogate
 from reference_agent.acp.agents import Agent, refusal
 from reference_agent.commands import Commands
-from reference_agent.conversation import Conversation, Stale, read_decisions
+from reference_agent.conversation import Conversation, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.ignored import brings_agent, ignored, servers_in
 from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mind import NO_LLM, OPENAI, Llm, Mind, Model, ModelError, NoModel, Rule, Seal
+from reference_agent.mind import NO_LLM, OPENAI, Conflict, Llm, Mind, Model, ModelError, Rule, Seal
 from reference_agent.search import written_at
 from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
@@ -210,8 +210,7 @@ def create_app(state: Server) -> Flask:
     app.register_error_handler(HTTPException, refusal_of)
     app.register_error_handler(DiskError, lambda error: (jsonify(detail=str(error)), 507))
     app.register_error_handler(ModelError, lambda error: (jsonify(detail=error.detail), 504))
-    for conflict in (NoModel, Stale):
-        app.register_error_handler(conflict, lambda error: (jsonify(detail=str(error)), 409))
+    app.register_error_handler(Conflict, lambda error: (jsonify(detail=str(error)), 409))
     return app
 
 
@@ -281,7 +280,8 @@ def start() -> tuple[Response, int]:
 def search_conversations() -> Response:
     """A page of the conversations, the newest first; page_id is the id of the first one, in hex."""
     identity = request.args.get("page_id", "")
-    found, following = server.page(asked_limit(), UUID(identity) if _IN_HEX.fullmatch(identity) else None)
+    first = UUID(identity) if _IN_HEX.fullmatch(identity) else None
+    found, following = server.page(asked_number("limit", MOST_ITEMS, 1, MOST_ITEMS), first)
     return jsonify(items=[one.log.info() for one in found], next_page_id=following and following.hex)
 
 
@@ -314,7 +314,8 @@ def search(identity: str) -> Response:
 
 def page_of(events: list[Event], most: int, passes: Callable[[Event], bool]) -> Response:
     """Return the page of events that the query asks for. It ends before its limit at so many bytes."""
-    limit, page_id, page, room = asked_limit(), request.args.get("page_id"), list[bytes](), most
+    limit, page_id = asked_number("limit", MOST_ITEMS, 1, MOST_ITEMS), request.args.get("page_id")
+    page, room = list[bytes](), most
     events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
     first = next((index for index, event in enumerate(events) if event["id"] == page_id), 0)
     following = None
@@ -384,10 +385,7 @@ def ask_agent(identity: str) -> Response:
 
 @api.post("/<identity>/condense")
 def condense(identity: str) -> Response:
-    try:
-        found(identity).condense()
-    except ValueError as error:
-        abort(409, str(error))
+    found(identity).condense()
     return done()
 
 
@@ -399,10 +397,7 @@ def stop(identity: str, verb: str) -> Response:
 
 @api.post("/<identity>/confirmation_policy")
 def set_policy(identity: str) -> Response:
-    try:
-        found(identity).set_policy(an_object(body(), "policy") or {"kind": "NeverConfirm"})
-    except ValueError as error:
-        abort(409, str(error))
+    found(identity).set_policy(an_object(body(), "policy") or {"kind": "NeverConfirm"})
     return done()
 
 
@@ -418,11 +413,12 @@ def set_security_analyzer(identity: str) -> Response:
     return done()
 
 
-def asked_limit(default: int = MOST_ITEMS, most: int = MOST_ITEMS) -> int:
-    limit = request.args.get("limit", str(default))
-    if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and 1 <= int(limit) <= most):
-        abort(422, f"limit should be a number from 1 to {most}")
-    return int(limit)
+def asked_number(name: str, default: int, least: int, most: int) -> int:
+    """Return a number of the query."""
+    text = request.args.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        abort(422, f"{name} should be a number from {least} to {most}")
+    return int(text)
 
 
 def done() -> Response:
@@ -476,9 +472,7 @@ def secrets_of(given: dict[str, Any]) -> dict[str, str]:
 def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
     """Return what a start request says of the model. A client's own agent sets none of a program's (not `is_own`)."""
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
-    llm = an_object(agent, "llm") or {}
-    if not is_own and brings_agent(agent):
-        llm = {}
+    llm = (an_object(agent, "llm") if is_own or not brings_agent(agent) else None) or {}
     texts = {name: llm.get(name) or "" for name in ("model", "base_url", "api_key")}
     for name, text in texts.items():
         if not isinstance(text, str):

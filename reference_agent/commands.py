@@ -1,12 +1,9 @@
 """Commands that clients of a sandbox start beside the agent, and what each has printed. The oldest are forgotten."""
 
 import codecs
-import os
-import signal
 import subprocess
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,7 +11,7 @@ from uuid import uuid4
 from core.masking import Mask, Masked
 from reference_agent.events import now
 from reference_agent.log import Hidden
-from reference_agent.printed import code_of, pieces
+from reference_agent.printed import code_of, kill, pieces
 
 #: commands that run at once, that are remembered, and characters of the output of each that are kept
 MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
@@ -46,13 +43,8 @@ class Command:
         )
         threading.Thread(target=self._follow, daemon=True).start()
 
-    @property
-    def outputs(self) -> list[dict[str, Any]]:
-        return self.events[1:]
-
     def stop(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        kill(self._process)
 
     def _follow(self) -> None:
         assert self._process.stdout is not None

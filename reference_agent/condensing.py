@@ -14,8 +14,7 @@ from reference_agent.events import Event, Message, groups, is_user, messages_of,
 WINDOW = 128_000  #: tokens of a model that names no window
 #: the part of a window beyond which older steps are summarized, and the part that a summary's request may take
 _FULL, _ASKED = 0.75, 0.5
-#: characters of a token, roughly: where an endpoint counts none, and before it has counted; those that count for an
-#: image, and for what is around a message
+#: estimated characters of a token, of an image, and of the frame of a message
 CHARACTERS_PER_TOKEN, _IMAGE, _AROUND = 4, 4000, 40
 _REQUESTS = 3  #: the last requests that are kept word for word
 _LEAST = 0.1  #: the least part of the conversation that a summary replaces: less is not worth a response

@@ -1,8 +1,8 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-Its mind turns messages into actions, which are executed if the policy holds none back, or once a person accepts them.
-A request decides any of the pending actions, all or nothing. A rejected action is closed at once. An approved or edited
-one stays open until the last action is decided. The state keeps each decision: a kill neither loses nor repeats one.
+Its mind turns messages into actions. They are executed once the policy or a person allows them. A request decides any
+number of pending actions, all or nothing. A rejected action is closed at once; an approved or edited one stays open
+until the last is decided. The state keeps each decision, so a kill neither loses nor repeats one.
 """
 
 import json
@@ -19,7 +19,7 @@ from reference_agent import delegation, events
 from reference_agent.events import Event, parts
 from reference_agent.log import DiskError, Log, State, moved, taken_up, usage
 from reference_agent.loops import HINT, loop_in
-from reference_agent.mind import Mind, Response, Unwanted
+from reference_agent.mind import Conflict, Mind, Response, Unwanted
 from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
@@ -37,9 +37,9 @@ Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; 
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Return whether the actions of one response wait, all together. A lone finish or thought never does."""
+    """Return whether the actions of one response wait, all together. A lone finish, thought or task list never does."""
     match actions:
-        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction"}}]:
+        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction" | "TaskTrackerAction"}}]:
             return False
         case [{"tool_name": "finish"} as report] if delegation.task_of(report):
             return False
@@ -51,7 +51,7 @@ def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
     return bool(risks & {*held}) or (holds_unknown and bool(risks - {*RISKS}))
 
 
-class Stale(Exception):
+class Stale(Conflict):
     """Decisions about actions that do not wait for them; the message names the actions."""
 
     def __init__(self, action_ids: list[str]) -> None:
@@ -159,23 +159,24 @@ class Conversation:
 
     def close_what_was_cut_short(self) -> None:
         """Pause what ran when the agent server was killed, and close the action that was being executed."""
-        self._close_what_was_cut_short()
+        state, step = self._cut_short(UNKNOWN)
+        if state.status == "running":
+            state = moved(state, "paused", step)
+        if step:
+            with suppress(DiskError):
+                self.log.record(state, step)
         with suppress(DiskError):
             if note := self.log.returned():
                 self._turn_back(note)
         if folder := self.log.state.mind.get("folder"):
             self._terminal.resume(folder)
 
-    def _close_what_was_cut_short(self) -> None:
-        state, step = self.log.state, list[Event]()
-        if state.started:
-            step.append(events.failure(self.log.first_open(), UNKNOWN))
-            state = state._replace(open=state.open[1:], started=False)
-        if state.status == "running":
-            state = moved(state, "paused", step)
-        if step:
-            with suppress(DiskError):
-                self.log.record(state, step)
+    def _cut_short(self, words: str) -> tuple[State, list[Event]]:
+        """Return the state without the action that was being executed, and the event that closes it."""
+        state = self.log.state
+        if not state.started:
+            return state, []
+        return state._replace(open=state.open[1:], started=False), [events.failure(self.log.first_open(), words)]
 
     def _turn_back(self, note: dict[str, str]) -> None:
         """Go on from an earlier event, whose files are back: what came after it stays in the log, left behind."""
@@ -227,11 +228,10 @@ class Conversation:
 
     def decide(self, accept: bool, reason: str) -> None:
         with self._lock:
-            if self.log.state.status != "waiting_for_confirmation":
-                return
-            if accept:
+            waits = self.log.state.status == "waiting_for_confirmation"
+            if waits and accept:
                 self.run()
-            else:
+            elif waits:
                 self.log.step(*self._rejected(reason))
                 self._work_if_running()
 
@@ -244,19 +244,19 @@ class Conversation:
                 self._work_if_running()
 
     def ask(self, question: str) -> str:
-        """Ask the mind beside the conversation, also while it runs. Raises NoModel, ModelError."""
+        """Ask the mind beside the conversation, also while it runs. Raises Conflict, ModelError."""
         return self._mind.answer(question, *self._own())
 
     def condense(self) -> None:
-        """Summarize the older steps. Raises ValueError with a sentence where that cannot be, NoModel, ModelError."""
+        """Summarize the older steps. Raises Conflict, ModelError."""
         so_far, state = self._own()
         if state.status == "running":
-            raise ValueError("The agent is running: pause it first.")
+            raise Conflict("The agent is running: pause it first.")
         if (response := self._mind.condense(so_far, state)) is None:
-            raise ValueError("There is nothing to summarize yet.")
+            raise Conflict("There is nothing to summarize yet.")
         with self._lock:
             if self.is_running:
-                raise ValueError("The agent has begun to run meanwhile: pause it first.")
+                raise Conflict("The agent has begun to run meanwhile: pause it first.")
             step = [events.event("CondensationRequest", "environment"), *response.events]
             step.append(events.change("stats", usage(response.stats or {})))
             self.log.step(self.log.state._replace(stats=response.stats or {}), step)
@@ -293,7 +293,7 @@ class Conversation:
         return delegation.own(self.log.way)
 
     def _decided(self, action_id: str) -> Event:
-        return as_decided(self.log.known(action_id), self.log.state, self._tools.known)
+        return as_decided(self.log.known(action_id), self.log.state, self._tools.known())
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
         """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
@@ -332,17 +332,15 @@ class Conversation:
             traceback.print_exc()
             self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
 
-    def _end_run(self, status: str, *step: Event) -> None:
+    def _end_run(self, status: str, *ending: Event) -> None:
         with self._lock:
             if self._is_wanted:
                 self._worker, self._is_thinking = None, False
                 if self.is_running:
-                    state, ending = self.log.state, [*step]
-                    if state.started:
-                        ending.insert(0, events.failure(self.log.first_open(), FAILED))
-                        state = state._replace(open=state.open[1:], started=False)
+                    state, step = self._cut_short(FAILED)
+                    step += ending
                     with suppress(DiskError):
-                        self.log.record(moved(state, status, ending), ending)
+                        self.log.record(moved(state, status, step), step)
                     self.log.post_info()
 
     def _next(self) -> Callable[[], None] | None:
@@ -438,7 +436,7 @@ class Conversation:
         """Begin to execute the first open action; a step before keeps it from a second execution after a kill."""
         state = self.log.state
         try:
-            action = as_decided(self.log.first_open(), state, self._tools.known_in(state.task))
+            action = as_decided(self.log.first_open(), state, self._tools.known(state.task))
         except BadCall as error:
             self.log.step(state._replace(started=True), [])
             return partial(self._close, events.failure(self.log.first_open(), str(error)))

@@ -1,8 +1,7 @@
 """Sub-tasks: a helper with a context of its own does a part of the job, and its report is the result of `delegate`.
 
-Its events are in the log of the conversation, and its calls wait for decisions as any other. Their `llm_response_id` is
-the id of the `delegate` action, a slash and that of the response. One sub-task runs at a time, and has no `delegate`. A
-new message of the user ends it: the agent itself reads that.
+Its events are in the conversation's log, and its calls wait for decisions. Their `llm_response_id` is `ID/RESPONSE`,
+with the id of the `delegate` action. One sub-task runs at a time, without `delegate`. A user's message ends it.
 """
 
 from typing import Any

@@ -14,24 +14,24 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 from uuid import UUID
 
 import httpx
 
 from core.cuts import beginning
-from core.masking import Mask, credentials_in, without_secrets_of
+from core.masking import NOTHING, Mask, credentials_in
 from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.shell import GOES_ON
 
 MOST_RESPONSES = 500  #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
 MOST_TOLD = 300  #: most characters of a line that the agent server's log has of an event
-#: what this agent understands of decisions, and that it begins with the events of another one, or goes on from an
-#: earlier one of its own. Source: docs/agents.md
+#: what this agent can do with decisions, with the events of another conversation, and with a return: docs/agents.md
 CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
 #: what the published SDK imports before it reads the events of these tools: they are not in the SDK itself
@@ -89,23 +89,15 @@ class Hidden:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._of: dict[str, set[str]] = {}
         self.mask = Mask(credentials_in(os.environ))
 
-    def texts(self) -> list[str]:
+    def put(self, conversation_id: str, secrets: Iterable[str]) -> None:
+        """Hide these values in place of the earlier ones of a conversation."""
         with self._lock:
-            return [text for texts in self._of.values() for text in texts]
-
-    def add(self, conversation_id: str, secrets: Iterable[str]) -> None:
-        with self._lock:
-            self._of.setdefault(conversation_id, set()).update(secrets)
-            self.mask = Mask([*self.texts(), *credentials_in(os.environ)])
-
-    def drop(self, conversation_id: str) -> None:
-        with self._lock:
-            self._of.pop(conversation_id, None)
-            self.mask = Mask([*self.texts(), *credentials_in(os.environ)])
+            self._of[conversation_id] = {*secrets}
+            self.mask = Mask([*chain(*self._of.values()), *credentials_in(os.environ)])
 
 
 class DiskError(Exception):
@@ -136,13 +128,9 @@ class Journal:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with self._steps.open("wb") as file:  # a deletion that was cut short may have left events
                 if history:
-                    file.write(_step(history, taken_up(history, start["confirmation_policy"])._asdict()))
-                    file.flush()
-                    os.fsync(file.fileno())
-            with draft.open("w") as file:
-                json.dump(start, file)
-                file.flush()
-                os.fsync(file.fileno())
+                    _write(file, _step(history, taken_up(history, start["confirmation_policy"])._asdict()))
+            with draft.open("wb") as file:
+                _write(file, json.dumps(start).encode())
             draft.rename(self._start)
             for folder in (self._folder, self._folder.parent):
                 _sync(folder)
@@ -176,9 +164,7 @@ class Journal:
             with self._steps.open("r+b") as file:  # opened each time: a folder that was deleted takes no step
                 file.truncate(self._size)
                 file.seek(self._size)
-                file.write(step)
-                file.flush()
-                os.fsync(file.fileno())
+                _write(file, step)
         except OSError as error:
             self._drop_torn_step()
             raise DiskError("write to", self._folder, error) from error
@@ -217,6 +203,12 @@ class Journal:
         with suppress(OSError):  # the next step is written over it
             if self._steps.stat().st_size > self._size:
                 os.truncate(self._steps, self._size)
+
+
+def _write(file: IO[bytes], content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _step(events: list[Event], state: dict[str, Any]) -> bytes:
@@ -278,13 +270,14 @@ class Log:
         self.way = events.way(kept.events)  #: the events that the agent goes on from
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
-        self._journal, self._webhooks, self._hidden = journal, webhooks, hidden or Hidden()
+        self._journal, self._webhooks, self._hidden, self._secrets = journal, webhooks, hidden or Hidden(), set[str]()
         self.capabilities = CAPABILITIES  #: what the conversation's agent can do
         self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
 
     def hide(self, *secrets: str) -> None:
         """Show none of these values in results and in the agent server's log from now on."""
-        self._hidden.add(self.start["id"], secrets)
+        self._secrets.update(secrets)
+        self._hidden.put(self.start["id"], self._secrets)
 
     @property
     def mask(self) -> Mask:
@@ -336,20 +329,18 @@ class Log:
         for together in posts(step):
             self._webhooks.put(f"/events/{conversation}", together)
         for event in step:
-            if event["kind"] != "ActionEvent":
-                self._print(told(event, self._hidden.texts()))
-            elif waits:
-                self._print(told(event, self._hidden.texts(), is_begun=False))
+            if event["kind"] != "ActionEvent" or waits:
+                self._print(event, is_begun=not waits)
         if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
 
     def begin(self, action: Event, state: State) -> None:
         """Write that the first open action begins, as it is executed, and print it. Raises DiskError."""
         self.step(state, [])
-        self._print(told(action, self._hidden.texts()))
+        self._print(action)
 
-    def _print(self, line: str) -> None:
-        if line:
+    def _print(self, event: Event, *, is_begun: bool = True) -> None:
+        if line := told(event, self.mask, is_begun=is_begun):
             print(UUID(self.start["id"]).hex[:8], line, flush=True)
 
     def record(self, state: State, step: list[Event]) -> None:
@@ -375,7 +366,7 @@ class Log:
     def remove(self) -> None:
         """Remove everything from the disk. Raises DiskError; then nothing has changed."""
         self._journal.remove()
-        self._hidden.drop(self.start["id"])
+        self._hidden.put(self.start["id"], ())
         self.state = self.state._replace(status="deleting")
         self.post_info()
 
@@ -401,8 +392,8 @@ def posts(step: list[Event]) -> list[list[Event]]:
     return posted
 
 
-def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) -> str:
-    """Return an event as a line of the agent server's log, without secrets. is_begun: False of an action that waits."""
+def told(event: Event, mask: Mask = NOTHING, *, is_begun: bool = True) -> str:
+    """Return an event as a line of the agent server's log. is_begun: False of an action that waits."""
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
             text = f"{role}: {' '.join(part.get('text', '') for part in content)}"
@@ -419,8 +410,8 @@ def told(event: Event, secrets: Collection[str] = (), *, is_begun: bool = True) 
             text = f"{kind}: {event.get('detail') or event.get('error') or event.get('rejection_reason')}"
         case _:
             return ""
-    text = without_secrets_of({"secrets": list(secrets), **os.environ}, text)
-    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in " ".join(text.split()))
+    text = " ".join(mask.text(text).split())
+    text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
     return beginning(text, MOST_TOLD)
 
 

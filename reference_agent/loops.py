@@ -35,9 +35,9 @@ def loop_in(so_far: list[Event]) -> Loop | None:
     begin = next((index for index in reversed(range(len(recent))) if is_user(recent[index])), -1) + 1
     recent = recent[begin:]
     steps = _steps(recent)
-    hint = HINT.partition("{")[0]
+
     said = {n: text_of(one["llm_message"]["content"]) for n, one in enumerate(recent) if one["kind"] == "MessageEvent"}
-    told = [index for index, text in said.items() if text.startswith(hint)]
+    told = [index for index, text in said.items() if text.startswith(HINT.partition("{")[0])]
     if not steps or (told and told[-1] > steps[-1].position):
         return None
     patterns = (

@@ -30,8 +30,7 @@ from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
 
 Tell = Callable[[str, str], None]  #: shows a part of a response while it comes: text and reasoning. Raises Unwanted
-#: most commands of a message, which are as many actions; and most characters of one, as JSON: an event has it twice,
-#: and a shell takes 128 KiB
+#: maximum number of commands of a message, and length of one as JSON, in characters: its event has it twice
 MOST_COMMANDS, MOST_COMMAND = 200, 300_000
 _SPACE = " \t\r"  #: what is around a command and none of it
 
@@ -96,8 +95,8 @@ class Response(NamedTuple):
     error: tuple[str, str] | None = None  #: code and detail, with which the run ends
 
 
-class NoModel(Exception):
-    """A question needs a model, and there is none; the message is a sentence."""
+class Conflict(Exception):
+    """The conversation cannot do this, now or at all. The message is a sentence for the client."""
 
 
 class Mind:
@@ -116,12 +115,12 @@ class Mind:
         raise NotImplementedError
 
     def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
-        """Answer a question beside the conversation, which stays as it is. Raises NoModel, ModelError."""
-        raise NoModel(NO_ANSWER)
+        """Answer a question beside the conversation, which stays as it is. Raises Conflict, ModelError."""
+        raise Conflict(NO_ANSWER)
 
     def condense(self, _so_far: list[Event], _state: State) -> Response | None:
-        """Return a summary in the place of older steps; None if there are too few. Raises NoModel, ModelError."""
-        raise NoModel(NO_ANSWER)
+        """Return a summary in the place of older steps; None if there are too few. Raises Conflict, ModelError."""
+        raise Conflict(NO_ANSWER)
 
 
 class Rule(Mind):
@@ -258,7 +257,8 @@ class Reply:
         if not isinstance(delta, dict):
             raise Garbage("a choice is not an object")
         self.is_cut = self.is_cut or choice.get("finish_reason") == "length"
-        text, reasoning = _text(delta.get("content")), _text(delta.get("reasoning_content") or delta.get("reasoning"))
+        text = _text(delta.get("content") or delta.get("refusal"))
+        reasoning = _text(delta.get("reasoning_content") or delta.get("reasoning"))
         self.text, self.reasoning = self.text + text, self.reasoning + reasoning
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else []:
@@ -413,6 +413,8 @@ def _pause(error: Exception, tries: int) -> float | None:
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):  # parts of a content
+        return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
 
@@ -433,11 +435,8 @@ class Model(Mind):
         return Endpoint(self._llm)
 
     def beginning(self) -> list[Event]:
-        prompt, context = (
-            {"type": "text", "text": text}
-            for text in (self._tools.prompt(PROMPT.format(folder=self._folder)), self._tools.context())
-        )
-        told = tools.for_clients(self._tools.known)
+        prompt, context = (events.parts(text)[0] for text in self._prompt())
+        told = tools.for_clients(self._tools.known())
         return [events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=told, dynamic_context=context)]
 
     def has_to_respond(self, so_far: list[Event], state: State) -> bool:
@@ -458,15 +457,13 @@ class Model(Mind):
         return reply.text
 
     def condense(self, so_far: list[Event], state: State) -> Response | None:
-        told = messages(so_far, state.unanswered)
-        window = condensing.tokens(so_far, told, self._offered(state), state.stats)
+        window = condensing.tokens(so_far, messages(so_far, state.unanswered), self._offered(state), state.stats)
         return self._condensed(so_far, state, window, lambda *_: None)
 
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
         told = messages(so_far, state.unanswered)
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
-            text = self._tools.prompt(PROMPT.format(folder=self._folder)) + self._tools.context()
-            told.insert(0, {"role": "system", "content": text})
+            told.insert(0, {"role": "system", "content": "".join(self._prompt())})
         estimated = condensing.tokens(so_far, told, self._offered(state), state.stats)
         try:
             if condensing.is_full(estimated, self._llm.context_window) and (
@@ -479,16 +476,19 @@ class Model(Mind):
                 return self._shorter(error, so_far, state, estimated, tell)
             return Response([], error=error.with_next_step())
         stats, response_id = self._counted(reply, estimated, state)
-        steps = _steps(reply, self._tools.past, response_id, self._tools.known_in(state.task), state.task)
+        steps = _steps(reply, self._tools.log.events, response_id, self._tools.known(state.task), state.task)
         return Response(steps, [] if state.task else state.unanswered, stats)
 
+    def _prompt(self) -> tuple[str, str]:
+        return self._tools.prompt(PROMPT.format(folder=self._folder)), self._tools.context()
+
     def _offered(self, state: State) -> list[dict[str, Any]]:
-        return tools.for_model(self._tools.known_in(state.task))
+        return tools.for_model(self._tools.known(state.task))
 
     def _counted(self, reply: Reply, asked: int, state: State) -> tuple[dict[str, Any], str]:
         """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
-        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.past}, "response")
+        response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.log.events}, "response")
         if state.task:
             response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
@@ -524,11 +524,10 @@ class Model(Mind):
 
 def _without_last(error: ModelError, so_far: list[Event], state: State) -> Response:
     unanswered = [] if state.task else state.unanswered
-    steps, words = last_step(so_far, unanswered), "The last step is left out from now on. Send a message to go on."
-    gone = [*steps, *unanswered]
-    words = words if steps else "The last message is left out from now on. Send a shorter one."
-    of_task = f"{state.task['id']}/" if state.task else ""
-    details = {"forgotten_event_ids": gone, "llm_response_id": f"{of_task}none-{uuid4().hex}"}
+    steps, of_task = last_step(so_far, unanswered), f"{state.task['id']}/" if state.task else ""
+    details = {"forgotten_event_ids": [*steps, *unanswered], "llm_response_id": f"{of_task}none-{uuid4().hex}"}
+    gone, then = ("step", "a message to go on") if steps else ("message", "a shorter one")
+    words = f"The last {gone} is left out from now on. Send {then}."
     forgetting = events.event("Condensation", "environment", **details)
     return Response([forgetting], answered=unanswered, error=error.with_next_step(words))
 
@@ -536,7 +535,7 @@ def _without_last(error: ModelError, so_far: list[Event], state: State) -> Respo
 def _steps(
     reply: Reply, past: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
 ) -> list[Event]:
-    """Return the events of a response. In a sub-task words without a call are the report."""
+    """Return the events of a response. In a sub-task words without a call are the report. past: holds the used ids."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
     text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
     if not reply.calls and task:
@@ -550,14 +549,10 @@ def _steps(
         call_id = "" if task else call_id  # the endpoint may use that of another context again
         call = {"id": _fresh(call_id, known, "call"), "name": beginning(name, 100) or "?", "arguments": arguments}
         known.add(call["id"])
-        if number == MOST_CALLS:
-            taken = f"{len(reply.calls)} calls, and the first {MOST_CALLS} were taken up"
-            proposed.append(events.action(call, None, response_id))
-            failures.append(
-                events.failure(proposed[-1], f"The response has {taken}: not this one, nor those after it.")
-            )
-            break
         try:
+            if number == MOST_CALLS:
+                taken = f"{len(reply.calls)} calls, and the first {MOST_CALLS} were taken up"
+                raise tools.BadCall(f"The response has {taken}: not this one, nor those after it.")
             action, rating = tools.read_call(name, arguments, known_tools)
             if task:
                 words = f"Sub-task “{task['title']}”: {rating.get('summary', name)}"
@@ -568,7 +563,7 @@ def _steps(
             text = f"{error} {_CUT_OFF}" if reply.is_cut else str(error)
             failures.append(events.failure(proposed[-1], text))
         more = {}
-        if name == "finish":
+        if name == "finish" or number == MOST_CALLS:
             break
     return proposed + failures
 

@@ -7,7 +7,7 @@ import codecs
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 from uuid import uuid4
 
 from core.cuts import head_and_tail
@@ -25,7 +25,7 @@ _CONTINUED = bytes(range(0x80, 0xC0))  #: bytes of UTF-8 that begin no character
 
 
 class Output:
-    """The output of one command. A context, which closes the file."""
+    """The output of one command. `close` closes its file."""
 
     def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:
         self._folder, self._begin, self._end = folder / OUTPUTS, bytearray(), bytearray()
@@ -35,10 +35,7 @@ class Output:
         self._masked = Masked(mask) if mask else None
         self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         with suppress(OSError):
             if self._file:
                 self._file.close()
@@ -66,8 +63,7 @@ class Output:
         last = bytes((self._begin[-MOST_TAIL - 1 :] + self._end)[-MOST_TAIL - 1 :])
         if self.size > MOST_TAIL:
             last = last[last.find(b"\n", 0, MOST_TAIL // 2) + 1 :][-MOST_TAIL:].lstrip(_CONTINUED)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return decoder.decode(last)  # without the half of a character at its end
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(last)  # without half a character at its end
 
     def text(self) -> str:
         """The output, or its head, a line that says what is missing and where it is, and its tail. Called once."""

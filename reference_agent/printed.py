@@ -1,7 +1,6 @@
-"""What a shell prints until it ends, and what becomes of the processes that it leaves behind.
+"""Reads what a shell prints until it ends, and then drains the pipes of its background processes.
 
-A command is over when its shell is. A background process still holds the pipe that the shell printed to, and would be
-ended by SIGPIPE at its next line. So the pipe is read on, slowly, and what comes is dropped.
+A command ends with its shell. A background process still holds the pipe, and SIGPIPE would kill it if nobody read on.
 """
 
 import array
@@ -19,8 +18,7 @@ from pathlib import Path
 from typing import IO
 
 _PIECE = 1 << 16  #: bytes of one read
-#: seconds without output after which the end of a shell counts, and most seconds between the two: what it has left
-#: behind may print without a pause
+#: seconds without output after which the end of a shell counts, and the limit for background jobs that never pause
 _SILENCE, _LINGER = 0.2, 0.5
 #: pipes of background processes that are read on; seconds between two reads of them, which slow down one that floods
 MOST_LEFT, _REST = 256, 0.05

@@ -75,8 +75,7 @@ class Repository:
         branch, *changed = status.splitlines()
         lines = [f"{self._folder} is in a Git repository. Branch: {branch.removeprefix('## ')}."]
         lines.append(f"Files with uncommitted changes: {len(changed)}.")
-        commits = git(self._folder, "log", f"--max-count={_COMMITS}", "--format=%h %s", seconds=_GIT_SECONDS)
-        if commits:
+        if commits := git(self._folder, "log", f"--max-count={_COMMITS}", "--format=%h %s", seconds=_GIT_SECONDS):
             lines += ["Last commits:", *(f"  {beginning(one, _MOST_COMMIT)}" for one in commits.splitlines())]
         return "\n".join(lines)
 
@@ -184,21 +183,16 @@ def _plain(value: str) -> str:
 
 def _folders(here: Path, action: dict[str, Any]) -> list[Path]:
     """The folders that an action names, by a path or by a word of its command."""
-    arguments = action.get("data") if isinstance(action.get("data"), dict) else action
-    assert isinstance(arguments, dict)
+    arguments: Any = action["data"] if isinstance(action.get("data"), dict) else action
     words = [arguments["path"]] if isinstance(arguments.get("path"), str) else []
     if action["kind"] == "TerminalAction":
-        words = _words(action["command"])
+        try:
+            words = shlex.split(action["command"])
+        except ValueError:  # an open quote
+            words = action["command"].split()
     folders = list[Path]()
     for word in words[:MOST_PATHS]:
         with suppress(OSError, ValueError):
             path = Path(os.path.realpath(here / word))
             folders.append(path if path.is_dir() else path.parent)
     return folders
-
-
-def _words(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:  # an open quote
-        return command.split()

@@ -43,11 +43,7 @@ class Search:
         place, matches = self._files.inside(path), matcher(include)
         if not place.exists():
             raise Refused("the path does not exist")
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            if not shutil.which("rg"):  # whose expressions differ
-                raise Refused(f"the pattern is no regular expression: {error}") from None
+
         shown, files, is_more = list[str](), set[str](), False
         for name, line in self._lines(pattern, place):
             if matches(name):

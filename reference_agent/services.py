@@ -6,25 +6,22 @@ agent-server wire. Limitation: Git reads the configuration of the repository, wh
 
 import os
 import re
-import shutil
 import subprocess
 import zlib
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl
-from uuid import uuid4
 
 from flask import Blueprint, Response, abort, jsonify, request, send_file
 
 from core.cuts import beginning
 from core.filenames import as_text
 from core.wire import as_unicode, micros
-from reference_agent.api import asked_limit, body, check_key, done, encoded, page_of, parsed, server, working_folder
+from reference_agent.api import asked_number, body, check_key, done, encoded, page_of, parsed, server, working_folder
 from reference_agent.commands import Command, TooManyRun
 from reference_agent.events import Event
 from reference_agent.repository import run_git
 from reference_agent.shell import COMMAND_SECONDS
-from reference_agent.tools import MOST_FILE, Files, Refused
+from reference_agent.tools import MOST_FILE, Files, Refused, replaced
 
 _GIT_SECONDS = 30  #: seconds that Git may take
 _LONGEST_NAME = 64  #: most characters that are shown of the name of a member of a query
@@ -121,7 +118,7 @@ def start_command(identity: str | None = None) -> Response:
 def execute_command(identity: str | None = None) -> Response:
     command = begun(identity)
     command.has_ended.wait()
-    outputs = command.outputs
+    outputs = command.events[1:]
     printed = {name: "".join(one[name] or "" for one in outputs) for name in ("stdout", "stderr")}
     return Response(encoded({**outputs[-1], **printed, "order": 0}), mimetype="application/json")
 
@@ -166,17 +163,12 @@ def forget_events(identity: str | None = None) -> Response:  # noqa: ARG001
 @services.post("/file/upload")
 def upload(identity: str | None = None) -> Response:
     place, sent = placed(identity, asked_path()), request.files.get("file") or abort(422, "file is needed in the body")
-    draft = place.with_name(f".{uuid4().hex}.new")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        sent.save(draft)
-        with suppress(FileNotFoundError):
-            shutil.copymode(place, draft)
-        size = draft.stat().st_size
-        draft.replace(place)
+        with replaced(place) as draft:
+            sent.save(draft)
+            size = draft.stat().st_size
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
         abort(400, f"{as_text(asked_path())} cannot be written: {error.strerror}")
     return jsonify(success=True, file_size=size)
 
@@ -196,10 +188,8 @@ def download(identity: str | None = None) -> Response:
 def changes(identity: str | None = None) -> Response:
     """The files of a repository that differ from a ref, and those that it does not know yet."""
     folder = placed(identity, asked_path())
-    found = _differing(folder, ref_of(folder))
-    for path in needed(folder, "ls-files", "-z", "--others", *_UNTOLD).split("\0"):
-        if path:
-            found.setdefault(path, "ADDED")
+    unknown = filter(None, needed(folder, "ls-files", "-z", "--others", *_UNTOLD).split("\0"))
+    found = dict.fromkeys(unknown, "ADDED") | _differing(folder, ref_of(folder))
     if len(found) > MOST_CHANGES:
         abort(400, f"More than {MOST_CHANGES} files have changed: give the path of a folder of the repository")
     return jsonify([{"status": status, "path": as_text(path)} for path, status in sorted(found.items())])
@@ -208,7 +198,7 @@ def changes(identity: str | None = None) -> Response:
 @services.get("/git/commits")
 def commits(identity: str | None = None) -> Response:
     """The newest commits of a repository; none of a folder that is in no repository."""
-    folder, limit = placed(identity, asked_path()), asked_limit(_COMMITS, MOST_COMMITS)
+    folder, limit = placed(identity, asked_path()), asked_number("limit", _COMMITS, 1, MOST_COMMITS)
     shape = "%n".join(_OF_COMMIT.values())
     options = ("-z", "--no-show-signature", f"--max-count={limit + 1}", f"--format={shape}")
     shown = git(folder, "log", *options) or ""

@@ -1,12 +1,12 @@
 """The agent's shell: one for each conversation, which keeps its folder, variables, functions and jobs.
 
-An interactive bash whose programs read from a pseudo-terminal. What a command prints goes into a pipe of its own, so an
-output has no colours and no words of an earlier command. The shell reads commands and reports their ends by other
-pipes: no input becomes a command, and no output is taken for the end of one.
+It is an interactive bash. Programs read from a pseudo-terminal and print to a pipe of their command, so an output has
+no colours and nothing of an earlier command. The shell reads commands and reports their ends by further pipes, so no
+input becomes a command and no output is taken for an end.
 
-A command that is silent, or takes long, is handed back: it runs on, and the next action waits for it, types into it or
-interrupts it. Limitation: it stops at 1 MiB of output until an action reads it. Background jobs end with the
-conversation. The names of keys and the exit code -1 are those of openhands-tools 1.58, terminal.
+A command that is silent or slow is handed back: it runs on, and the next action waits for it, types into it or
+interrupts it. Limitation: it blocks at 1 MiB of unread output. Background jobs end with the conversation.
+Source of the names of keys and of the exit code -1: openhands-tools 1.58, terminal.
 """
 
 import fcntl
@@ -22,9 +22,8 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 from core.cuts import beginning
@@ -39,14 +38,11 @@ MOST_TOLD = 20_000  #: most characters of a command that its result repeats
 #: the exit codes of a command that cannot be executed, that was handed back, and that was killed
 NOT_EXECUTED, GOES_ON, KILLED = 126, -1, -9
 MOST_TYPED = 4000  #: most bytes that are typed at once: a terminal keeps no more for a program that does not read
-#: seconds until a command's output is shown while it runs, those between two times, and those after which it is shown
-#: again though nothing came: somebody may have begun to look
+#: seconds until output is first shown while a command runs, then new output, then the same for a late follower
 _SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
-#: seconds between two checks of a command; until one that is interrupted is killed, with its shell; and that a shell
-#: may take to read one
+#: seconds between two checks of a command, from an interrupt to a kill, and for the shell to read a command
 _CHECK, _GRACE, _START = 0.2, 1.0, 10.0
-#: bytes of one read, and that a command prints before somebody goes on with it; most characters that a shell leaves to
-#: the next one
+#: bytes of one read, and of the pipe of a command that was handed back; characters that a shell leaves to the next one
 _PIECE, _PIPE, _MOST_LEFT = 1 << 16, 1 << 20, 1 << 18
 
 #: how to go on with a command that was handed back
@@ -96,7 +92,7 @@ class _Shell:
         bash = shutil.which("bash")
         self.is_bash = bash is not None
         self.folder = folder
-        self._known, self._number, self._reported = dict(secrets), 0, b""
+        self._known, self._number, self._reported, self.since = dict(secrets), 0, b"", 0.0
         self._open = list[int]()
         # A killed agent removes nothing: the runtime names a folder that ends with the sandbox.
         self._files = Path(tempfile.mkdtemp(prefix="agent-shell-", dir=os.environ.get("AGENT_TMPDIR")))
@@ -129,7 +125,8 @@ class _Shell:
             self._forget()
             raise
         self._state = state
-        self._tell((_FIRST + _OF_BASH * self.is_bash).format(status=self._quoted("status")))
+        first = (_FIRST + _OF_BASH * self.is_bash).format(status=self._quoted("status"))
+        os.write(self._lines, first.encode())
 
     def _fifo(self, name: str, flags: int) -> int:
         os.mkfifo(self._files / name, 0o600)
@@ -139,9 +136,6 @@ class _Shell:
 
     def _quoted(self, name: str) -> str:
         return shlex.quote(str(self._files / name))
-
-    def _tell(self, line: str) -> None:
-        os.write(self._lines, line.encode())
 
     def _eval(self, text: bytes, name: str) -> str:
         """The command that executes a text of any length, which the shell reads from a pipe: it is on no disk."""
@@ -155,8 +149,8 @@ class _Shell:
             with suppress(BlockingIOError):
                 sent += os.write(pipe, text[sent : sent + _PIECE])
 
-    def start(self, command: str, secrets: Mapping[str, str]) -> tuple[Pipe, int]:
-        """Start a command. Returns the pipe that it prints to, and a file that keeps it open. Raises OSError."""
+    def start(self, command: str, secrets: Mapping[str, str]) -> None:
+        """Start a command, which prints to `output`. Raises OSError."""
         for pipe in (self._commands, self._variables):
             with suppress(BlockingIOError):
                 while os.read(pipe, _PIECE):  # of a command that never began
@@ -167,9 +161,9 @@ class _Shell:
         (self._files / f"output-{self._number}").unlink(missing_ok=True)
         self._number, self._reported = self._number + 1, b""
         name = f"output-{self._number}"
-        output = os.fdopen(self._fifo(name, os.O_RDONLY), "rb", buffering=0)
+        self.output: Pipe = os.fdopen(self._fifo(name, os.O_RDONLY), "rb", buffering=0)
         self._open.pop()
-        holder = os.open(self._files / name, os.O_WRONLY | os.O_CLOEXEC)
+        self.holder = os.open(self._files / name, os.O_WRONLY | os.O_CLOEXEC)  #: keeps `output` open
         new = {key: of for key, of in secrets.items() if self._known.get(key) != of and _IDENTIFIER.fullmatch(key)}
         given = self._given(new)
         self._known, self._state = {**self._known, **new}, ""
@@ -177,15 +171,16 @@ class _Shell:
         where = f"<{os.ttyname(self._slave)} >{self._quoted(name)} 2>&1"
         number = f"__number={self._number}; PS1=$__prompt"
         before = f"{self._eval(given, 'variables')} >/dev/null 2>&1; " if given else ""
-        self._tell(f'{before}{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n')
+        line = f'{before}{number}; {self._eval(raw, "commands")} {where}; eval "$__report"\n'
+        os.write(self._lines, line.encode())
         try:
             self._send(given, self._variables)
             self._send(raw, self._commands)
         except OSError:
-            output.close()
-            os.close(holder)
+            self.output.close()
+            os.close(self.holder)
             raise
-        return output, holder
+        self.since = time.monotonic()
 
     def _given(self, variables: Mapping[str, str]) -> bytes:
         """Return what the shell reads before a command: what an earlier one has left, and new variables."""
@@ -229,25 +224,18 @@ class _Shell:
         """Whether the shell has ended, or can report no more, as a command has removed its files."""
         return self.process.poll() is not None or not (self._files / "status").exists()
 
-    def interrupt(self) -> None:
-        """End what runs in the foreground as Ctrl-C does, and the rest of its line."""
+    def signal(self, number: int) -> None:
+        """Signal the shell first, so that it runs no more of the line, and then the process in its foreground."""
         with suppress(OSError):
             foreground = os.tcgetpgrp(self.terminal)
-            os.killpg(self.process.pid, signal.SIGINT)
+            os.killpg(self.process.pid, number)
             if foreground != self.process.pid:
-                os.killpg(foreground, signal.SIGINT)
-
-    def kill(self) -> None:
-        """Kill the shell, and then what runs in its foreground: nothing of the line begins after it."""
-        with suppress(OSError):
-            foreground = os.tcgetpgrp(self.terminal)
-            os.killpg(self.process.pid, signal.SIGKILL)
-            os.killpg(foreground, signal.SIGKILL)
+                os.killpg(foreground, number)
 
     def end(self) -> int:
-        """Kill the shell and what runs in its foreground; its exit code. Background processes run on."""
+        """Kill the shell and its foreground process. Returns the exit code. Background processes run on."""
         if self.process.poll() is None:
-            self.kill()
+            self.signal(signal.SIGKILL)
         code = self.process.wait()
         self._forget()
         return code
@@ -271,13 +259,6 @@ class _Shown:
             self._show(self._output.tail(), size)
 
 
-class _Running(NamedTuple):
-    shell: _Shell
-    output: Pipe
-    holder: int  #: keeps `output` open
-    since: float
-
-
 class Terminal:
     """The shell of one conversation. `kill` and `end` may be called by any thread."""
 
@@ -286,7 +267,7 @@ class Terminal:
         self.folder = folder  #: in which the next command begins
         self._home, self._hands_back, self._mark = folder, hands_back, uuid4().hex
         self._shell: _Shell | None = None
-        self._running: _Running | None = None
+        self._running: _Shell | None = None  #: the shell while its command runs, or has ended unnoticed
         self._left, self._notices = "", list[str]()
         self._is_killed, self._is_over = False, False
         self._busy = threading.Lock()
@@ -326,7 +307,7 @@ class Terminal:
 
     def _goes_on(self) -> bool:
         running = self._running
-        return running is not None and running.shell.report() is None and not running.shell.has_ended()
+        return running is not None and running.report() is None and not running.has_ended()
 
     def _go_on(self, command: str, is_input: bool) -> Event | None:
         if command.strip() and not is_input:
@@ -338,7 +319,7 @@ class Terminal:
             if len(typed.encode(errors="replace")) > MOST_TYPED:
                 raise ValueError(f"at most {MOST_TYPED} bytes can be typed at once; a program can read a file instead")
             try:
-                self._running.shell.type(typed)
+                self._running.type(typed)
             except BlockingIOError:
                 raise ValueError("the program has not read what was typed before") from None
         return None
@@ -356,33 +337,33 @@ class Terminal:
             if not self._shell.is_bash:
                 self._notices.append("There is no bash here, so /bin/sh runs the commands.")
         try:
-            self._running = _Running(self._shell, *self._shell.start(command, secrets), time.monotonic())
+            self._shell.start(command, secrets)
         except OSError:
             self._bury(self._shell)
             raise
+        self._running = self._shell
 
     def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
         """Wait until the command ends, is silent for SILENT_SECONDS, or has taken the seconds that the action allows.
 
         Limitation: the output of a process that the command leaves behind is lost unless it goes to a file.
         """
-        with self._busy, Output(self._home, mask) as output:
-            running = self._running
-            assert running is not None
-            code, words = self._wait(running, action, output, _Shown(output, show))
+        with self._busy, closing(Output(self._home, mask)) as output:
+            assert self._running is not None
+            code, words = self._wait(self._running, action, output, _Shown(output, show))
             text = "\n".join(part for part in (output.text().removesuffix("\n" if words else ""), words) if part)
             return seen(action["command"], self._told(text), code)
 
-    def _wait(self, running: _Running, action: Event, output: Output, shown: _Shown) -> tuple[int, str]:
+    def _wait(self, shell: _Shell, action: Event, output: Output, shown: _Shown) -> tuple[int, str]:
         """Follow a command. Returns its exit code, and what is said of its end."""
-        shell, began, at = running.shell, time.monotonic(), time.monotonic()
+        began = at = time.monotonic()
         limit = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
         silence = SILENT_SECONDS if not (action.get("is_input") and action["command"].strip()) else ANSWER_SECONDS
         if action.get("timeout") or not self._hands_back:
             silence = COMMAND_SECONDS
         killed_at, is_late, size = 0.0, False, 0
         while True:
-            self._read(running, output)
+            self._read(shell, output)
             shown.pass_time()
             now = time.monotonic()
             if output.size > size:
@@ -391,18 +372,15 @@ class Terminal:
                 break
             if self._is_killed or (is_late and not self._hands_back):
                 killed_at = killed_at or now
-                if now - killed_at > _GRACE:
-                    shell.kill()
-                else:
-                    shell.interrupt()
+                shell.signal(signal.SIGKILL if now - killed_at > _GRACE else signal.SIGINT)
             elif now - began >= limit or now - at >= silence:
                 if self._hands_back:
                     with suppress(OSError):  # it prints more before anybody reads it
-                        fcntl.fcntl(running.output, fcntl.F_SETPIPE_SZ, _PIPE)
+                        fcntl.fcntl(shell.output, fcntl.F_SETPIPE_SZ, _PIPE)
                     waited = f"No new output for {silence:g} s" if now - at >= silence else f"No end within {limit:g} s"
-                    return GOES_ON, f"({waited}, {now - running.since:.0f} s since its start. {_NEXT})"
+                    return GOES_ON, f"({waited}, {now - shell.since:.0f} s since its start. {_NEXT})"
                 is_late = True
-        self._drain(running, output)
+        self._drain(shell, output)
         words = [f"Killed: it did not end within {limit:g} s."] if is_late else []
         words += ["Interrupted."] if self._is_killed else []
         if code is None:
@@ -411,8 +389,8 @@ class Terminal:
         self.folder = shell.folder
         return KILLED if is_late or self._is_killed else code, " ".join(words)
 
-    def _read(self, running: _Running, output: Output) -> None:
-        shell, pipe = running.shell, running.output.fileno()
+    def _read(self, shell: _Shell, output: Output) -> None:
+        pipe = shell.output.fileno()
         ready, _, _ = select.select([pipe, shell.terminal, shell.status], [], [], _CHECK)
         if pipe in ready:
             with suppress(BlockingIOError):
@@ -420,20 +398,20 @@ class Terminal:
         if shell.terminal in ready:
             output.add(shell.printed())
 
-    def _drain(self, running: _Running, output: Output) -> None:
-        """Take the rest of what a command has printed, which has ended."""
+    def _drain(self, shell: _Shell, output: Output) -> None:
+        """Read the rest of the output of a command that has ended."""
         self._running = None
-        os.close(running.holder)
-        for piece in pieces(lambda: True, [running.output], time.monotonic() + COMMAND_SECONDS):
+        os.close(shell.holder)
+        for piece in pieces(lambda: True, [shell.output], time.monotonic() + COMMAND_SECONDS):
             if piece:
                 output.add(piece[1])
 
     def _drop_ended(self) -> None:
         """Note the end of a command that was handed back, and what it has printed last."""
         if running := self._running:
-            with Output(self._home) as output:
+            with closing(Output(self._home)) as output:
                 self._drain(running, output)
-                code, last = running.shell.report(), output.tail()
+                code, last = running.report(), output.tail()
             how = "" if code is None else f" with exit code {code}"
             self._notices.append(f"The command before has ended{how}." + (f" It printed last:\n{last}" if last else ""))
 
@@ -463,7 +441,7 @@ class Terminal:
     def kill(self) -> None:
         self._is_killed = True
         if running := self._running:
-            running.shell.interrupt()
+            running.signal(signal.SIGINT)
 
     def end(self) -> None:
         """End the shell and all that its commands have left running."""

@@ -51,7 +51,7 @@ class Toolbox:
         self, log: Log, files: Files, around: Files, given: Event | None = None, servers: Event | None = None
     ) -> None:
         """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
-        self._log, self._files = log, files
+        self.log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
         self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
         self._servers, self._of = list["Server"](), dict[str, tuple["Server", str]]()
@@ -66,13 +66,10 @@ class Toolbox:
         if log.events:
             self._repository.instructions()  # which the log has
 
-    @property
-    def known(self) -> Tools:
-        return {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
-
-    def known_in(self, task: dict[str, Any]) -> Tools:
-        """The tools by name, in a sub-task or ({}) in the conversation itself."""
-        return tools_of_task(self.known) if task else self.known
+    def known(self, task: dict[str, Any] | None = None) -> Tools:
+        """The tools by name, in a sub-task or in the conversation itself."""
+        tools = {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
+        return tools_of_task(tools) if task else tools
 
     def context(self) -> str:
         """What the agent is told beside its prompt: the day, the system, Git, what repository and client say."""
@@ -86,11 +83,6 @@ class Toolbox:
         if isinstance(suffix := self._context.get("system_message_suffix"), str):
             told.append(suffix)
         return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
-
-    @property
-    def past(self) -> list[Event]:
-        """All events of the log, also those that a return has left behind: their ids are not free."""
-        return self._log.events
 
     def prompt(self, own: str) -> str:
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own
@@ -175,10 +167,9 @@ class Toolbox:
             return True
 
     def _add(self, server: "Server", name: str, tool: Tool) -> None:
-        own = re.sub(r"[^\w-]", "_", name, flags=re.ASCII)[:MOST_NAME]
-        if own in {**TOOLS, **self._tools}:
-            own = re.sub(r"[^\w-]", "_", f"{server.name}_{name}", flags=re.ASCII)[:MOST_NAME]
-        if own not in {**TOOLS, **self._tools} and self._passes(own):
+        names = (re.sub(r"[^\w-]", "_", one, flags=re.ASCII)[:MOST_NAME] for one in (name, f"{server.name}_{name}"))
+        own = next((one for one in names if one not in {**TOOLS, **self._tools}), "")
+        if own and self._passes(own):
             self._tools = {**self._tools, own: tool}
             self._of[own] = (server, name)
 
@@ -193,7 +184,7 @@ class Toolbox:
         if details["command"] == "plan":
             tasks = [{"title": "", "notes": "", "status": "todo", **one} for one in details.get("task_list") or []]
         else:
-            results = (one["observation"] for one in reversed(self._log.way) if one["kind"] == "ObservationEvent")
+            results = (one["observation"] for one in reversed(self.log.way) if one["kind"] == "ObservationEvent")
             tasks = next((one["task_list"] for one in results if one["kind"] == "TaskTrackerObservation"), [])
         lines = [f"[{one['status']}] {one['title']}{one['notes'] and ': '}{one['notes']}" for one in tasks]
         done = sum(one["status"] == "done" for one in tasks)

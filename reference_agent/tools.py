@@ -5,6 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -367,19 +368,24 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: a kill or a full disk leaves what was there."""
     if len(content := text.encode()) > MOST_FILE:
         raise Refused(f"would be larger than {MOST_FILE} bytes")
+    with replaced(path) as draft:
+        draft.write_bytes(content)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Yield a draft that replaces a file at the end. A kill or a full disk leaves the file as it was."""
     draft = path.with_name(f".{uuid4().hex}.new")
     try:
-        with draft.open("xb") as file:
-            file.write(content)
-        if path.exists():
+        yield draft
+        with suppress(FileNotFoundError):
             shutil.copymode(path, draft)
         draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _needed(action: Event, name: str) -> str:

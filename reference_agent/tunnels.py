@@ -1,15 +1,12 @@
-"""Connections of the bundled agent that are no longer HTTP's: to a terminal, and to a port of the sandbox.
+"""Connections of the bundled agent that HTTP is upgraded to: to a terminal, and to a port of the sandbox.
 
 `GET /api/terminal` with `Upgrade: terminal`: a shell in a pseudo-terminal. The server sends lines of JSON,
-`{"input": TEXT}` or `{"cols", "rows"}`, and gets what the terminal prints, until the shell ends. The end of the
-connection ends the shell and all of its session. What is typed waits until a program reads it. A line among the output
-names what was dropped, because too much waits or a person interrupts the program.
+`{"input": TEXT}` or `{"cols", "rows"}`, and receives what the terminal prints. The end of the connection ends the shell
+and its session. Input waits until a program reads it. A line in the output names input that was dropped.
 
-`GET /api/ports/PORT` with `Upgrade: tcp`: the bytes of a connection to the program that listens there, until either
-side ends. `GET /api/ports`: the ports that may be connected to.
-
-A sandbox without a network of its own has the loopback of its host, where others listen too. There a port counts only
-if a process holds the socket that bears the sandbox's mark and is not its launcher. A container has no mark.
+`GET /api/ports/PORT` with `Upgrade: tcp`: a connection to the program that listens there. `GET /api/ports`: the ports.
+A sandbox without a network of its own shares the loopback of its host. There a port counts only if a process with the
+sandbox's mark, other than its launcher, holds the socket. A container has no mark.
 """
 
 import contextlib
@@ -35,7 +32,7 @@ from typing import Any, NamedTuple
 from flask import Blueprint, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
-from reference_agent.api import check_key
+from reference_agent.api import asked_number, check_key
 from reference_agent.printed import unread
 from reference_agent.services import folder_of
 
@@ -100,7 +97,8 @@ class Terminal:
         self._typist.start()
 
     def resize(self, cols: int, rows: int) -> None:
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        size = max(1, min(rows, MOST_ROWS)), max(1, min(cols, MOST_COLS))
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
 
     def type(self, text: str) -> None:
         """Type a text once a program reads it, after what waits already. Of one that is too much nothing is typed."""
@@ -179,15 +177,9 @@ class Terminal:
         with self._changed:
             refused, has_dropped = self._refused, self._has_dropped
             self._refused, self._has_dropped = 0, False
-        told = []
-        if refused:
-            told.append(
-                f"{refused:,} bytes were not typed: the program has not read what was typed before, and at most "
-                f"{MOST_TYPED:,} bytes wait"
-            )
-        if has_dropped:
-            told.append("What was typed before this key, and the program had not read, was dropped")
-        return "".join(f"\r\n[{line}]\r\n" for line in told).encode()
+        told = f"\r\n[{refused:,} bytes were not typed: at most {MOST_TYPED:,} bytes wait until the program reads]\r\n"
+        dropped = "\r\n[What was typed before this key, and the program had not read, was dropped]\r\n"
+        return (told * bool(refused) + dropped * has_dropped).encode()
 
     def end(self) -> None:
         """Hang up, then kill what is left of the session."""
@@ -234,22 +226,13 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
             return
 
 
-def bounded(value: Any, most: int) -> int:
-    return max(1, min(int(value), most))
-
-
 @terminals.get("/terminal")
 def open_terminal(identity: str | None = None) -> Response:
-    connection, size = taken_over("terminal"), []
-    for name, default in (("cols", 80), ("rows", 24)):
-        text = request.args.get(name, str(default))
-        if not (text.isascii() and text.isdigit() and len(text) < 5):
-            abort(422, f"{name} should be a whole number")
-        size.append(int(text))
-    folder = folder_of(identity)
+    connection, folder = taken_over("terminal"), folder_of(identity)
+    cols, rows = asked_number("cols", 80, 1, MOST_COLS), asked_number("rows", 24, 1, MOST_ROWS)
     with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one"):
         try:
-            terminal = Terminal(folder, bounded(size[0], MOST_COLS), bounded(size[1], MOST_ROWS))
+            terminal = Terminal(folder, cols, rows)
         except OSError as error:
             abort(409, f"No terminal can be made in this sandbox: {error.strerror or error}")
         printer = threading.Thread(target=show, args=(terminal, connection), daemon=True)
@@ -292,7 +275,7 @@ def serve(terminal: Terminal, connection: socket.socket) -> None:
         if isinstance(told.get("input"), str):
             terminal.type(told["input"])
         elif isinstance(told.get("cols"), int) and isinstance(told.get("rows"), int):
-            terminal.resize(bounded(told["cols"], MOST_COLS), bounded(told["rows"], MOST_ROWS))
+            terminal.resize(told["cols"], told["rows"])
 
 
 ports = Blueprint("ports", __name__)

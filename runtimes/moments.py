@@ -108,18 +108,22 @@ class Moments:
         left_out = list[bytes]()
         for left in self._own.glob(f"{COPIES}*"):
             remove(left)
-        with Ignored(self._own, environment, timeout) as ignored:
-            for entry in _kept(work, start, ignored, timeout, also, left_out.append):
-                size += entry.stat.st_size if stat.S_ISREG(entry.stat.st_mode) else 0
-                if len(lines) > MOST_ENTRIES:
-                    raise NotRecorded(f"The folder has more than {MOST_ENTRIES} files that no .gitignore leaves out")
-                if size > MOST_CONTENT:
-                    raise NotRecorded(
-                        f"The folder has more than {MOST_CONTENT >> 20} MiB of files that no .gitignore leaves out"
-                    )
-                with unreadable(entry.path):
-                    line = self._line(entry, _from(start, entry.path), links, known, seen)
-                    lines.append(json.dumps(line).encode())
+        try:
+            with Ignored(self._own, environment, timeout) as ignored:
+                for entry in _kept(work, start, ignored, timeout, also, left_out.append):
+                    size += entry.stat.st_size if stat.S_ISREG(entry.stat.st_mode) else 0
+                    if len(lines) > MOST_ENTRIES:
+                        words = f"more than {MOST_ENTRIES} files"
+                        raise NotRecorded(f"The folder has {words} that no .gitignore leaves out")
+                    if size > MOST_CONTENT:
+                        words = f"more than {MOST_CONTENT >> 20} MiB of files"
+                        raise NotRecorded(f"The folder has {words} that no .gitignore leaves out")
+                    with unreadable(entry.path):
+                        line = self._line(entry, _from(start, entry.path), links, known, seen)
+                        lines.append(json.dumps(line).encode())
+        except NotRecorded:  # the next attempt reads only the rest: else a slow host would never record a large folder
+            _write(self._seen, json.dumps(known | seen).encode())
+            raise
         lines += [json.dumps((_LEFT_OUT, os.fsdecode(path), 0, 0, 0, "")).encode() for path in left_out]
         text = b"\n".join(lines)
         name = hashlib.sha256(text).hexdigest()

@@ -252,10 +252,15 @@ class ProcessRuntime:
                 tree.Tree(handle["pid"]).thaw()
 
     def stop(self, handle: Handle) -> None:
-        """End every process; the folder stays. Raises RuntimeFailure also where nothing shows that all have ended."""
+        """End every process; the folder stays, without the temporary files of a killed agent.
+
+        Raises RuntimeFailure also where nothing shows that all have ended.
+        """
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
             self._stop(folder, handle)
+            with contextlib.suppress(OSError):  # the next start removes it too, and says why it cannot
+                remove(folder / "tmp")
 
     def remove(self, sandbox_id: str) -> None:
         """End every process and remove the sandbox's folder with its content. Nothing is removed while one may live."""

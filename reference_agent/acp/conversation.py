@@ -28,7 +28,7 @@ from reference_agent.acp.updates import Delta, Turn
 from reference_agent.conversation import SUPERSEDED, Decision, decided, holds, undecided
 from reference_agent.events import Event
 from reference_agent.log import DiskError, Log, State, moved, usage
-from reference_agent.mind import NoModel
+from reference_agent.mind import Conflict
 
 #: what this agent understands of decisions: no edited arguments, as ACP has none
 CAPABILITIES = ["decide_each"]
@@ -198,15 +198,15 @@ class AcpConversation:
             self._decide(decisions)
 
     def ask(self, _question: str) -> str:
-        raise NoModel(f"{self._agent.title} answers only in the conversation: send a message.")
+        raise Conflict(f"{self._agent.title} answers only in the conversation: send a message.")
 
     def condense(self) -> None:
-        raise NoModel(f"{self._agent.title} shortens its conversations by itself.")
+        raise Conflict(f"{self._agent.title} shortens its conversations by itself.")
 
     def set_policy(self, policy: dict[str, Any]) -> None:
-        """Raises ValueError with a sentence if nothing holds this agent."""
+        """Raises Conflict if nothing holds this agent."""
         if fault := refusal(self._agent, policy):
-            raise ValueError(fault)
+            raise Conflict(fault)
         with self._lock:
             self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])
 

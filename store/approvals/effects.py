@@ -64,8 +64,8 @@ _log = logging.getLogger("request_log")
 RISKS = ("LOW", "MEDIUM", "HIGH")
 
 
-#: actions without a tool: a lone one never waits
-_HARMLESS_ACTIONS = ("FinishAction", "ThinkAction")
+#: actions that change nothing beside the conversation: a lone one waits only if its agent says that it does
+_HARMLESS_ACTIONS = ("FinishAction", "ThinkAction", "TaskTrackerAction")
 
 #: kind of what a command that runs has printed so far. Source: docs/wire.md, 5
 COMMAND_OUTPUT = "CommandOutputEvent"

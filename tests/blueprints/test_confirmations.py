@@ -82,8 +82,8 @@ def test_a_risky_action_holds_its_whole_batch(agent):
     assert agent.pending == [one["id"] for one in batch]
 
 
-@pytest.mark.parametrize("kind", ["FinishAction", "ThinkAction"])
-def test_a_finish_or_think_is_pending_only_beside_another_action(agent, kind):
+@pytest.mark.parametrize("kind", ["FinishAction", "ThinkAction", "TaskTrackerAction"])
+def test_a_finish_a_thought_or_a_task_list_is_pending_only_beside_another_action(agent, kind):
     alone = action(action={"kind": kind, "message": "done"})
     agent.posts(alone)
     assert agent.status == "idle"
@@ -92,6 +92,16 @@ def test_a_finish_or_think_is_pending_only_beside_another_action(agent, kind):
     batch = [action(llm_response_id="r1"), action(llm_response_id="r1", action={"kind": kind})]
     agent.posts(*batch)
     assert agent.pending == [one["id"] for one in batch]
+
+
+def test_a_lone_task_list_is_pending_where_its_agent_waits_for_a_decision(agent):
+    plan = action(action={"kind": "TaskTrackerAction", "command": "plan", "task_list": []})
+
+    agent.posts(plan)
+    assert agent.pending == []
+    agent.posts(status("waiting_for_confirmation"))
+
+    assert (agent.status, agent.pending) == ("waiting_for_confirmation", [plan["id"]])
 
 
 def test_two_finishes_of_one_response_are_held(agent):

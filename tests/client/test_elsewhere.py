@@ -73,7 +73,9 @@ def test_a_destination_is_told_apart_by_its_sandbox():
 class AtTerminal:
     """An approver at a terminal, at a server that gives some responses. typed: lines before nobody types any more."""
 
-    def __init__(self, monkeypatch, *responses, is_terminal=True, stream=(), typed=(), edits=None, **options):
+    def __init__(
+        self, monkeypatch, *responses, is_terminal=True, stream=(), typed=(), edits=None, action=None, **options
+    ):
         monkeypatch.setattr(sys.stdin, "isatty", lambda: is_terminal, raising=False)
         self.session = Session()
         self.session.err = Console(record=True, force_terminal=True, width=300, file=io.StringIO())
@@ -96,7 +98,7 @@ class AtTerminal:
         self.hear = lambda name, data: approver._elsewhere.take(name, data)
         monkeypatch.setattr(click, "edit", lambda text, **_: edits(self, text))
         self.approver = approver = Approver(self.session, None, follows=True, **options)
-        self.outcome = approver.decide(PendingAction(client, waiting_action()))
+        self.outcome = approver.decide(PendingAction(client, waiting_action(**(action or {}))))
         self.shown = self.session.err.export_text()
 
 
@@ -144,6 +146,16 @@ def test_without_a_terminal_a_wait_for_a_decision_has_an_end_and_names_the_ways_
     assert 3590 < asked.approver.left <= 3600
     asked.approver.goes_on()
     assert asked.approver.left > 3600
+
+
+@pytest.mark.parametrize(
+    ("effects", "is_told"),
+    [(["reads"], True), (["writes_inside", "reads"], False), (["reads_outside"], False), ([], False)],
+)
+def test_what_only_reads_is_left_with_the_mode_in_which_it_passes(monkeypatch, effects, is_told):
+    seen = {"risk": "LOW", "effects": [{"effect": one, "risk": "LOW", "words": one, "because": ""} for one in effects]}
+    asked = AtTerminal(monkeypatch, is_terminal=False, action={"seen": seen, "risk": "LOW"})
+    assert (f"passes unasked after: agentctl mode {CONVERSATION[:8]} outside" in asked.shown) == is_told
 
 
 def test_a_log_is_followed_no_longer_than_a_decision_is_waited_for():

@@ -9,7 +9,7 @@ from agent_server_client.wire import Entry
 from rich.console import Console
 
 from tests.client.test_questions import waiting_action
-from tests.conftest import action, message, status
+from tests.conftest import action, event, message, status
 
 HEADS = ("ID", "TITLE", "STATUS", "WAITING", "EVENTS", "CHANGED")
 ROW = (
@@ -190,6 +190,13 @@ def test_a_card_says_first_that_less_is_shown_than_will_run(complete, times):
     console.print(card(waiting_action(complete=complete, summary="Lists")))
     shown = console.file.getvalue().partition("Lists")[0]
     assert shown.count("What is shown is less than what will run") == times
+
+
+def test_a_log_says_to_which_event_a_conversation_returned():
+    value = {"event_id": "e-45", "left_event_id": "e-94"}
+    returned = event("ConversationStateUpdateEvent", "environment", key="returned_to", value=value)
+    assert logged(returned).rstrip().endswith("returned  to the event e-45, with its files")
+    assert logged(event("ConversationStateUpdateEvent", "environment", key="returned_to", value="x")) == ""
 
 
 def test_a_log_and_a_talk_mark_a_wrapped_line_of_an_action_and_none_of_a_message():

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.reference_agent.program import reference_agent
-from tests.servers import free_port, running, wait_until
+from tests.servers import TIMEOUT, free_port, running, wait_until
 
 pytestmark = pytest.mark.process("starts an agent")
 
@@ -256,3 +256,32 @@ def test_sigterm_ends_the_agent():
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/alive").is_success, "the agent")
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+def test_the_folder_of_a_shell_lies_in_agent_tmpdir_and_ends_with_its_conversation_or_the_agent(tmp_path):
+    own, temporary = tmp_path / "own", tmp_path / "temporary"
+    own.mkdir()
+    temporary.mkdir()
+    with reference_agent(tmp_path, AGENT_TMPDIR=str(own), TMPDIR=str(temporary)) as agent:
+        deleted, kept = agent.begin(), agent.begin()
+        for conversation in (deleted, kept):
+            agent.send(conversation, "run: true")
+            agent.until(conversation, "finished")
+        assert [one.name.startswith("agent-shell-") for one in own.iterdir()] == [True, True]
+
+        # When one conversation is deleted, then its folder is gone
+        agent.client.delete(deleted)
+        [left] = own.iterdir()
+
+        # When the agent is killed, then the folder that stays is one that the runtime removes
+        agent.restart()
+        agent.send(kept, "run: true")
+        agent.until(kept, "finished")
+        assert left in own.iterdir()
+        assert len([*own.iterdir()]) == 2
+
+        # When the agent ends, then it leaves nothing of its own
+        agent.process.terminate()
+        agent.process.communicate(timeout=TIMEOUT)
+        assert [*own.iterdir()] == [left]
+        assert [*temporary.iterdir()] == []

@@ -38,8 +38,8 @@ def run(request, tmp_path):
     def as_command(command):
         begun = Command(command, tmp_path, LIMIT, NOTHING)
         assert begun.has_ended.wait(3 * LIMIT)
-        printed = [one["stdout"] or one["stderr"] or "" for one in begun.outputs]
-        return begun.outputs[-1]["exit_code"], "".join(printed)
+        printed = [one["stdout"] or one["stderr"] or "" for one in begun.events[1:]]
+        return begun.events[-1]["exit_code"], "".join(printed)
 
     yield in_terminal if request.param == "terminal" else as_command
     terminal.end()

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tests.agents import scripted_agent
-from tests.agents.scripted_model import USAGE, Reply, calls, chunk, edit, ending, finish, refusal, run, text
+from tests.agents.scripted_model import USAGE, calls, edit, refusal, run, text
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
 
@@ -41,79 +41,18 @@ def played(server, status="finished", **members):
     return conversation
 
 
-@pytest.mark.parametrize(
-    ("call", "told"),
-    [
-        (("browser", {"url": "x"}), "There is no tool 'browser'. The tools are: terminal, file_editor, grep"),
-        (("x" * 5000, {}), "There is no tool 'xxx"),
-        (("terminal", '{"command": "ls'), "The arguments of terminal are not JSON"),
-        (("terminal", "[" * 100_000), "The arguments of terminal are not JSON"),
-        (("terminal", '{"command": "\\ud83d"}'), "The arguments of terminal are not JSON"),
-        (("terminal", "[1]"), "The arguments of terminal are not a JSON object"),
-        (("terminal", ""), "terminal needs the argument command"),
-        (("terminal", {"command": 7}), "terminal: command should be of the type string"),
-        (("terminal", {"command": "ls", "timeout": -1}), "terminal: timeout should be at least 0"),
-        (("terminal", {"command": "ls", "timeout": True}), "terminal: timeout should be of the type integer"),
-        (("file_editor", {"command": "undo", "path": "x"}), "file_editor: command should be one of: view, create"),
-        (
-            ("file_editor", {"command": "view", "path": "x", "view_range": ["a", 2]}),
-            "view_range, item 1 should be",
-        ),
-        (("task_tracker", {"command": "plan", "task_list": [{"notes": "x"}]}), "task_list, item 1 needs title."),
-        (("task_tracker", {"command": "plan", "task_list": [{"title": "x", "status": "?"}]}), "one of: todo, in_progr"),
-        (("grep", {"path": "x"}), "grep needs the argument pattern"),
-    ],
-)
-def test_a_call_that_cannot_be_executed_is_told_to_the_model_and_the_run_goes_on(agent, model, call, told):
-    model.script += [calls(call)]
+def test_a_call_that_cannot_be_executed_is_told_to_the_model_and_the_run_goes_on(agent, model):
+    model.script += [calls(("terminal", '{"command": "ls'))]
     conversation = played(agent, confirmation_policy={"kind": "AlwaysConfirm"})
 
     [bad, _] = agent.events(conversation, kind="ActionEvent")
     [error] = agent.events(conversation, kind="AgentErrorEvent")
     assert bad["action"] is None
     assert error["tool_call_id"] == bad["tool_call_id"]
-    assert error["error"].startswith(told) or told in error["error"]
+    assert error["error"].startswith("The arguments of terminal are not JSON")
     assert error["error"] in model.told("tool")[0]
     [asked] = model.asked[1]["messages"][2]["tool_calls"]
     assert isinstance(json.loads(asked["function"]["arguments"]), dict)
-
-
-def test_good_calls_beside_a_bad_one_are_executed(agent, model):
-    model.script += [calls(("browser", {}), run("echo one"))]
-    conversation = played(agent)
-    assert [event["tool_name"] for event in agent.events(conversation, kind="ObservationEvent")] == [
-        "terminal",
-        "finish",
-    ]
-
-
-def test_calls_after_finish_are_dropped(agent, model):
-    model.script += [calls(finish(), run(f"touch {agent.home}/after-finish"))]
-    played(agent)
-    assert not (agent.home / "after-finish").exists()
-
-
-def test_an_arguments_end_that_is_missing_is_explained_by_the_length(agent, model):
-    cut = calls(("terminal", '{"command": "ls'))
-    cut.parts[-3:] = ending("length")
-    model.script += [cut]
-    conversation = played(agent)
-    [error] = agent.events(conversation, kind="AgentErrorEvent")
-    assert error["error"].endswith("The response was too long and was cut off.")
-
-
-def test_ids_that_a_model_uses_again_are_replaced(agent, model):
-    def same(*made):
-        functions = [{"name": name, "arguments": arguments} for name, arguments in made]
-        each = [{"index": index, "id": "again", "function": function} for index, function in enumerate(functions)]
-        return Reply([chunk({"tool_calls": each}, "x"), *ending("tool_calls")])
-
-    one = ("terminal", '{"command": "echo one"}')
-    model.script += [same(one, one), same(one)]
-    conversation = played(agent)
-    actions = agent.events(conversation, kind="ActionEvent")[:3]
-    assert len({action["tool_call_id"] for action in actions}) == 3
-    assert len({action["llm_response_id"] for action in actions}) == 2
 
 
 def test_a_run_ends_after_its_most_responses_and_the_next_one_goes_on(agent, model):

@@ -9,7 +9,7 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Journal, Log, Webhooks, moved, told
+from reference_agent.log import MOST_TOLD, DiskError, Hidden, Journal, Log, Webhooks, moved, told
 from reference_agent.shell import seen
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
@@ -52,7 +52,7 @@ def test_a_journal_that_begins_with_the_events_of_another_has_them_or_does_not_e
     journal = Journal(folder)
 
     # When the process ends before the whole is written, then there is no conversation
-    monkeypatch.setattr("reference_agent.log.json.dump", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr("pathlib.Path.rename", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(DiskError):
         journal.create(START, said)
     assert Journal(folder).load() is None
@@ -305,8 +305,10 @@ def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkey
     said = events.message("user", events.parts(text))
     action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "echo first-secret"}, "r")
 
-    assert told(said, ["first-secret", "two\nlines"]) == "user: **********, **********, **********, plain"
-    assert told(action, ["first-secret"]) == "$ echo **********"
+    hidden = Hidden()
+    hidden.put("a conversation", ["first-secret", "two\nlines"])
+    line = "user: <secret-hidden>, <secret-hidden>, <secret-hidden>, plain"
+    assert (told(said, hidden.mask), told(action, hidden.mask)) == (line, "$ echo <secret-hidden>")
 
 
 @pytest.fixture
@@ -350,7 +352,7 @@ def test_a_conversation_tells_none_of_its_secrets(capfd, cautious):
 
     conversation.send(events.parts("first-secret and later-secret"), run=False)
 
-    assert "user: ********** and **********" in capfd.readouterr().out
+    assert "user: <secret-hidden> and <secret-hidden>" in capfd.readouterr().out
 
 
 def test_a_result_that_holds_a_secret_is_written_without_it(tmp_path, monkeypatch):
@@ -418,7 +420,7 @@ def test_what_a_client_s_command_prints_is_kept_without_secrets(tmp_path, monkey
     )
     command.has_ended.wait()
 
-    told = {name: "".join(one[name] or "" for one in command.outputs) for name in ("stdout", "stderr")}
+    told = {name: "".join(one[name] or "" for one in command.events[1:]) for name in ("stdout", "stderr")}
     assert told == {"stdout": "it is <secret-hidden>", "stderr": "<secret-hidden>\n"}
 
 

@@ -1,4 +1,4 @@
-"""Endpoints that are away, slow, limited, full of errors or of garbage, and how the reference agent takes them."""
+"""Endpoints that are away, silent, or never end, and how a response is read; test_bad_models.py has the rest."""
 
 import threading
 import time
@@ -8,12 +8,10 @@ import pytest
 from reference_agent.events import message, parts
 from reference_agent.log import State
 from reference_agent.mind import Endpoint, Llm, ModelError, Rule, Unwanted
-from tests.agents.scripted_model import Reply, calls, chunk, ending, refusal, scripted_model, sse, text
+from tests.agents.scripted_model import Reply, calls, chunk, refusal, scripted_model, text
 from tests.servers import free_port
 
 KEY = "a-models-key-9a412f6f"
-
-STREAM = {"Content-Type": "text/event-stream"}
 
 
 @pytest.fixture(autouse=True)
@@ -53,25 +51,6 @@ def refused(url):
     return caught.value
 
 
-FAILING = [
-    refusal(429, "slow down", Retry_After="7"),
-    refusal(503, "overloaded"),
-    refusal(500, "broken"),
-    refusal(408, "late"),
-    Reply([b"data: {nonsense}\n\n"]),
-    Reply([b"<html>"], headers={"Content-Type": "text/html"}),
-    Reply([b"nonsense"], headers={"Content-Type": "application/json"}),
-    Reply([sse([1, 2])]),
-    Reply([sse({"choices": ["x"]})]),
-    Reply([sse({"choices": [{"delta": {"tool_calls": [1]}}]})]),
-    Reply([sse({"error": {"message": "overloaded", "code": 429}})]),
-    Reply([chunk({"content": "half"})], is_cut=True),
-    Reply([]),
-    Reply(ending("stop")),
-    Reply([sse(b"[" * 100_000)]),
-]
-
-
 @pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\f", "\v", "\x1c", "\r"])
 def test_a_command_of_a_message_ends_where_a_shell_ends_a_line(end):
     said = message("user", parts(f"please\n run: echo 'before{end}after' \r\nrun: x{end}id"))
@@ -79,59 +58,6 @@ def test_a_command_of_a_message_ends_where_a_shell_ends_a_line(end):
     actions = Rule().respond([said], State({}, unanswered=[said["id"]]), lambda *_: None).events
 
     assert [one["action"]["command"] for one in actions] == [f"echo 'before{end}after'", f"x{end}id"]
-
-
-def test_a_try_that_fails_is_repeated(model):
-    for number, bad in enumerate(FAILING, 1):
-        model.script += [bad, text("at last")]
-        assert ask(model.url).text == "at last"
-        assert len(model.asked) == 2 * number, bad
-
-
-LASTING = [
-    (refusal(401, f"Incorrect key: {KEY}"), "LLMAuthenticationError"),
-    (refusal(403, "not yours"), "LLMAuthenticationError"),
-    (refusal(400, "no such\nparameter"), "LLMBadRequestError"),
-    (refusal(404, "no such model"), "LLMBadRequestError"),
-    (refusal(429, "pay first", "insufficient_quota"), "LLMRateLimitError"),
-    (refusal(429, "tomorrow", Retry_After="86400"), "LLMRateLimitError"),
-    (refusal(400, "x", "context_length_exceeded"), "LLMContextWindowExceedError"),
-    (refusal(400, "This model's maximum context length is 8192 tokens."), "LLMContextWindowExceedError"),
-    (refusal(413, "prompt is too long: 210000 tokens > 200000 maximum"), "LLMContextWindowExceedError"),
-]
-
-
-def test_an_error_that_stays_is_not_repeated(model):
-    for number, (reply, code) in enumerate(LASTING, 1):
-        model.script += [reply]
-        assert refused(model.url).code == code
-        assert len(model.asked) == number, code
-
-
-def test_a_quota_that_is_used_up_is_told_as_one(model):
-    model.script += [refusal(429, "pay first", "insufficient_quota")]
-    assert "quota at the model's endpoint is used up" in str(refused(model.url))
-
-
-@pytest.mark.parametrize(
-    ("reply", "code"),
-    [
-        (refusal(429, "slow down"), "LLMRateLimitError"),
-        (refusal(502, "bad gateway"), "LLMServiceUnavailableError"),
-        (Reply([sse(b"nonsense")]), "LLMNoResponseError"),
-        (Reply([chunk({"content": "half"})], is_cut=True), "LLMServiceUnavailableError"),
-    ],
-)
-def test_the_tries_have_an_end(model, reply, code):
-    model.script += [reply] * 5
-    assert refused(model.url).code == code
-    assert len(model.asked) == 3
-
-
-def test_the_pause_before_the_next_try_is_what_the_endpoint_asks_for(model, pauses):
-    model.script += [refusal(429, "slow down", Retry_After="7"), refusal(429, "x", Retry_After="a date"), text("ok")]
-    ask(model.url)
-    assert pauses == [7.0, 1.0]
 
 
 def test_an_endpoint_that_is_away_is_an_error():
@@ -169,40 +95,6 @@ def test_a_stream_without_text_and_without_end_is_an_error(model, monkeypatch):
     monkeypatch.setattr("reference_agent.mind.MOST_BYTES", 1 << 16)
     model.script += [Reply([b"x" * 1000] * 100)]
     assert refused(model.url).code == "LLMTimeoutError"
-
-
-def test_a_response_is_cut_off_after_the_most_characters(model, monkeypatch):
-    monkeypatch.setattr("reference_agent.mind.MOST_CHARACTERS", 60)
-    model.script += [text("x" * 50 + " " + "y" * 50), text("x" * 99)]
-    long, short = (ask(model.url) for _ in range(2))
-    assert (long.is_cut, short.is_cut) == (True, True)
-    assert len(long.text) <= 101
-
-
-def test_a_response_that_the_endpoint_cuts_off_says_so(model):
-    model.script += [Reply([chunk({"content": "half"}), *ending("length")])]
-    assert ask(model.url).is_cut
-
-
-def test_calls_without_numbers_and_ids_are_put_together(model):
-    def part(**call):
-        return chunk({"tool_calls": [call]})
-
-    model.script += [
-        Reply(
-            [
-                part(id="a", function={"name": "terminal", "arguments": "{"}),
-                part(function={"arguments": "}"}),
-                part(id="b", function={"name": "finish", "arguments": None}),
-            ]
-        )
-    ]
-    assert list(ask(model.url).calls.values()) == [["a", "terminal", "{}"], ["b", "finish", ""]]
-
-
-def test_half_a_surrogate_pair_becomes_text_that_can_be_written(model):
-    model.script += [Reply([b'data: {"choices": [{"delta": {"content": "a\\ud83d"}}]}\n\n', *ending("stop")])]
-    assert ask(model.url).text == "a?"
 
 
 def test_a_response_that_nobody_waits_for_is_not_asked_for_again(model):

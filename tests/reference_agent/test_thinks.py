@@ -17,7 +17,7 @@ from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
 from tests.agents import scripted_agent
-from tests.agents.scripted_model import calls, completion, edit, finish, run, scripted_model, text
+from tests.agents.scripted_model import calls, edit, finish, run, scripted_model, text
 from tests.reference_agent.program import reference_agent
 from tests.servers import PROJECT, wait_until
 
@@ -149,7 +149,8 @@ def test_a_message_supersedes_what_waits_and_the_model_reads_both(agent, model):
     assert model.told("user") == ["go", "do something else"]
 
 
-def test_a_lone_finish_never_waits(agent, model):
+def test_a_lone_finish_thought_or_task_list_never_waits(agent, model):
+    model.script += [calls(("think", {"thought": "hm"})), calls(("task_tracker", {"command": "plan", "task_list": []}))]
     conversation = agent.begin("AlwaysConfirm")
     agent.send(conversation, "go")
     agent.until(conversation, "finished")
@@ -313,14 +314,6 @@ def test_clients_are_told_of_an_agent_that_the_sdk_can_read(agent):
     for given in (None, {}, {"tools": []}):
         told = agent.client.get(agent.begin(agent=given)).json()["agent"]
         assert (told["kind"], told["llm"]) == ("Agent", {"model": "scripted", "usage_id": "agent"})
-
-
-def test_a_completion_that_is_not_streamed_is_taken_too(agent, model):
-    model.script += [completion({"role": "assistant", "content": "at once"})]
-    conversation = agent.begin()
-    agent.send(conversation, "go")
-    agent.until(conversation, "finished")
-    assert said(agent, conversation) == ["go", "at once"]
 
 
 def test_a_conversation_has_its_working_folder_inside_the_agents(agent, model):

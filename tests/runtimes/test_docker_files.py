@@ -9,7 +9,6 @@ from docker.types import Mount
 from runtimes import FolderNotKept, Launch, RuntimeFailure, State
 from runtimes.containers import CARRIER
 from runtimes.docker import DockerRuntime
-from runtimes.shadow import TurnBack
 from tests.engine import ran
 from tests.servers import wait_until
 
@@ -30,14 +29,6 @@ while True: time.sleep(1)
 
 #: never ends by itself
 IGNORES_SIGTERM = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\nwhile True: time.sleep(9)"
-
-
-#: what a container shows of its folder: names, modes, owners, links and contents
-_SHOWN = """
-find . -path ./.agent-server -prune -o -type d -exec stat -c '%n %A %u %g' {} + | sort
-find . -path ./.agent-server -prune -o ! -type d -exec stat -c '%N %A %u %g %h %s %y' {} + | sort
-find . -path ./.agent-server -prune -o -type f -exec cksum {} + | sort
-"""
 
 
 @pytest.fixture
@@ -304,32 +295,6 @@ def test_changes_are_recorded_out_of_reach_of_the_sandbox_are_told_while_it_rest
 
     runtime.remove(launch.sandbox_id)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_volume_is_turned_back_to_a_moment_and_from_there_to_the_present(host, engine, launch, tmp_path):
-    # Given a folder with a moment, and what it became
-    runtime = DockerRuntime(host, tmp_path)
-    handle = runtime.start(launch)
-    container, folder = engine.container_of(handle), handle["working_dir"]
-    ran(
-        container,
-        "mkdir -p d/e void; echo one > d/a; ln -s a d/l; ln d/a d/same; chmod 711 d; echo x > \"$(printf 'o\\nd')\"",
-    )
-    runtime.shadow(launch, folder).record("c", 1, lambda _: ["e1"])
-    before = ran(container, _SHOWN)
-    ran(container, "rm -r d; echo two > other; chmod 600 other")
-    after = ran(container, _SHOWN)
-
-    for seq, shown, number in ((1, before, 2), (2, after, 3)):
-        # When it is turned back
-        runtime.stop(handle)
-        back = TurnBack("c", seq, seq * 2, [f"e{seq * 2}"], b".agent-server/c/returned.json", b"%d" % number)
-        runtime.shadow(launch, folder).turn_back(back)
-
-        # Then a new container has the files of then, as its own user's
-        handle = runtime.start(replace(launch, start=number))
-        assert ran(engine.container_of(handle), _SHOWN) == shown
-        assert ran(engine.container_of(handle), "cat .agent-server/c/returned.json") == str(number)
 
 
 def test_where_the_volumes_of_the_engine_cannot_be_read_nothing_is_recorded(runtime, launch, monkeypatch):

@@ -6,9 +6,12 @@ import pytest
 
 from tests.engine import ran
 from tests.image import answered
+from tests.runtimes.test_recalls import SHOWN, STEPS
 from tests.servers import WITH_DOCKER, supervised_server, wait_until
 from tests.v1 import Api
 from tests.v1.test_faults import supervisor_of
+from tests.v1.test_forks import forked, ids, recorded
+from tests.v1.test_returns import returned
 
 pytestmark = pytest.mark.docker("starts containers and whole servers")
 
@@ -185,3 +188,46 @@ def test_a_deletion_leaves_no_container_and_no_volume(server, api, engine, pause
     assert containers(engine, server[2]) == []
     assert volumes
     assert not volumes & {volume.name for volume in engine.client.volumes.list()}
+
+
+def files_of(engine, conversation) -> str:
+    return ran(container_of(engine, conversation["sandbox_id"]), SHOWN)
+
+
+@pytest.fixture
+def changed(api, engine):
+    """A conversation in a container, and after each of its turns the last event with a record, and the files."""
+    conversation, moments = api.app_conversation(), list[tuple[str, str]]()
+    for step in STEPS:
+        answered(api, conversation["id"], f"{step}; echo done")
+        moments.append((recorded(api, conversation)["event_ids"][-1], files_of(engine, conversation)))
+    assert len({files for _, files in moments}) == len(STEPS)
+    return conversation, moments
+
+
+def test_a_fork_runs_in_a_container_of_its_own_with_the_files_of_then(api, engine, changed):
+    conversation, moments = changed
+    log = ids(api, conversation)
+
+    for event_id, files in moments:
+        fork = forked(api, conversation, event_id)
+
+        assert files_of(engine, fork) == files
+        assert ids(api, fork)[: log.index(event_id) + 1] == log[: log.index(event_id) + 1]
+        assert answered(api, fork["id"], "rm -rf d new && echo mine > mine && cat mine") == "mine"
+        api.call("DELETE", f"/v1/app-conversations/{fork['id']}")
+
+    assert (ids(api, conversation), files_of(engine, conversation)) == (log, moments[-1][1])
+
+
+def test_a_conversation_returns_in_its_container_to_each_moment_and_back(api, engine, changed):
+    conversation, moments = changed
+    present = moments[-1][1]
+
+    for event_id, files in moments[:2]:
+        returned(api, conversation, event_id)
+        assert files_of(engine, conversation) == files
+
+        assert returned(api, conversation)
+        assert files_of(engine, conversation) == present
+    assert answered(api, conversation["id"], "cat d") == "three"

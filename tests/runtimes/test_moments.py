@@ -202,6 +202,40 @@ def test_a_folder_beyond_a_bound_is_a_sentence(kept, work, monkeypatch, bound, m
         taken(kept, work)
 
 
+class Brief(Timeout):
+    """The end of a time in which few entries are read."""
+
+    def __init__(self, checks):
+        super().__init__(10)
+        self._checks = checks
+
+    def check(self):
+        self._checks -= 1
+        if self._checks < 0:
+            raise NotRecorded("The folder was not read in time")
+
+
+def test_an_attempt_reads_no_file_again_that_one_before_it_has_read_until_its_time_was_over(
+    kept, work, tmp_path, monkeypatch
+):
+    # Given a folder that takes longer to read than the time allows
+    for number in range(9):
+        (work / f"file {number}").write_text(f"content {number}")
+    files, reads = [], Moments._read
+    monkeypatch.setattr(moments, "_TICK", 0)
+    monkeypatch.setattr(Moments, "_read", lambda self, entry: files.append(entry.name) or reads(self, entry))
+    with pytest.raises(NotRecorded, match="in time"):
+        kept.take(work, b"", environment_of(kept._own / "git"), Brief(6))
+    assert 0 < len(files) < 9
+
+    # When it is read again
+    name = taken(kept, work)
+
+    # Then each file was read once, and the moment is whole
+    assert len(files) == len({*files}) == 9
+    assert seen(restored(kept, name, tmp_path)) == seen(work)
+
+
 def test_what_is_kept_can_be_read_by_its_owner_alone(kept, work, tmp_path):
     (work / "a").write_text("one")
     taken(kept, work)

@@ -282,6 +282,26 @@ def test_remove_ends_every_process_and_removes_the_folder(runtime, tmp_path, bef
     assert runtime.known() == []
 
 
+@pytest.mark.process("starts a sandbox three times")
+def test_what_a_killed_agent_leaves_in_agent_tmpdir_is_gone_after_a_stop_and_at_the_next_start(runtime):
+    leaves = python(
+        "import os, time; folder = os.environ['AGENT_TMPDIR']; print(os.listdir(folder))\n"
+        "os.mkdir(f'{folder}/agent-shell-x'); print('left'); time.sleep(600)"
+    )
+    handle = runtime.start(leaves)
+    temporary = Path(handle["folder"]) / "tmp"
+    wait_until(lambda: printed(runtime, handle)[-1:] == ["left"], "its folder")
+    assert [one.name for one in temporary.iterdir()] == ["agent-shell-x"]
+
+    runtime.stop(handle)
+    assert not temporary.exists()
+
+    for start in (2, 3):  # the third one ends the second, which nobody has stopped
+        again = runtime.start(replace(leaves, start=start))
+        wait_until(lambda now=again: printed(runtime, now)[-1:] == ["left"], "its folder")
+        assert printed(runtime, again)[-2] == "[]"
+
+
 @pytest.mark.process("starts a sandbox twice")
 def test_a_later_start_ends_the_processes_of_the_earlier_one_and_finds_its_files(runtime, tmp_path):
     first = runtime.start(python("open('mine', 'w').write('kept')\n" + FAMILY))

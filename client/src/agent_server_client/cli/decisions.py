@@ -40,7 +40,7 @@ from agent_server_client.cli.program import (
 )
 from agent_server_client.cli.progress import took
 from agent_server_client.cli.questions import Read, agrees, confirm
-from agent_server_client.cli.shown import card, counts, destination_card, named, shortest, shown_id
+from agent_server_client.cli.shown import card, counts, destination_card, named, short, shortest, shown_id
 from agent_server_client.errors import AgentServerError
 from agent_server_client.models import Event, WaitingAction
 from agent_server_client.visible import in_line, visible
@@ -173,6 +173,9 @@ class Approver:
         is_read = sys.stdin.isatty() and self._session.err.is_terminal
         self.left_to = asked.later if is_read else asked.unattended
         lines = [f"It waits for a decision: {self.left_to}", f"or at {asked.url}"]
+        if asked.items and all(map(_only_reads, asked.items)):
+            identity = short(asked.items[0]["conversation_id"])
+            lines.append(f"What only reads passes unasked after: agentctl mode {identity} outside")
         if self._bounds(asked):
             lines.append(f"Waiting up to {took(self._seconds)} for it; --wait SECONDS changes that")
         for line in lines:
@@ -292,6 +295,12 @@ def inbox(session: Session, watch: bool, text: str | None, machine: str | None, 
     if destinations:
         words += f". The ID of what a sandbox asks for is its name: agentctl approve {in_line(destinations[0].id)}"
     session.err.print(words, style="dim", soft_wrap=True)
+
+
+def _only_reads(item: dict[str, Any]) -> bool:
+    """Whether the server sees nothing but reads in an action, which pass in the mode `outside`."""
+    effects = [one["effect"] for one in item.get("seen", {}).get("effects", [])]
+    return bool(item.get("sandbox_id")) and effects == ["reads"]
 
 
 def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[Destination]) -> dict[str, str]:

@@ -534,8 +534,11 @@ def _told(event: Event, most: int | None) -> tuple[str, str, Text] | None:
         words = event.get("error") or f"{event.get('code')}: {event.get('detail')}"
         return "error", "bold red", Text(of_output(str(words)))
     if kind == "ConversationStateUpdateEvent":
+        value = event.get("value")
+        if event.get("key") == "returned_to" and isinstance(value, dict):
+            return "returned", "bold cyan", Text(f"to the event {in_line(str(value.get('event_id')))}, with its files")
         is_status = event.get("key") == "execution_status"
-        return ("status", "dim", status_text(str(event.get("value")))) if is_status else None
+        return ("status", "dim", status_text(str(value))) if is_status else None
     if kind == "DecisionEvent":
         return decision_words(event)
     if kind in ("StreamingDeltaEvent", "CommandOutputEvent", "SystemPromptEvent"):
