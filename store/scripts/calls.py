@@ -1134,6 +1134,7 @@ class Calls:
         posted: int | None = None,
         asked: str,
         unasked: str,
+        audited: bool,
         events: Iterable[tuple[str, str, int, bytes, bytes, str | bytes]],
     ) -> (
         AppendEvents.Appended
@@ -1162,6 +1163,7 @@ class Calls:
                 "" if posted is None else posted,
                 asked,
                 unasked,
+                "1" if audited else "",
                 *chain.from_iterable(events),
             ],
         )

@@ -214,6 +214,41 @@ def test_what_ran_unasked_or_refused_is_audited_as_unapproved(terminal, inbox):
     assert (state["unapproved_resumes"], state["execution_status"]) == (2, "idle")
 
 
+def test_of_what_its_settings_let_through_the_audit_has_the_first_of_each_tool_and_what_is_grave(terminal, inbox):
+    for command in ("ls", "cat notes", "rm -rf /", "ls", "rm -rf /"):
+        terminal.ran(command)
+    terminal.reports("call", tool_name="Read", arguments={"file_path": "notes"}, result="x")
+    asked = terminal.asks()
+
+    page = inbox.server.get(f"/api/v1/conversation/{asked.conversation_id}/audit").json()["items"]
+    assert [(one["decision"], one["shown"][0]["text"]) for one in page] == [
+        ("unapproved", "ls"),
+        ("unapproved", "rm -rf /"),
+        ("unapproved", "rm -rf /"),
+        ("unapproved", '{"file_path":"notes"}'),
+    ]
+    ran = [one for one in inbox.log(asked.conversation_id) if one["kind"] == "ActionEvent"][:-1]
+    assert [bool(one["summary"]) for one in ran] == [False, True, False, True, False, False]
+    assert ran[1]["summary"] == "It ran, and its agent had not asked: the agent's own settings let it."
+    state = inbox.server.get(f"/api/conversations/{asked.conversation_id}").json()
+    assert state["unapproved_resumes"] == 6
+
+
+def test_a_call_that_was_asked_and_left_is_audited_each_time_that_it_runs(terminal, inbox):
+    terminal.ran("ls")
+    asked = terminal.asks()
+    terminal.tells(asked, "withdrawn")
+    terminal.ran()
+    terminal.ran()
+
+    assert [one[0] for one in inbox.entries(asked.conversation_id)] == [
+        "unapproved",
+        "withdrawn",
+        "unapproved",
+        "unapproved",
+    ]
+
+
 def test_a_call_that_runs_after_the_deadline_was_refused(terminal, inbox, house):
     gate = terminal.asks(kind="gate")
     set_back(house, gate, "ends")
