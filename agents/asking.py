@@ -42,6 +42,9 @@ MOST_PER_MINUTE = 3000
 #: Kind of the action of a request, and what a member says of one that shows less than will run.
 _KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
 
+#: The oldest version of `agentctl` whose hooks this server understands, and how their User-Agent names it.
+OLDEST_HOOK, _HOOK = "0.1.0", re.compile(r"agentctl/(\d{1,4})\.(\d{1,4})\.(\d{1,4}) hook")
+
 _ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 #: Seconds between two looks at a request that is awaited; its lease may be shorter.
@@ -76,6 +79,18 @@ class NotPending(StoreError):
         )
 
 
+class HookTooOld(StoreError):
+    """A hook of `agentctl` is of a version that this server does not understand."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"This hook is of agentctl {version}, and this server takes {OLDEST_HOOK} or later. Install the client of "
+            "this server, then run: agentctl hook install NAME"
+        )
+
+
 class ArgumentsTooLong(StoreError):
     """The arguments of a call have too many bytes."""
 
@@ -93,6 +108,14 @@ class AsksTooFast(StoreError):
         "one after the seconds of Retry-After"
     )
     retry_after = 60
+
+
+def check_hook(user_agent: str) -> None:
+    """Raises HookTooOld of a hook of `agentctl`; others name no version of it."""
+    if found := _HOOK.match(user_agent):
+        version = ".".join(found.groups())
+        if [*map(int, found.groups())] < [*map(int, OLDEST_HOOK.split("."))]:
+            raise HookTooOld(version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import { forget, key, may, me } from "./lib/session.js";
 import { shown, useShortcuts } from "./lib/shortcuts.js";
 import { useStore } from "./lib/store.js";
 import { style } from "./lib/style.js";
+import { useDecidable } from "./parts/asker.js";
 import { Connection } from "./parts/connection.js";
 import { KeyDialog } from "./parts/key_dialog.js";
 import { Lazy } from "./parts/lazy.js";
@@ -17,6 +18,9 @@ import { Empty, Failure, Notices } from "./parts/notices.js";
 import { ShortcutList } from "./parts/shortcut_list.js";
 
 const TITLE = "Agent Server";
+
+/** What waits before that is known. */
+const NONE = [];
 
 /** Milliseconds before the page asks again who it is, after that failed. */
 const RETRY = 3_000;
@@ -51,7 +55,7 @@ function viewOf({ view, id }) {
 }
 
 function Badge() {
-  const number = (useStore(pending)?.length ?? 0) + useStore(askedNumber);
+  const number = useDecidable(useStore(pending) ?? NONE) + useStore(askedNumber);
   useEffect(() => {
     document.title = number ? `(${number}) ${TITLE}` : TITLE;
   }, [number]);

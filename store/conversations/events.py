@@ -117,7 +117,7 @@ class EventLog:
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
         fetched: they come from that log: later ones may have been posted before, whose state stays. posted: number of
         the agent's events on which these rest. hook_hash: of the hook key that the request has shown; "" none. actor:
-        who posts. asked, unasked, audited: `agents/asking.py`; what an asker awaits, why actions ran that the batch has.
+        who posts. asked, unasked, audited: `agents/asking.py`; what an asker awaits, why its actions ran.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
         TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere of a conversation that its sandbox does not
         have, and Outdated if the agent has not posted exactly so many events.

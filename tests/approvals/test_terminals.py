@@ -49,6 +49,19 @@ def test_a_request_waits_in_the_inbox_with_where_it_comes_from(terminal, inbox):
     assert (state["external"]["kind"], state["external"]["session"]) == ("external", terminal.session["id"])
 
 
+def test_the_list_of_conversations_is_filtered_by_where_their_agents_run(terminal, inbox):
+    asked = terminal.asks()
+    begun = inbox.server.post("/api/conversations", json={}).json()["id"]
+
+    def of_kind(kind):
+        found = inbox.server.get("/api/v1/conversations/search", params={"kind": kind}).json()["items"]
+        return {one["id"] for one in found} & {asked.conversation_id, begun}
+
+    assert [of_kind(kind) for kind in ("external", "detached", "sandbox")] == [{asked.conversation_id}, {begun}, set()]
+    response = inbox.server.get("/api/v1/conversations/search", params={"kind": "terminal"})
+    assert (response.status_code, "sandbox, external, detached" in response.text) == (422, True)
+
+
 def test_the_requests_of_one_session_are_in_one_conversation(house, terminal):
     first, second = terminal.asks("one"), terminal.asks("two")
     other = Terminal(house, id=terminal.session["id"], host="desktop").asks("one")

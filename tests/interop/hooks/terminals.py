@@ -23,6 +23,9 @@ AGENTS = Path(os.environ.get("HOOK_AGENTS") or PROJECT / ".agents/hooks").absolu
 #: seconds that one step may take on a busy machine, and between two looks
 STEP_SECONDS, LOOK = 90.0, 0.1
 
+#: seconds for which a screen has to stay as it is
+STILL = 2.0
+
 _KEY = "sk-ant-dummy000000000000000000"
 
 
@@ -92,6 +95,18 @@ class Terminal:
 
     def wait_without(self, words: str) -> None:
         until(lambda: words not in self.screen(), lambda: f"no {words!r} on\n{self.screen()}")
+
+    def settle(self) -> None:
+        """Wait until the screen stays as it is: the turn is over, and the next words begin another."""
+        seen, since = "", time.monotonic()
+
+        def is_still() -> bool:
+            nonlocal seen, since
+            if (screen := self.screen()) != seen:
+                seen, since = screen, time.monotonic()
+            return time.monotonic() - since > STILL
+
+        until(is_still, self.screen)
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -264,7 +279,8 @@ def unattended(name: str, home: Path, model: str, prompt: str) -> Iterator[Unatt
     """Run an agent with one prompt and without a person."""
     output = home / "output"
     place = {"cwd": home / "work", "env": environment_of(name, home, model)}
-    command = [str(program(name)), *UNATTENDED[name], prompt]
+    # opencode puts an argument that has blanks into quotes.
+    command = [str(program(name)), *UNATTENDED[name], *(prompt.split() if name == "opencode" else [prompt])]
     with output.open("wb") as file:
         process = subprocess.Popen(command, **place, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     try:
