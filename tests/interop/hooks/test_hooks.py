@@ -53,7 +53,7 @@ class Inbox:
         self.start()
 
     def start(self, **more):
-        settings = {"REDIS_URL": self._store, "PORT": self.port, "SESSION_API_KEY": KEY, **more}
+        settings = {"REDIS_URL": self._store, "PORT": self.port, "SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "1"} | more
         self._context = agent_server(self._folder / "log", **settings)
         self.client, _ = self._context.__enter__()
         self.client.headers["Authorization"] = f"Bearer {KEY}"
@@ -283,8 +283,8 @@ def test_a_question_outlives_a_restart_of_the_server(terminal, inbox):
     time.sleep(2)
     inbox.start()
 
-    action = inbox.asked(name, terminal)
-    assert inbox.decide(action, "approve")
+    # The hook asks again where its lease ended meanwhile.
+    until(lambda: inbox.decide(inbox.asked(name, terminal), "approve"), terminal.screen)
     ran(terminal, name)
 
 
@@ -388,7 +388,8 @@ def test_a_gate_holds_what_a_run_without_a_person_does_not_ask_for(name, answer,
     file = proof()
     if answer == "away":
         request.getfixturevalue("absent")()
-    with unattended(name, home, model, f"run: touch {file}") as run:
+    # Codex refuses by itself what is to leave its sandbox where nobody can be asked: the scripted model's commands do.
+    with unattended(name, home, model, f"write: {file} x" if name == "codex" else f"run: touch {file}") as run:
         if answer != "away":
             action = inbox.asked(file, run)
             assert action["asked_from"]["kind"] == ("permission" if name == "copilot" else "gate")
