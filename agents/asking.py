@@ -20,6 +20,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from core.approvals import action_digest, shown_arguments
 from core.cuts import beginning
+from core.effects import seen
 from core.incomplete import INCOMPLETE
 from core.refused import Kind
 from core.scopes import Origin, folder_name
@@ -40,6 +41,9 @@ MOST_PER_MINUTE = 3000
 
 #: Kind of the action of a request, and what a member says of one that shows less than will run.
 _KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
+
+#: The oldest version of `agentctl` whose hooks this server understands, and how their User-Agent names it.
+OLDEST_HOOK, _HOOK = "0.1.0", re.compile(r"agentctl/(\d{1,4})\.(\d{1,4})\.(\d{1,4}) hook")
 
 _ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
@@ -75,6 +79,18 @@ class NotPending(StoreError):
         )
 
 
+class HookTooOld(StoreError):
+    """A hook of `agentctl` is of a version that this server does not understand."""
+
+    kind = Kind.CONFLICT
+
+    def __init__(self, version: str) -> None:
+        super().__init__(
+            f"This hook is of agentctl {version}, and this server takes {OLDEST_HOOK} or later. Install the client of "
+            "this server, then run: agentctl hook install NAME"
+        )
+
+
 class ArgumentsTooLong(StoreError):
     """The arguments of the call are too large."""
 
@@ -92,6 +108,14 @@ class AsksTooFast(StoreError):
         "one after the seconds of Retry-After"
     )
     retry_after = 60
+
+
+def check_hook(user_agent: str) -> None:
+    """Raises HookTooOld of a hook of `agentctl`; others name no version of it."""
+    if found := _HOOK.match(user_agent):
+        version = ".".join(found.groups())
+        if [*map(int, found.groups())] < [*map(int, OLDEST_HOOK.split("."))]:
+            raise HookTooOld(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +184,7 @@ class Call:
         if len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace")) > MOST_BYTES:
             raise ArgumentsTooLong
 
-    def event(self, identity: str) -> Event:
+    def event(self, identity: str, summary: str | None = None) -> Event:
         """Its ActionEvent."""
         return own_event(
             identity,
@@ -172,7 +196,7 @@ class Call:
             tool_call_id=identity,
             llm_response_id=identity,
             security_risk="UNKNOWN",
-            summary=None,
+            summary=summary,
             action=self.action,
         )
 
@@ -349,8 +373,8 @@ class Asking:
         elif request.state != wanted or (outcome != "ran" and not _is_by(request, terminal)):
             raise NotPending(request)
         elif outcome == "ran":
-            seen = (call or self._call_of(request)).observed(request.action_id, result, is_error=is_error)
-            self._store.events.append(request.conversation_id, [seen], made_here=True, actor=terminal)
+            observed = (call or self._call_of(request)).observed(request.action_id, result, is_error=is_error)
+            self._store.events.append(request.conversation_id, [observed], made_here=True, actor=terminal)
         return request
 
     def _call_of(self, request: Request) -> Call:
@@ -373,7 +397,11 @@ class Asking:
         return self.tell(self._store.approvals.asked.read(conversation_id, found, self._key), outcome, call)
 
     def report_call(self, session: Session, call: Call, result: Any, *, is_error: bool) -> None:
-        """Take a call that has run: what was asked for is closed, and anything else is audited as unapproved."""
+        """Take a call that has run: what was asked for is closed, and anything else is shown as unapproved.
+
+        The audit has each call that was refused, or that we rate HIGH. Of what the agent's own settings let through
+        besides, it has the first call of each tool of a session: the log and a count have all.
+        """
         call.check()
         self._count()
         conversation_id = self._begin(session)
@@ -384,7 +412,12 @@ class Asking:
         found = asked.of_call(conversation_id, call.digest, session.subagent)
         if found is None:
             reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
-            self._ran_unasked(conversation_id, call, terminal, reason, result, is_error=is_error)
+            audited = (
+                reason == _REFUSED
+                or seen(call.tool_name, shown_arguments(call.action), session.cwd).risk == "HIGH"
+                or not asked.is_known_unasked(conversation_id, call.tool_name, call.digest, _UNASKED)
+            )
+            self._ran_unasked(conversation_id, call, terminal, reason, result, is_error=is_error, audited=audited)
             return
         request = asked.read(conversation_id, found, self._key)
         self.tell(request, "ran", call, result, is_error=is_error)
@@ -405,10 +438,15 @@ class Asking:
         result: Any,
         *,
         is_error: bool = False,
+        audited: bool = True,
     ) -> None:
+        """audited: else the log alone has the call, and says why it ran."""
         identity = str(minted("ran"))
-        events = [call.event(identity), call.observed(identity, result, is_error=is_error)]
-        self._store.events.append(conversation_id, events, made_here=True, actor=terminal, unasked=reason)
+        event = call.event(identity, None if audited else reason)
+        events = [event, call.observed(identity, result, is_error=is_error)]
+        self._store.events.append(
+            conversation_id, events, made_here=True, actor=terminal, unasked=reason, audited=audited
+        )
 
     def report_prompt(self, session: Session, text: str) -> None:
         """Take what a person has written to the agent; the first one names the conversation."""

@@ -14,7 +14,7 @@ from flask import Response, g, jsonify, request, url_for
 from marshmallow import ValidationError
 from werkzeug.exceptions import NotFound
 
-from agents.asking import Asking, Call, Session
+from agents.asking import Asking, Call, Session, check_hook
 from agents.forwarding import ClientGone
 from blueprints import current_actor, current_server
 from blueprints.api import Blueprint, InvalidInput, needs
@@ -51,6 +51,8 @@ _AWAY_SECONDS = 0.5
 
 
 def _asking() -> Asking:
+    """Raises HookTooOld."""
+    check_hook(request.user_agent.string)
     return Asking(current_server().store, g.principal.owner, current_actor())
 
 
@@ -71,7 +73,7 @@ def open_permission_request(wanted: dict[str, Any]) -> tuple[dict[str, Any], int
 
 @permission_requests.get("/<request_id>")
 @needs("ask")
-@permission_requests.fails(429)
+@permission_requests.fails(409, 429)
 @permission_requests.arguments(PermissionWait(), location="query")
 @permission_requests.response(200, PermissionRequestState)
 def get_permission_request(query: dict[str, float], request_id: str) -> dict[str, Any]:

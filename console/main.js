@@ -13,10 +13,14 @@ import { begun, opened, useShortcuts } from "./lib/shortcuts.js";
 import { useStore } from "./lib/store.js";
 import { style } from "./lib/style.js";
 import { PRODUCT, useTitle } from "./lib/title.js";
+import { useDecidable } from "./parts/asker.js";
 import { Connection, Strip } from "./parts/connection.js";
 import { Lazy } from "./parts/lazy.js";
 import { Navigation } from "./parts/navigation.js";
 import { Empty, Failure, Loading, Notices } from "./parts/notices.js";
+
+/** What waits before that is known. */
+const NONE = [];
 
 /** The views: how each is called, how it is loaded, the key after `g` that leads to it, and the scope without which it is not offered. */
 const VIEWS = {
@@ -57,8 +61,8 @@ const loadKeyDialog = () => import("./parts/key_dialog.js"),
     shortcuts: () => styled(import("./parts/shortcut_list.js"), "palette"),
   };
 
-/** The number of all that waits for a decision. */
-const useWaiting = () => (useStore(pending)?.length ?? 0) + useStore(askedNumber);
+/** The number of all that can be decided here. */
+const useWaiting = () => useDecidable(useStore(pending) ?? NONE) + useStore(askedNumber);
 
 function Badge() {
   const number = useWaiting();

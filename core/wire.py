@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, NewType
+from typing import Any, Literal, NamedTuple, NewType, get_args
 from uuid import UUID
 
 from core.pauses import take_turns
@@ -73,6 +73,10 @@ REPORTED_MEMBERS = (
     "runtime_info",
     "capabilities",
 )
+
+#: Where the agent of a conversation runs: in a sandbox, in a terminal outside of sandboxes, or nowhere.
+ConversationKind = Literal["sandbox", "external", "detached"]
+CONVERSATION_KINDS: tuple[ConversationKind, ...] = get_args(ConversationKind)
 
 #: The execution statuses of a conversation. Source: the agent-server wire
 EXECUTION_STATUSES = (

@@ -11,6 +11,7 @@ from core.cuts import beginning
 from core.masking import LEAST, redacted
 from core.masking import REDACTED as REDACTED
 from core.wire import (
+    CONVERSATION_KINDS,
     EXECUTION_STATUSES,
     MOST_AGENT_BYTES,
     MOST_REPORTED_BYTES,
@@ -427,6 +428,10 @@ class ConversationListSearch(OrderedSearch):
     title = Text(data_key="text", most=MOST_TITLE, metadata={"description": "A part of the title, whatever its case."})
     tag = TagFilter(metadata={"description": "A tag: `NAME` or `NAME=VALUE`."})
     sandbox_id = SandboxName()
+    kind = Choice(
+        *CONVERSATION_KINDS,
+        metadata={"description": "Where its agent runs: in a sandbox, `external` in a terminal, `detached` nowhere."},
+    )
     updated_since = Instant(data_key="updated__gte")
     updated_until = Instant(data_key="updated__lt")
 

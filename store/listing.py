@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from core.wire import ConversationId, Micros, has_tag, micros
+from core.wire import ConversationId, ConversationKind, Micros, has_tag, micros
 from store.keys import ListingKeys
 from store.link.commands import Redis
 from store.scripts import Scripts
@@ -46,7 +46,7 @@ class ListingFilter:
     """A filter of conversations; each absent member lets all pass.
 
     The narrowest list is read, that of the group or else of the one status. The listing's index decides the other
-    members except `tag`: for that the caller, which reads the conversations, calls `passes`.
+    members except `tag` and `kind`: for those the caller, which reads the conversations, calls `passes`.
     """
 
     group: str | None = None  #: see `store/keys.toml`
@@ -58,6 +58,12 @@ class ListingFilter:
     updated_since: Micros | None = None
     updated_until: Micros | None = None
     tag: tuple[str, str | None] | None = None  #: name and value of a tag; None: any value
+    kind: ConversationKind | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a conversation has to be read to know whether it passes."""
+        return self.tag is not None or self.kind is not None
 
     def among(self, by: str) -> str | None:
         """The list that has all of them in an order; there is none of a status by title."""
@@ -78,11 +84,17 @@ class ListingFilter:
         return (
             (not self.statuses or state["execution_status"] in self.statuses)
             and (self.tag is None or has_tag(state["tags"], *self.tag))
+            and self.kind in (None, kind_of(state))
             and folded(self.title) in folded(state["title"])
             and (not self.top or not state["app"].get("parent_conversation_id"))
             and _within(state["created_at"], self.created_since, self.created_until)
             and _within(state["updated_at"], self.updated_since, self.updated_until)
         )
+
+
+def kind_of(state: Mapping[str, Any]) -> ConversationKind:
+    """Return where the agent of a conversation runs."""
+    return "external" if state.get("external") else "sandbox" if state.get("sandbox_id") else "detached"
 
 
 def _within(time: str, since: Micros | None, until: Micros | None) -> bool:

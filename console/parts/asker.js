@@ -32,6 +32,14 @@ export function useInTerminal(item) {
   return is || isInTerminal(item);
 }
 
+/** How many items a person can decide here; a component is drawn again when that changes. */
+export function useDecidable(items) {
+  const count = () => items.filter((item) => !isInTerminal(item)).length;
+  const [, set] = useState(0);
+  useEffect(() => (items.some((item) => item.asked_from) ? now.subscribe(() => set(count())) : undefined), [items]);
+  return count();
+}
+
 /** Why nobody decides such an item here. */
 export function askedThere({ asked_from: of }) {
   return `It is asked in the terminal of ${hostOf(of)} now: answer it there.`;

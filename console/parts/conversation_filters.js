@@ -6,7 +6,10 @@ import { fieldOf, timeOf } from "../lib/words.js";
 import { CONVERSATION } from "./state.js";
 
 /** The filters below "More filters". */
-const MORE = ["tag", "sandbox_id", "since", "until"];
+const MORE = ["kind", "tag", "sandbox_id", "since", "until"];
+
+/** Where the agent of a conversation runs. */
+const KINDS = { sandbox: "In a sandbox", external: "In a terminal", detached: "Nowhere: detached" };
 
 /** Whether the query of the address filters anything. */
 export function isFiltered(query) {
@@ -49,6 +52,12 @@ export function ConversationFilters({ query }) {
       html`<details class="quiet" open=${isOpen.current}>
       <summary>More filters</summary>
       <div class="bar">
+        <label>Agent
+          <select data-testid="filter-kind" value=${query.kind ?? ""} onChange=${set("kind")}>
+            <option value="">Anywhere</option>
+            ${Object.entries(KINDS).map(([kind, words]) => html`<option key=${kind} value=${kind}>${words}</option>`)}
+          </select>
+        </label>
         <label>Tag<input data-testid="filter-tag" placeholder="NAME or NAME=VALUE" value=${query.tag ?? ""} onInput=${set("tag")} /></label>
         <label>Sandbox<input data-testid="filter-sandbox" placeholder="ID" value=${query.sandbox_id ?? ""} onInput=${set("sandbox_id")} /></label>
         <label>Changed since<input type="datetime-local" data-testid="filter-since" value=${fieldOf(query.since)} onChange=${set("since", timeOf)} /></label>

@@ -30,15 +30,16 @@ const MOST_TAGS = 3,
 const LINKS = ".rows a.title";
 
 /** The filters of the API that the address names. */
-function filters({ text, status, tag, sandbox_id, since, until }) {
-  return { text, status, tag, sandbox_id, updated__gte: since, updated__lt: until };
+function filters({ text, status, kind, tag, sandbox_id, since, until }) {
+  return { text, status, kind, tag, sandbox_id, updated__gte: since, updated__lt: until };
 }
 
 /** Whether a conversation passes the filters, as the server's search decides. */
-function fits(item, { text, status, tag, sandbox_id, since, until }) {
+function fits(item, { text, status, kind, tag, sandbox_id, since, until }) {
   const [name, ...value] = (tag ?? "").split("=");
   return (
     (!status || item.execution_status === status) &&
+    (!kind || kind === (item.external ? "external" : item.sandbox_id ? "sandbox" : "detached")) &&
     (!sandbox_id || item.sandbox_id === sandbox_id) &&
     (!text || (item.title ?? "").toLowerCase().includes(text.toLowerCase())) &&
     (!tag || (name in item.tags && (!value.length || item.tags[name] === value.join("=")))) &&

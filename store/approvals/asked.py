@@ -23,7 +23,7 @@ MOST_OPEN, MOST_OPEN_HERE, MOST_SESSIONS = 256, 64, 1000
 #: Seconds for which a question that only its terminal can answer stays open, as `_asked.lua` has it.
 _TERMINAL_SECONDS = 86_400
 
-#: Maximum number of entries of the audit in which an earlier refusal of a call is looked for.
+#: Maximum number of entries of the audit in which an earlier decision about a call is looked for.
 _LOOKED_AT = 200
 
 State = Literal["pending", "approved", "rejected", "withdrawn", "expired"]
@@ -187,9 +187,24 @@ class Asked:
             return None
         return str(entry["action_ids"][entry["digests"].index(digest)])
 
+    def is_known_unasked(self, conversation_id: ConversationId, tool_name: str, digest: str, reason: str) -> bool:
+        """Whether the audit has a call of this tool that ran unasked, for this reason.
+
+        False of a call that was asked before and left without an answer. Looks at the last entries. One round trip.
+        """
+        entries = self._last_entries(conversation_id)
+        if any(one["decision"] == "withdrawn" and digest in one["digests"] for one in entries):
+            return False
+        ran = [one for one in entries if one["decision"] == "unapproved" and one["reason"] == reason]
+        return any(action["tool_name"] == tool_name for one in ran for action in one["shown"])
+
+    def _last_entries(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
+        stored = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), -_LOOKED_AT, -1)
+        return [dict(json.loads(raw)) for raw in stored]
+
     def _last_decision(self, conversation_id: ConversationId, digest: str) -> dict[str, Any] | None:
-        for raw in reversed(self._redis.lrange(audit_key(ConversationKeys(conversation_id)), -_LOOKED_AT, -1)):
-            entry: dict[str, Any] = json.loads(raw)
+        entry: dict[str, Any]
+        for entry in reversed(self._last_entries(conversation_id)):
             if digest in entry["digests"] and entry["decision"] in ("approve", "edit", "reject"):
                 return entry
         return None

@@ -193,9 +193,9 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
     capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
-    asked_from = shown_asker(record, Origin.of(json.loads(origin or b"{}")))
-    can = [] if asked_from and asked_from["in_terminal"] else ["approve", "reject"]
     like, began = _like(tool_name, json.dumps(arguments)), Origin.of(json.loads(origin or b"{}"))
+    asked_from = shown_asker(record, began)
+    can = [] if asked_from and asked_from["in_terminal"] else ["approve", "reject"]
     return PendingAction(
         conversation_id=entry.conversation_id,
         conversation_title=json.loads(title),

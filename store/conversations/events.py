@@ -107,6 +107,7 @@ class EventLog:
         actor: Actor = SERVER,
         asked: Mapping[str, object] | None = None,
         unasked: str = "",
+        audited: bool = True,
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
 
@@ -116,8 +117,7 @@ class EventLog:
         made_here: the server made these events about a conversation there, and the agent's own log does not have them.
         fetched: they come from that log: later ones may have been posted before, whose state stays. posted: number of
         the agent's events on which these rest. hook_hash: of the hook key that the request has shown; "" none. actor:
-        who posts. asked, unasked: `agents/asking.py`; what an asker awaits, and why actions ran that the batch opens
-        and closes.
+        who posts. asked, unasked, audited: `agents/asking.py`; what an asker awaits, why its actions ran.
         Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
         TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere of a conversation that its sandbox does not
         have, and Outdated if the agent has not posted exactly so many events.
@@ -144,6 +144,7 @@ class EventLog:
                 posted=posted,
                 asked=json.dumps(asked) if asked else "",
                 unasked=said(unasked) if unasked else "",
+                audited=audited,
                 events=rows,
             )
             if reply is None:

@@ -128,7 +128,7 @@ class ConversationPages:
     def page(
         self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[bytes], Cursor | None]:
-        """One page of the conversations that pass the filters, but for `tag`; and the next page's cursor.
+        """One page of the conversations that pass the filters, but for `tag` and `kind`; and the next page's cursor.
 
         Cost: `Listing.page`, and one read of those that this process has not shown before or that have changed; in a
         cluster one round trip more. Each wrong entry of the listing that the page meets is corrected, by one more.
@@ -229,11 +229,11 @@ class ConversationList:
     ) -> tuple[list[bytes], Cursor | None]:
         """One page of summaries in a form, by `created`, `updated` or `title`, and the next page's cursor.
 
-        The cost is that of `ConversationPages.page`; with the filter `tag` that of `Listing.page` and one read, up to
+        The cost is that of `ConversationPages.page`; of filters that read, that of `Listing.page` and one read, up to
         MOST_READS times. A page may be shorter than the limit and not the last. Each wrong entry of the listing that
         the page meets is corrected.
         """
-        if filters.tag is None:
+        if not filters.is_read:
             return self._pages.page(filters, form, by=by, descending=descending, limit=limit, start=start)
         found: list[bytes] = []
         for _ in range(MOST_READS):

@@ -13,7 +13,8 @@
 --       most_bytes:int of the log  secrets_version:text of the secrets that are masked in the events
 --       posted:int? number of the agent's events on which the batch rests; absent: it rests on none
 --       asked:json {kind, order, subagent, lease, patience} of the one action of the batch that an asker awaits; "" none
---       unasked:json why actions ran that this batch opens and closes, canonical: they are audited as unapproved; "" none
+--       unasked:json why actions ran that this batch opens and closes, canonical; "" none
+--       audited:flag whether those actions are audited as unapproved; else the log alone has them
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
 --       the bytes ("" is not stored), its text ("" none), "" or the JSON object that `store/approvals/effects.py` describes
 -- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): how many are new, the last seq, the
@@ -369,7 +370,7 @@ write_open()
 if waits_now ~= waited or (waits_now and open) then change_approvals() end
 audit_ended(actor, stamp.utc)
 if #ran > 0 then
-  write_audit('unapproved', ran, actor, unasked, stamp.utc)
+  if audited then write_audit('unapproved', ran, actor, unasked, stamp.utc) end
   change_approvals()
   log.fields.unapproved_resumes = string.format('%d', (state[4] or 0) + 1)
 end

@@ -1170,6 +1170,7 @@ class Calls:
         posted: int | None = None,
         asked: str,
         unasked: str,
+        audited: bool,
         events: Iterable[tuple[str, str, int, bytes, bytes, str | bytes]],
     ) -> (
         AppendEvents.Appended
@@ -1198,6 +1199,7 @@ class Calls:
                 "" if posted is None else posted,
                 asked,
                 unasked,
+                "1" if audited else "",
                 *chain.from_iterable(events),
             ],
         )

@@ -48,6 +48,17 @@ def test_no_other_key_but_an_admins_asks(house):
     assert Terminal(house, ADMIN).opens().status_code == 201
 
 
+def test_a_hook_that_is_too_old_is_told_what_to_do(house):
+    key = shown(ask_key(house))
+    response = house.anyone.get(
+        "/api/v1/permission-requests/none", headers={**key, "User-Agent": "agentctl/0.0.9 hook"}
+    )
+
+    assert response.status_code == 409
+    assert "agentctl 0.0.9, and this server takes 0.1.0 or later" in response.json()["detail"]
+    assert house.anyone.get("/api/v1/permission-requests/none", headers=key).status_code == 404
+
+
 def test_a_decision_of_an_asker_trains_no_rule(house):
     """Proposals and rehearsals read decisions of people: a terminal's are the asker's word."""
     terminal, inbox = Terminal(house), Inbox(house)

@@ -20,6 +20,7 @@ class Requests(RuleBasedStateMachine):
         super().__init__()
         self.house, self.terminal, self.inbox = house, Terminal(house), Inbox(house)
         self.asked, self.model, self.unapproved, self.ran = [], [], 0, []
+        self.unasked = set()  # tools of calls that ran without a question
 
     def pick(self, data, *states: str) -> int:
         places = [place for place, state in enumerate(self.model) if state in states or not states]
@@ -81,7 +82,8 @@ class Requests(RuleBasedStateMachine):
         if self.model[place] in OPEN:
             self.model[place] = "approved"
         elif self.model[place] != "approved" or self.ran[place]:
-            self.unapproved += 1
+            self.unapproved += self.model[place] != "approved" or one.tool not in self.unasked
+            self.unasked |= {one.tool} if self.model[place] != "rejected" else set()
         self.ran[place] = self.ran[place] or self.model[place] == "approved"
 
     @rule()

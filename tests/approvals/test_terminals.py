@@ -49,6 +49,19 @@ def test_a_request_waits_in_the_inbox_with_where_it_comes_from(terminal, inbox):
     assert (state["external"]["kind"], state["external"]["session"]) == ("external", terminal.session["id"])
 
 
+def test_the_list_of_conversations_is_filtered_by_where_their_agents_run(terminal, inbox):
+    asked = terminal.asks()
+    begun = inbox.server.post("/api/conversations", json={}).json()["id"]
+
+    def of_kind(kind):
+        found = inbox.server.get("/api/v1/conversations/search", params={"kind": kind}).json()["items"]
+        return {one["id"] for one in found} & {asked.conversation_id, begun}
+
+    assert [of_kind(kind) for kind in ("external", "detached", "sandbox")] == [{asked.conversation_id}, {begun}, set()]
+    response = inbox.server.get("/api/v1/conversations/search", params={"kind": "terminal"})
+    assert (response.status_code, "sandbox, external, detached" in response.text) == (422, True)
+
+
 def test_the_requests_of_one_session_are_in_one_conversation(house, terminal):
     first, second = terminal.asks("one"), terminal.asks("two")
     other = Terminal(house, id=terminal.session["id"], host="desktop").asks("one")
@@ -212,6 +225,41 @@ def test_what_ran_unasked_or_refused_is_audited_as_unapproved(terminal, inbox):
     ]
     state = inbox.server.get(f"/api/conversations/{asked.conversation_id}").json()
     assert (state["unapproved_resumes"], state["execution_status"]) == (2, "idle")
+
+
+def test_of_what_its_settings_let_through_the_audit_has_the_first_of_each_tool_and_what_is_grave(terminal, inbox):
+    for command in ("ls", "cat notes", "rm -rf /", "ls", "rm -rf /"):
+        terminal.ran(command)
+    terminal.reports("call", tool_name="Read", arguments={"file_path": "notes"}, result="x")
+    asked = terminal.asks()
+
+    page = inbox.server.get(f"/api/v1/conversation/{asked.conversation_id}/audit").json()["items"]
+    assert [(one["decision"], one["shown"][0]["text"]) for one in page] == [
+        ("unapproved", "ls"),
+        ("unapproved", "rm -rf /"),
+        ("unapproved", "rm -rf /"),
+        ("unapproved", '{"file_path":"notes"}'),
+    ]
+    ran = [one for one in inbox.log(asked.conversation_id) if one["kind"] == "ActionEvent"][:-1]
+    assert [bool(one["summary"]) for one in ran] == [False, True, False, True, False, False]
+    assert ran[1]["summary"] == "It ran, and its agent had not asked: the agent's own settings let it."
+    state = inbox.server.get(f"/api/conversations/{asked.conversation_id}").json()
+    assert state["unapproved_resumes"] == 6
+
+
+def test_a_call_that_was_asked_and_left_is_audited_each_time_that_it_runs(terminal, inbox):
+    terminal.ran("ls")
+    asked = terminal.asks()
+    terminal.tells(asked, "withdrawn")
+    terminal.ran()
+    terminal.ran()
+
+    assert [one[0] for one in inbox.entries(asked.conversation_id)] == [
+        "unapproved",
+        "withdrawn",
+        "unapproved",
+        "unapproved",
+    ]
 
 
 def test_a_call_that_runs_after_the_deadline_was_refused(terminal, inbox, house):

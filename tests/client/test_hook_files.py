@@ -1,6 +1,7 @@
 """Hooks go into a person's files and come out again, and every other byte stays."""
 
 import json
+import os
 import stat
 
 import pytest
@@ -157,6 +158,41 @@ def test_a_link_to_nothing_and_a_read_only_file_are_refused(home):
         install.install("claude", path, gate=False, require=False)
 
     assert path.read_text() == "{}"
+
+
+def test_what_is_no_file_of_settings_is_refused_at_once(home):
+    """A link to a device, or a pipe, would be read for ever."""
+    path = placed("claude", None)
+    for make in (lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero"), path.mkdir):
+        make()
+        with pytest.raises(install.CannotEdit, match=r"is no regular file\. It was not changed"):
+            install.install("claude", path, gate=False, require=False)
+        path.rmdir() if path.is_dir() else path.unlink()
+    path.write_text(" " * (1 << 20) + "{}")
+
+    with pytest.raises(install.CannotEdit, match="has more than 1048576 bytes"):
+        install.install("claude", path, gate=False, require=False)
+
+
+def test_a_link_in_the_place_of_a_draft_is_not_followed(home):
+    path, victim = placed("claude", "{}"), home / "victim"
+    victim.write_text("mine")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.symlink_to(victim)
+
+    with pytest.raises(install.CannotEdit, match="cannot be written: File exists"):
+        install.install("claude", path, gate=False, require=False)
+
+    assert (victim.read_text(), path.read_text(), draft.is_symlink()) == ("mine", "{}", True)
+
+
+def test_a_project_whose_file_is_elsewhere_is_refused(home):
+    project = home / "project"
+    project.mkdir()
+    (project / ".claude").symlink_to(home)
+
+    with pytest.raises(install.CannotEdit, match="is a link out of this project"):
+        install.file_of("claude", project)
 
 
 def test_what_a_person_changed_meanwhile_stays():

@@ -3,10 +3,13 @@
 import json
 import subprocess
 import sys
+import tomllib
 
 import pytest
+from agentctl.hooks import VERSION
 from agentctl.hooks.agents import AGENTS, Question, Report, Verdict, session_of
 
+from agents.asking import check_hook
 from tests.servers import PROJECT, free_port
 
 TOUCH = {"command": "touch proof"}
@@ -189,3 +192,9 @@ def test_a_hook_imports_no_more_than_it_needs(tmp_path):
     environment = {"PYTHONPATH": str(PROJECT / "client/src"), "HOME": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_a_hook_names_the_version_of_its_client_which_the_server_takes():
+    project = tomllib.loads((PROJECT / "client/pyproject.toml").read_text())["project"]
+    assert project["version"] == VERSION
+    check_hook(f"agentctl/{VERSION} hook")

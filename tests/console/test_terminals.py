@@ -51,6 +51,7 @@ def test_what_only_the_terminal_can_answer_has_no_button_that_decides_it(inbox, 
     assert "It is asked in the terminal of ada@laptop now: answer it there." in prompt.text
     for name in ("approve", "reject", "edit", "always"):
         assert not inbox.all(name, prompt)
+    assert not inbox.all("badge")  # it counts what a person can decide here
     ends(server, one, "withdrawn")
 
 

@@ -23,6 +23,9 @@ AGENTS = Path(os.environ.get("HOOK_AGENTS") or PROJECT / ".agents/hooks").absolu
 #: seconds that one step may take on a busy machine, and between two looks
 STEP_SECONDS, LOOK = 90.0, 0.1
 
+#: seconds for which a screen has to stay as it is
+STILL = 2.0
+
 _KEY = "sk-ant-dummy000000000000000000"
 
 
@@ -92,6 +95,18 @@ class Terminal:
 
     def wait_without(self, words: str) -> None:
         until(lambda: words not in self.screen(), lambda: f"no {words!r} on\n{self.screen()}")
+
+    def settle(self) -> None:
+        """Wait until the screen stays as it is: the turn is over, and the next words begin another."""
+        seen, since = "", time.monotonic()
+
+        def is_still() -> bool:
+            nonlocal seen, since
+            if (screen := self.screen()) != seen:
+                seen, since = screen, time.monotonic()
+            return time.monotonic() - since > STILL
+
+        until(is_still, self.screen)
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -192,6 +207,12 @@ _CONFIGURES = {"claude": _claude, "codex": _codex, "opencode": _opencode, "copil
 _AT_START = {"Hooks need review": ("Down", "Enter"), "Try the new fullscreen renderer?": ("Escape",)}
 
 
+def _are_trusted(home: Path) -> bool:
+    """Return whether a person has trusted the hooks of Codex, which asks some time after it has shown its prompt."""
+    hooks, config = home / ".codex/hooks.json", home / ".codex/config.toml"
+    return not hooks.exists() or "trusted_hash" in config.read_text()
+
+
 @contextlib.contextmanager
 def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
     """The terminal of an agent that takes a prompt."""
@@ -205,7 +226,7 @@ def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
                 terminal.press(*keys)
                 time.sleep(2)
                 return False
-        if terminal.agent.ready not in screen:
+        if terminal.agent.ready not in screen or not _are_trusted(home):
             return False
         time.sleep(3)  # an agent may show its prompt, and then a question
         screen = terminal.screen()
@@ -220,14 +241,78 @@ def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
         kill(home, spares_hooks=False)
 
 
+#: how each agent runs without a person, and lets everything through by its own settings
+UNATTENDED = {
+    "claude": ("-p", "--model", "claude-sonnet-4-5", "--allowedTools", "Bash", "--"),
+    "codex": ("exec", "--skip-git-repo-check", "--sandbox", "danger-full-access"),
+    "opencode": ("run",),
+    "copilot": ("--allow-all-tools", "-p"),
+    "qwen": ("--yolo", "-p"),
+}
+
+
+def allow_all(name: str, home: Path, model: str) -> None:
+    """Let the settings of an agent allow every call, and have a person trust its hooks where it wants that."""
+    if name == "codex":
+        with opened(name, home, model):
+            pass
+    if name == "opencode":
+        file = home / ".config/opencode/opencode.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"permission": {"bash": "allow"}}))
+
+
+class Unattended:
+    """A run of an agent without a terminal."""
+
+    def __init__(self, process: subprocess.Popen, output: Path) -> None:
+        self._process, self._output = process, output
+
+    def screen(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    def wait(self) -> None:
+        until(lambda: self._process.poll() is not None, self.screen)
+
+
+@contextlib.contextmanager
+def unattended(name: str, home: Path, model: str, prompt: str) -> Iterator[Unattended]:
+    """Run an agent with one prompt and without a person."""
+    output = home / "output"
+    place = {"cwd": home / "work", "env": environment_of(name, home, model)}
+    # opencode puts an argument that has blanks into quotes.
+    command = [str(program(name)), *UNATTENDED[name], *(prompt.split() if name == "opencode" else [prompt])]
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, **place, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+    try:
+        yield Unattended(process, output)
+    finally:
+        kill(home, spares_hooks=False)
+        process.wait()
+
+
 def kill(home: Path, *, spares_hooks: bool) -> None:
-    """Kill the agent of a home folder with its daemons, as SIGKILL does. spares_hooks: they see to their own end."""
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("HOME") != str(home) or process.name().startswith("tmux"):
-                continue
-            if not (spares_hooks and "hook" in process.cmdline()):
+    """Kill the agent of a home folder with its daemons, as SIGKILL does. spares_hooks: they see to their own end.
+
+    Codex' daemons start each other: it ends when none is left.
+    """
+
+    def left() -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HOME") != str(home) or process.name().startswith("tmux"):
+                    continue
+                if process.status() != psutil.STATUS_ZOMBIE and not (spares_hooks and "hook" in process.cmdline()):
+                    found.append(process)
+        return found
+
+    def are_gone() -> bool:
+        for process in (found := left()):
+            with contextlib.suppress(psutil.Error):
                 process.kill()
+        return not found
+
+    until(are_gone, lambda: str(left()))
 
 
 def proof() -> str:

@@ -5,3 +5,6 @@
 
 #: The agents with a hook, in the order of the documentation.
 NAMES = ("claude", "codex", "opencode", "copilot", "qwen")
+
+#: The version of this client, which each request of a hook names. client/pyproject.toml has the same.
+VERSION = "0.1.0"

@@ -112,8 +112,10 @@ def alive(server: Server) -> None:
     try:
         server.call("GET", f"{REQUESTS}/none")
     except Refused as error:
-        if error.status not in (404, 422):
+        if error.status in (401, 403):
             raise Away(f"{server.url} refuses the key of the hook: {error}") from None
+        if error.status not in (404, 422):
+            raise Away(str(error)) from None
 
 
 def who(agent: Agent, event: Json) -> Json:

@@ -52,8 +52,9 @@ class Companion:
         """Serve the questions of the call until each is answered. Raises OSError."""
         self._session.send(id=3, method="thread/resume", params={"threadId": self._thread})
         deadline, has_asked = time.monotonic() + _QUESTION, False
+        last = time.monotonic() + A_DAY  # Codex keeps a question whose terminal was closed
         try:
-            while self._open or (not has_asked and time.monotonic() < deadline):
+            while (now := time.monotonic()) < last and (self._open or (not has_asked and now < deadline)):
                 if message := self._session.receive(time.monotonic() + _LOOK):
                     self._hear(message)
                 has_asked = has_asked or bool(self._open)

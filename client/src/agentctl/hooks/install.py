@@ -18,6 +18,9 @@ from agentctl.hooks.edits import Node, NotJson, added, parse, removed
 #: Timeout of a hook that only reports, in seconds.
 _TELL_SECONDS = 30
 
+#: Maximum number of bytes of a file that is edited.
+_MOST_BYTES = 1 << 20
+
 #: The first line of our plugin.
 _MARK = "// Made by `agentctl hook install opencode`."
 
@@ -127,12 +130,15 @@ def command_of(name: str) -> str:
 
 
 def file_of(name: str, project: Path | None) -> Path:
-    """Return the file that an agent reads. Raises CannotEdit where projects are not supported."""
+    """Return the file that an agent reads. Raises CannotEdit where a project has no such file, or one elsewhere."""
     form = FORMS[name]
     if project is not None:
         if not form.project:
             raise CannotEdit(f"Hooks of a project are not supported for {name}: install it for yourself")
-        return project / form.project
+        path = project / form.project
+        if not path.resolve().is_relative_to(project.resolve()):
+            raise CannotEdit(f"{path} is a link out of this project. It was not changed: replace the link by a file")
+        return path
     if form.variable and (folder := os.environ.get(form.variable)):
         return Path(folder) / Path(form.user).name
     if name == "opencode" and (folder := os.environ.get("XDG_CONFIG_HOME")):
@@ -365,6 +371,11 @@ def _install_plugin(path: Path, *, gate: bool) -> bool:
 def _read(path: Path) -> str | None:
     """Return the text of a file with its line ends; None where there is none. Raises CannotEdit."""
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise CannotEdit(f"{path} is no regular file. It was not changed")
+        if found.st_size > _MOST_BYTES:
+            raise CannotEdit(f"{path} has more than {_MOST_BYTES} bytes. It was not changed")
         return path.read_bytes().decode()
     except FileNotFoundError:
         if path.is_symlink():
@@ -390,7 +401,11 @@ def _write(path: Path, before: str | None, text: str) -> None:
     draft = real.with_name(f".{real.name}.{os.getpid()}")
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
-        draft.touch(mode=0o666 if before is None else 0o600)  # what the person has hidden stays hidden meanwhile
+        # What the person has hidden stays hidden meanwhile. A link that waits under this name is not followed.
+        draft.touch(mode=0o666 if before is None else 0o600, exist_ok=False)
+    except OSError as error:
+        raise CannotEdit(f"{path} cannot be written: {error.strerror}") from None
+    try:
         draft.write_bytes(text.encode())
         if before is not None:
             draft.chmod(stat.S_IMODE(real.stat().st_mode))

@@ -6,6 +6,8 @@ import ssl
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentctl.hooks import VERSION
+
 #: Seconds for a connection and for a response, beside the seconds of a long poll.
 _CONNECT, _RESPONSE = 3.0, 10.0
 
@@ -39,6 +41,7 @@ class Server:
         headers = {"Accept": "application/json", "Connection": "keep-alive"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
         headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers["User-Agent"] = f"agentctl/{VERSION} hook"
         headers |= {"Idempotency-Key": once} if once else {}
         data = None if body is None else json.dumps(body).encode()
         try:
