@@ -62,7 +62,7 @@ MODELS = PACKAGE / "models.py"
 CALLS = PROJECT / "store/scripts/calls.py"
 
 #: modules of the async client, and those of the blocking one that are made from them
-SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files")}
+SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files", "_sandboxes")}
 
 #: the schemas of responses that the client has types for; those that they refer to come with them
 ROOTS = (

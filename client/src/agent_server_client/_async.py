@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import httpx
 
 from agent_server_client._async_files import AsyncFiles
+from agent_server_client._async_sandboxes import AsyncSandbox
 from agent_server_client._async_waiting import AsyncDestination, AsyncPendingAction
 from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError, checked_key
@@ -455,7 +456,7 @@ class AsyncClient:
         """All sandbox specs, the default one first: what a conversation may be started with, and its agent."""
         return self.pages("/api/v1/sandbox-specs/search", limit=_PAGE)
 
-    def sandbox(self, sandbox_id: str) -> "AsyncSandbox":
+    def sandbox(self, sandbox_id: str) -> AsyncSandbox:
         """A sandbox by its id, without a request."""
         return AsyncSandbox(self, sandbox_id)
 
@@ -712,7 +713,7 @@ class AsyncConversation:
         """Its status now: idle, running, waiting_for_confirmation, paused, finished, error or stuck."""
         return (await self.info()).execution_status
 
-    async def sandbox(self) -> "AsyncSandbox":
+    async def sandbox(self) -> AsyncSandbox:
         """The sandbox that it runs in. Raises AgentServerError (404) where it has none."""
         [found] = await self.client.get("/api/v1/app-conversations", ids=self.id)
         if found is None:
@@ -961,44 +962,6 @@ class AsyncConversation:
             if error.status != 404:
                 raise
             await self.client.request("DELETE", self._path)  # one without a sandbox
-
-
-class AsyncSandbox:
-    """A sandbox, by its id: the machine that conversations run in. Its files stay while it is paused."""
-
-    def __init__(self, client: AsyncClient, sandbox_id: str) -> None:
-        self.client = client
-        self.id = sandbox_id  #: a name that the server gave
-        self._path = f"/api/v1/sandboxes/{quote(sandbox_id, safe='')}"
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}>"
-
-    async def info(self) -> SandboxInfo:
-        """Its state. Raises AgentServerError (404) where it is gone."""
-        [found] = await self.client.get("/api/v1/sandboxes", id=self.id)
-        if found is None:
-            raise AgentServerError(
-                404, f"There is no sandbox {self.id}: it was deleted, or never there. `sandboxes()` has those that are"
-            )
-        info: SandboxInfo = found
-        return info
-
-    async def status(self) -> str:
-        """Its status now: STARTING, RUNNING, PAUSED, ERROR or MISSING."""
-        return (await self.info()).status
-
-    async def pause(self) -> None:
-        """Stop it, and keep its files: it takes no place, and a message wakes it."""
-        await self.client.post(f"{self._path}/pause")
-
-    async def resume(self) -> None:
-        """Let it run again. Raises AgentServerError (429) where there is no place."""
-        await self.client.post(f"{self._path}/resume")
-
-    async def delete(self) -> None:
-        """Delete it with its files, for an admin. Its conversations stay readable."""
-        await self.client.request("DELETE", self._path)
 
 
 def _given(members: dict[str, Any]) -> dict[str, Any]:

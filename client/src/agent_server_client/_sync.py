@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import httpx
 
 from agent_server_client._sync_files import Files
+from agent_server_client._sync_sandboxes import Sandbox
 from agent_server_client._sync_waiting import Destination, PendingAction
 from agent_server_client.archives import pack
 from agent_server_client.errors import AgentServerError, checked_key
@@ -452,7 +453,7 @@ class Client:
         """All sandbox specs, the default one first: what a conversation may be started with, and its agent."""
         return self.pages("/api/v1/sandbox-specs/search", limit=_PAGE)
 
-    def sandbox(self, sandbox_id: str) -> "Sandbox":
+    def sandbox(self, sandbox_id: str) -> Sandbox:
         """A sandbox by its id, without a request."""
         return Sandbox(self, sandbox_id)
 
@@ -707,7 +708,7 @@ class Conversation:
         """Its status now: idle, running, waiting_for_confirmation, paused, finished, error or stuck."""
         return (self.info()).execution_status
 
-    def sandbox(self) -> "Sandbox":
+    def sandbox(self) -> Sandbox:
         """The sandbox that it runs in. Raises AgentServerError (404) where it has none."""
         [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
         if found is None:
@@ -950,44 +951,6 @@ class Conversation:
             if error.status != 404:
                 raise
             self.client.request("DELETE", self._path)  # one without a sandbox
-
-
-class Sandbox:
-    """A sandbox, by its id: the machine that conversations run in. Its files stay while it is paused."""
-
-    def __init__(self, client: Client, sandbox_id: str) -> None:
-        self.client = client
-        self.id = sandbox_id  #: a name that the server gave
-        self._path = f"/api/v1/sandboxes/{quote(sandbox_id, safe='')}"
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id}>"
-
-    def info(self) -> SandboxInfo:
-        """Its state. Raises AgentServerError (404) where it is gone."""
-        [found] = self.client.get("/api/v1/sandboxes", id=self.id)
-        if found is None:
-            raise AgentServerError(
-                404, f"There is no sandbox {self.id}: it was deleted, or never there. `sandboxes()` has those that are"
-            )
-        info: SandboxInfo = found
-        return info
-
-    def status(self) -> str:
-        """Its status now: STARTING, RUNNING, PAUSED, ERROR or MISSING."""
-        return (self.info()).status
-
-    def pause(self) -> None:
-        """Stop it, and keep its files: it takes no place, and a message wakes it."""
-        self.client.post(f"{self._path}/pause")
-
-    def resume(self) -> None:
-        """Let it run again. Raises AgentServerError (429) where there is no place."""
-        self.client.post(f"{self._path}/resume")
-
-    def delete(self) -> None:
-        """Delete it with its files, for an admin. Its conversations stay readable."""
-        self.client.request("DELETE", self._path)
 
 
 def _given(members: dict[str, Any]) -> dict[str, Any]:
