@@ -133,7 +133,7 @@ def _sendable(name: str, path: Path) -> bytes:
 
     Their lines stay, so that an error names the line of the source.
     """
-    if name.startswith("vendor/") or path.suffix == ".svg":
+    if name.startswith("vendor/") or path.suffix not in (".js", ".css"):
         return path.read_bytes()
     return _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), path.read_text()).encode()
 
