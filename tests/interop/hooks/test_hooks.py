@@ -85,10 +85,9 @@ class Inbox:
 
     def audit(self, action):
         """What the audit says of an action: (kind of actor, name, decision, reason)."""
-        path = f"audit?conversation_id={action['conversation_id']}"
         return [
             (one["actor"]["kind"], one["actor"]["name"], one["decision"], one["reason"] or "")
-            for one in self.call("GET", path)["items"]
+            for one in self.audited()
             if action["action_id"] in one["action_ids"]
         ]
 
