@@ -1,5 +1,5 @@
 // What waits for a decision in this conversation: what its sandbox asks to reach, and its actions.
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { asked, nameOfAsked } from "../lib/destinations.js";
 import { html } from "../lib/html.js";
@@ -32,8 +32,15 @@ export function Prompts({ of, app, items }) {
     const path = { conversation_id: of.id };
     attempt(() => call("POST /api/conversations/{conversation_id}/events", { path, body }), "The agent was asked.");
   };
+  const element = useRef(null);
+  useEffect(() => {
+    // The buttons of a form stick to the edge of the window only while a part of the form is in view.
+    const keepForm = () => element.current?.querySelector(".panel:focus-within")?.scrollIntoView({ block: "nearest" });
+    addEventListener("resize", keepForm);
+    return () => removeEventListener("resize", keepForm);
+  }, []);
   const onAgain = goesOn === false && may("write") && !items.length ? again : undefined;
-  return html`<section class="waits-here" aria-label="What waits for your decision">
+  return html`<section ref=${element} class="waits-here" aria-label="What waits for your decision">
     <${DestinationList} of=${of} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} />
   </section>`;
 }

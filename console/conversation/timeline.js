@@ -26,6 +26,19 @@ const AT_ONCE = 150;
 /** What scrolls the rows: the timeline, or the page where the style gives the timeline its whole height. */
 const scrollerOf = (box) => (getComputedStyle(box).overflowY === "visible" ? document.scrollingElement : box);
 
+/** The first prompt, where the page scrolls: it then is the end, as others and the composer stand below it. */
+const waitingIn = (scroller) =>
+  scroller === document.scrollingElement ? document.querySelector(".waits-here article") : null;
+
+/** Whether the end is in view. */
+function isAtEnd(scroller) {
+  const waiting = waitingIn(scroller);
+  return (
+    scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < AT_END ||
+    (waiting !== null && Math.abs(waiting.getBoundingClientRect().top) < AT_END)
+  );
+}
+
 /** The first row that is in view, and where it stands. */
 function anchorOf(box) {
   const top = Math.max(0, box.getBoundingClientRect().top);
@@ -78,8 +91,10 @@ function useSteadyScroll(log, state) {
     anchor = useRef(null),
     focused = useRef(null);
   const toEnd = () => {
-    const scroller = box.current && scrollerOf(box.current);
-    if (scroller) scroller.scrollTop = scroller.scrollHeight;
+    const scroller = box.current && scrollerOf(box.current),
+      waiting = scroller && waitingIn(scroller);
+    if (waiting) waiting.scrollIntoView({ block: "start" });
+    else if (scroller) scroller.scrollTop = scroller.scrollHeight;
   };
   anchor.current = box.current && anchorOf(box.current);
   useLayoutEffect(() => {
@@ -107,15 +122,21 @@ function useSteadyScroll(log, state) {
   const onScroll = () => {
     if (!box.current) return; // a last event of a timeline that is gone
     const scroller = scrollerOf(box.current),
-      { scrollHeight, scrollTop, clientHeight } = scroller,
       { newer, unseen, loading } = log.state.get();
-    log.isFollowed = !newer && scrollHeight - scrollTop - clientHeight < AT_END;
+    log.isFollowed = !newer && isAtEnd(scroller);
     if (log.isFollowed && unseen) log.state.set({ ...log.state.get(), unseen: 0 });
     if (!loading) extend(scroller, log);
   };
   useEffect(() => {
-    addEventListener("scroll", onScroll);
-    return () => removeEventListener("scroll", onScroll);
+    // In a low window the page scrolls in the place of the box: what waits stays in sight when a phone is turned.
+    const onResize = () => box.current && (log.isFollowed || waitingIn(scrollerOf(box.current))) && toEnd();
+    const onPageScroll = () => box.current && scrollerOf(box.current) !== box.current && onScroll();
+    addEventListener("scroll", onPageScroll);
+    addEventListener("resize", onResize);
+    return () => {
+      removeEventListener("scroll", onPageScroll);
+      removeEventListener("resize", onResize);
+    };
   }, [log]);
   return { box, onScroll };
 }

@@ -26,8 +26,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="package")
 def server(folder):
-    """A client of the whole server, with two workers and a supervisor; it needs no key."""
+    """A client of the whole server, with two workers and a supervisor; it needs no key.
+
+    It has one conversation, without which its inbox would be the first page.
+    """
     with supervised_server(folder, COLD_URL=f"file://{folder}/cold", WEB_CONCURRENCY="2") as (client, _):
+        Conversation(client, str(uuid4()))
         yield client
 
 

@@ -136,6 +136,10 @@ class Hands:
         self.browser.wait(look, f"a pending action with {words!r}")
         return shown[0]
 
+    def comment(self, line: WebElement) -> None:
+        """Begin a comment on a line of a change."""
+        self.hit(line, "the first line that has changed")
+
     def decided(self, words: str) -> None:
         """Wait until no action with these words waits."""
         self.browser.wait(lambda: not self.browser.script(WAITS, words), f"a decision about {words!r}")
@@ -147,6 +151,10 @@ class Mouse(Hands):
     def hit(self, element: WebElement, name: str) -> None:
         self.see(element, name)
         ActionChains(self.browser.driver, duration=50).move_to_element(element).click().perform()
+
+    def comment(self, line: WebElement) -> None:
+        super().comment(line)
+        self.press("comment-line", line)
 
     def open_part(self, title: str) -> None:
         self.hit(self.browser.driver.find_element("xpath", f"//summary[starts-with(., '{title}')]"), title)
@@ -247,8 +255,8 @@ def review(hands: Hands, model: Model) -> None:
     model.script[:] = [calls(run("sed -i 's/Moin/Moin moin/' shop/index.html")), calls(finish("As you wish."))]
     hands.show("changes")
     browser.says("<h1>Moin</h1>", "changes-panel")
-    [line] = browser.driver.find_elements("css selector", "[data-testid='comment-line'][tabindex='0']")
-    hands.hit(line, "the first line that has changed")
+    [line] = browser.driver.find_elements("css selector", ".lines .line[tabindex='0']")
+    hands.comment(line)
     browser.find("comment")
     browser.press("Say it twice.")
     hands.press("send-comments")
