@@ -23,6 +23,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("destinations")
     with store_server(folder) as (url, _), agent_server(folder / "log", REDIS_URL=url) as (client, _):
         store = store_of(url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
+        store.conversations.create(ConversationId(str(uuid4())), title="Without which the inbox is the first page")
         yield client, store
 
 

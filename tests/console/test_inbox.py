@@ -1,10 +1,12 @@
 """The inbox: what waits in all conversations, live, decided by hand and by keyboard, here and elsewhere."""
 
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from tests.approvals import Conversation
 from tests.conftest import action
 from tests.console.prompts import click_here, hold, known, outcome, pending, press, rest_on, row, shows, steady
 from tests.servers import supervised_server, wait_until
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.browser("shows the console in a browser")
 def server(tmp_path_factory):
     """A server on which nothing waits but what these tests make: the keys go through all that waits."""
     with supervised_server(tmp_path_factory.mktemp("inbox")) as (client, _):
+        Conversation(client, str(uuid4()))  # without one the inbox is the first page
         yield client
 
 

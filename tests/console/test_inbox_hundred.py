@@ -1,10 +1,12 @@
 """An inbox of a busy day by the keyboard: groups, the focus, and no key that hits another action than the one seen."""
 
 import time
+from uuid import uuid4
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from tests.approvals import Conversation
 from tests.conftest import action
 from tests.console import Browser
 from tests.console.prompts import known, outcome, row, shows
@@ -21,6 +23,7 @@ QUICK = 150
 def server(tmp_path_factory):
     """A server on which nothing waits but what these tests make."""
     with supervised_server(tmp_path_factory.mktemp("inbox-hundred")) as (client, _):
+        Conversation(client, str(uuid4()))  # without one the inbox is the first page
         yield client
 
 
