@@ -211,7 +211,7 @@ def sheets(names: list[str]) -> None:
 
 #: the pictures of the documentation: what makes their server, and the view and the file of each
 OF_DOCS = (
-    (busy, "inbox-busy", "console-inbox.png"),
+    (busy, "inbox-busy-open", "console-inbox.png"),
     (None, "conversation-waiting-1-line", "console-conversation.png"),
 )
 
