@@ -5,7 +5,7 @@ calls it, not the sandbox, so the response is the host's own.
 """
 
 import json
-import ssl
+import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -39,6 +39,11 @@ ADVICE = (
 )
 
 
+#: The path of a repository at its host. No part is made of dots: the sandbox names the remote, and a server could read
+#: them as another place of the API.
+_REPOSITORY = re.compile(r"(?!\.+/)[\w.-]+(?:/(?!\.+(?:/|$))[\w.-]+)+", re.ASCII)
+
+
 class NoApi(Refused):
     """The spec names no API of the repository's host, so no pull request can be opened."""
 
@@ -60,6 +65,8 @@ class Api(NamedTuple):
 
 def api_of(remote: Remote, services: Iterable[Service], spec_id: str) -> Api:
     """The API of a remote's host. Raises NoApi."""
+    if not _REPOSITORY.fullmatch(remote.repository):
+        raise NoApi(f"{remote.url} names no repository such as owner/name, so no pull request can be opened there")
     for service in services:
         base = urlsplit(service.base_url)
         if base.netloc == "api.github.com" and remote.host == "github.com":
@@ -122,11 +129,7 @@ def _words(status: int, said: Any) -> str:
 @cache
 def _transport() -> Transport:
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-    return Transport(limits, ssl_context=_context())
-
-
-def _context() -> ssl.SSLContext:
-    return httpx.create_ssl_context()  # certificates that SSL_CERT_FILE or SSL_CERT_DIR names count
+    return Transport(limits, ssl_context=httpx.create_ssl_context())  # with SSL_CERT_FILE and SSL_CERT_DIR
 
 
 def _call(api: Api, method: str, place: str, body: Mapping[str, str] | None = None) -> tuple[int, Any]:

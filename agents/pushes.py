@@ -107,19 +107,19 @@ _OFFERED = re.compile(r"^remote:\s+(https?://\S+)\s*$", re.MULTILINE)
 
 
 class CannotPush(Refused):
-    """The work of a conversation cannot leave as a branch as things are; the message says why."""
+    """The work of the conversation cannot be pushed now. The message says why."""
 
     kind = Kind.CONFLICT
 
 
 class PushFailed(Refused):
-    """Git did not commit or did not push; the message has the last line of what it said."""
+    """Git failed to commit or to push. The message has the last line of its output."""
 
     kind = Kind.BAD_AGENT
 
 
 class RemoteChanged(Refused):
-    """The repository has another remote than the one that the request names."""
+    """The repository has another remote than the request names."""
 
     kind = Kind.CONFLICT
     words = "The repository's remote is another one by now. Look at it again with GET …/git/remote"

@@ -42,14 +42,14 @@ DEVICE_DAYS = 90
 
 
 class DeviceNotFound(StoreError):
-    """There is no such device of the caller's."""
+    """The caller has no device with this id."""
 
     kind = Kind.MISSING
     words = "Device not found. GET /api/v1/devices lists yours"
 
 
 class TooManyDevices(StoreError):
-    """There are as many devices as may be."""
+    """The maximum number of devices is reached."""
 
     kind = Kind.CONFLICT
 
@@ -61,7 +61,7 @@ class TooManyDevices(StoreError):
 
 
 class DevicesUnsealed(StoreError):
-    """The server cannot seal where devices are, or cannot open what it has sealed."""
+    """The server has no SECRET_KEY for the addresses of devices, or another one than sealed them."""
 
     kind = Kind.UNSERVED
     words = (

@@ -267,6 +267,7 @@ class Notifier:
         self._standing = standing
         self._ringer = ringer
         self._rung = threading.Condition()
+        self._has_devices = False  #: as the thread that fills the queues has seen
         self._stop = threading.Event()
         self._queued = {target.id: threading.Event() for target in targets}
 
@@ -305,8 +306,11 @@ class Notifier:
                 if announced is None or time.monotonic() - announced > _WORD:
                     self._announce(again=announced is None)
                     announced = time.monotonic()
-                if self._targets or self._store.devices.number():
+                self._has_devices = self._store.devices.number() > 0
+                if self._targets or self._has_devices:
                     found = self._mover.move()
+                else:
+                    delay = _QUEUE_POLL
                 failures.end()
             except Exception as error:
                 delay = failures.note(error)
@@ -366,7 +370,7 @@ class Notifier:
         while not self._stop.is_set():
             rung = False
             try:
-                rung = self.ring_next()
+                rung = self._has_devices and self.ring_next()
                 failures.end()
             except Exception as error:
                 self._stop.wait(failures.note(error))

@@ -139,3 +139,13 @@ def test_github_itself_has_its_api_elsewhere_and_a_host_without_a_service_has_no
     assert api_of(remote("github.com"), [service("https://api.github.com")], "box").kind == "GitHub"
     with pytest.raises(NoApi, match=r"The spec box has no credential for pull requests at github\.com\. Its operator"):
         api_of(remote("github.com"), [service("https://github.com"), service("https://gitlab.com/api/v4")], "box")
+
+
+@pytest.mark.parametrize(
+    "repository", ["../user", "team/../../user", "team/.", "team", "team//app", "team/app?x=1", ""]
+)
+def test_a_path_that_names_no_repository_has_no_api(path):
+    there = remote("git.example.org")._replace(repository=path)
+
+    with pytest.raises(NoApi, match="names no repository such as owner/name"):
+        api_of(there, [service("https://git.example.org/api/v1")], "box")
