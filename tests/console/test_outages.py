@@ -45,6 +45,7 @@ def house(tmp_path_factory):
         store_server(folder) as (url, redis),
         agent_server(folder / "log", REDIS_URL=url) as (client, master),
     ):
+        Conversation(client, str(uuid4()))  # without one the inbox is the first page
         yield House(client, master, redis)
 
 
@@ -163,6 +164,7 @@ def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
     with store_server(tmp_path) as (url, _):
         with agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
             port = str(client.base_url.port)
+            Conversation(client, str(uuid4()))  # without one the inbox is the first page
             browser = Browser(str(client.base_url).rstrip("/"))
             browser.open("inbox")
             becomes(browser, "live")

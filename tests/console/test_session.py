@@ -5,6 +5,7 @@ from uuid import uuid4
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from tests.approvals import Conversation
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
 from tests.v1 import Api
@@ -23,6 +24,7 @@ def keyed(tmp_path_factory):
     """A client of a server that needs a key, and shows an admin's."""
     with supervised_server(tmp_path_factory.mktemp("keyed"), SESSION_API_KEY=KEY) as (client, _):
         client.headers["X-Session-API-Key"] = KEY
+        Conversation(client, str(uuid4()))  # without one the inbox is the first page
         yield client
 
 
