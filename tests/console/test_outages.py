@@ -270,7 +270,7 @@ def test_of_eight_tabs_the_hidden_ones_leave_the_connections_to_the_one_that_is_
 
     # A browser opens six connections to a server: eight tabs with two streams each would leave none for a request.
     waits.appends(second := action("second"))
-    browser.find(f"line-{second['id']}")
+    browser.find(f"pending-{second['id']}")
     browser.go("conversations")
     browser.find("conversation-list")
     keeper, *_others = browser.driver.window_handles
