@@ -58,7 +58,7 @@ async function decide(decision, ring) {
 async function openPlace(ring) {
   const [page] = await worker.clients.matchAll({ type: "window" });
   if (page) {
-    await page.focus();
+    await page.focus().catch(() => {}); // a browser may allow it right after a press alone
     return page.navigate(address(ring.place));
   }
   return worker.clients.openWindow(address(ring.token ? `../approvals/${ring.token}` : ring.place));
