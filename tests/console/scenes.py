@@ -276,7 +276,7 @@ def furnish(client: httpx.Client, store: Store, keys: dict[str, str]) -> list[Sc
         Scene("inbox-destination", "inbox", press_row("files.pythonhosted.org"), "files.pythonhosted.org"),
         Scene("conversations", "conversations", shows="Lint the jobs"),
         Scene("search", "conversations?in=messages&text=index", shows="index"),
-        Scene("start", "start", shows="What should the agent do"),
+        Scene("start", "start", shows="What should an agent do"),
         Scene("start-failed", "start", _fail, "No CUDA GPUs"),
         Scene("sandboxes", "sandboxes", shows="Running"),
         Scene("sandbox", f"sandboxes/{sandbox}", shows="Running"),
