@@ -141,9 +141,7 @@ def test_github_itself_has_its_api_elsewhere_and_a_host_without_a_service_has_no
         api_of(remote("github.com"), [service("https://github.com"), service("https://gitlab.com/api/v4")], "box")
 
 
-@pytest.mark.parametrize(
-    "repository", ["../user", "team/../../user", "team/.", "team", "team//app", "team/app?x=1", ""]
-)
+@pytest.mark.parametrize("path", ["../user", "team/../../user", "team/.", "team", "team//app", "team/app?x=1", ""])
 def test_a_path_that_names_no_repository_has_no_api(path):
     there = remote("git.example.org")._replace(repository=path)
 
