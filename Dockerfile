@@ -22,9 +22,14 @@ RUN /venv/bin/python3 -m compileall -q . && chmod -R a+rX .
 
 FROM ${PYTHON_IMAGE}
 # Without a REDIS_URL the server runs this redis-server, with its file under /data. /workspace is for the image as a sandbox.
-RUN apt-get update \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends redis-server \
- && rm -rf /var/lib/apt/lists/* /var/cache/apt/* \
+# Git clones, records moments and shows changes. None of this is in Perl, whose library would be half of what Git adds:
+# `apt-get install --reinstall perl-modules-5.40 libperl5.40` brings it back.
+RUN printf 'path-exclude=/usr/%s\n' 'share/perl/*' 'lib/*/perl/*' 'share/locale/*' 'share/doc/*' 'share/man/*' \
+ 'lib/git-core/git-imap-send' 'lib/git-core/git-daemon' 'lib/git-core/git-http-push' 'lib/git-core/git-http-backend' \
+ '*/scalar' '*/git-shell' > /etc/dpkg/dpkg.cfg.d/git \
+ && apt-get update \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends git redis-server \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /etc/dpkg/dpkg.cfg.d/git \
  && groupadd --gid 10001 agent \
  && useradd --uid 10001 --gid agent --no-create-home --home-dir /app agent \
  && install -d -o agent -g agent /data /workspace
@@ -33,7 +38,7 @@ COPY --from=builder /app /app
 WORKDIR /app
 # HOST_ID: a container has another host name each time, and the sandboxes in /data are those of a host. Containers that share
 # a Redis need a HOST_ID each, such as a pod's name. STOP_SANDBOXES: no process outlives its container; the files do.
-# HOST: on a network a key is needed; where none is set, the first start makes one in /data/key and prints its link.
+# HOST: on a network a key is needed; where none is set, the first start makes one in /data/key.
 ENV PATH=/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

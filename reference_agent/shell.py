@@ -31,6 +31,7 @@ from core.masking import NOTHING, Mask
 from reference_agent.events import Event
 from reference_agent.output import Output
 from reference_agent.printed import Pipe, end_marked, pieces
+from reference_agent.pseudo_terminals import pseudo_terminals
 
 #: seconds until a command is handed back: of all, without output, and without output after something was typed
 COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3
@@ -100,7 +101,7 @@ class _Shell:
             (self._files / "gitconfig").write_text(_GIT)
             names = ("commands", "variables", "status")
             self._commands, self._variables, self.status = (self._fifo(name, os.O_RDWR) for name in names)
-            self.terminal, self._slave = os.openpty()
+            self.terminal, self._slave = pseudo_terminals.open()
             self._open += [self.terminal, self._slave]
             os.set_blocking(self.terminal, False)
             self._modes = termios.tcgetattr(self._slave)
@@ -241,8 +242,7 @@ class _Shell:
         return code
 
     def _forget(self) -> None:
-        for file in self._open:
-            os.close(file)
+        pseudo_terminals.close(*self._open)
         self._open.clear()
         shutil.rmtree(self._files, ignore_errors=True)
 

@@ -34,6 +34,7 @@ from werkzeug.exceptions import HTTPException
 
 from reference_agent.api import asked_number, check_key
 from reference_agent.printed import unread
+from reference_agent.pseudo_terminals import pseudo_terminals
 from reference_agent.services import folder_of
 
 MOST_TERMINALS = 4  #: terminals that are open at once
@@ -76,7 +77,7 @@ class TakenOver(Response):
 
 class Terminal:
     def __init__(self, folder: Path, cols: int, rows: int) -> None:
-        self._master, slave = os.openpty()
+        self._master, slave = pseudo_terminals.open()
         self._name, self._waiting, self._refused, self._has_dropped = os.ttyname(slave), bytearray(), 0, False
         self._changed, self._is_over = threading.Condition(), False
         try:
@@ -89,10 +90,10 @@ class Terminal:
             env |= {"HISTFILE": "", "LESSHISTFILE": "-"}
             self._shell = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
-            os.close(self._master)
+            pseudo_terminals.close(self._master)
             raise
         finally:
-            os.close(slave)
+            pseudo_terminals.close(slave)
         self._typist = threading.Thread(target=self._type, daemon=True)
         self._typist.start()
 
@@ -198,7 +199,7 @@ class Terminal:
         self._typist.join()
 
     def close(self) -> None:
-        os.close(self._master)
+        pseudo_terminals.close(self._master)
 
 
 def taken_over(protocol: str) -> socket.socket:

@@ -1,5 +1,6 @@
 """How a launcher brings a command into its isolation, and what it does for the sandbox from outside."""
 
+import contextlib
 import errno
 import os
 import shutil
@@ -18,8 +19,11 @@ from runtimes.tree import ids_below
 
 _DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
 
-#: where programs make terminals; the host's own are there too, and their modes keep other users away from them alone
+#: where programs open terminals. The host's are there too: only their modes keep other users away from them
 _TERMINALS = [f"/dev/{name}" for name in ("tty", "ptmx", "pts")]
+
+#: terminals opened for a sandbox that runs as the server's user, and so may open no others
+_GIVEN_TERMINALS = 32
 
 #: seconds in which bubblewrap must run the command, and between two polls
 _WRAP_TIMEOUT, _POLL = 20.0, 0.002
@@ -165,12 +169,18 @@ class _Locked(Entrance):
         internet = confinement.network == "internet"
         if kernel.HAS_SECCOMP:
             self._filter = kernel.filter_program(shared=True, datagrams=internet)
+        devices = _DEVICES + _TERMINALS
+        if confinement.user is None:
+            pairs = _opened(_GIVEN_TERMINALS)
+            self.files += [end for pair in pairs for end in pair]
+            self.env["AGENT_TERMINALS"] = " ".join(f"{master}:{slave}" for master, slave in pairs)
+            devices = [*_DEVICES, "/dev/tty", *(os.ttyname(slave) for _, slave in pairs)]
         own = [*confinement.ports, *([confinement.hook_port] if confinement.webhooks else [])]
         own += [confinement.egress_port] if confinement.egress else []
         self._rules = kernel.LandlockRules(
             readable=[*confinement.readable, "/proc", *_resolved()],
             writable=[confinement.work, confinement.temporary],
-            devices=_DEVICES if confinement.user is None else _DEVICES + _TERMINALS,
+            devices=devices,
             bind=confinement.ports,
             connect=[*own, *(INTERNET_PORTS if internet else ())],
         )
@@ -186,6 +196,15 @@ class _Locked(Entrance):
         super().serve()
         if self._listener is not None:
             self._hooks().serve(self._listener)
+
+
+def _opened(number: int) -> list[tuple[int, int]]:
+    """Open terminals: their masters and slaves, fewer where the host has no more."""
+    pairs = []
+    with contextlib.suppress(OSError):
+        for _ in range(number):
+            pairs.append(os.openpty())
+    return pairs
 
 
 def _resolved() -> list[str]:

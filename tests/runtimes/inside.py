@@ -148,6 +148,15 @@ def own_terminal() -> str:
     return os.ttyname(os.openpty()[1])
 
 
+def given_terminals() -> str:
+    """The names of the terminals that the launcher gave, each opened by its name."""
+    slaves = [int(pair.split(":")[1]) for pair in os.environ["AGENT_TERMINALS"].split()]
+    names = [os.ttyname(slave) for slave in slaves]
+    for name in names:
+        os.close(os.open(name, os.O_RDWR | os.O_NOCTTY))
+    return " ".join(names)
+
+
 def kill(pid: int) -> str:
     os.kill(pid, 0)
     return "signalled"

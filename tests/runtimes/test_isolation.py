@@ -123,6 +123,19 @@ def test_nothing_of_the_host_is_reached(kind, runtime, data, server):
     assert server.requests == []
 
 
+def test_under_landlock_a_sandbox_opens_the_terminals_that_it_was_given_and_no_others(runtime, monkeypatch):
+    require("landlock", monkeypatch)
+    _, other = tried(runtime, a_launch("other"), [("given", "given_terminals")])
+    theirs = other["given"].removeprefix("reached: ").split()
+    tries = [("given", "given_terminals"), ("new", "own_terminal"), ("another sandbox's", "terminal", theirs[0])]
+
+    _, outcomes = tried(runtime, a_launch(), tries)
+
+    assert len({*theirs, *outcomes["given"].removeprefix("reached: ").split()}) == 64
+    assert outcomes["new"].startswith("refused")
+    assert outcomes["another sandbox's"].startswith("refused")
+
+
 def test_under_landlock_a_sandbox_listens_on_a_port_that_the_kernel_chooses_and_says_so(runtime, monkeypatch):
     """A limitation: Landlock checks a bind, and a listener that was not bound has none."""
     require("landlock", monkeypatch)
