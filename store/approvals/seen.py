@@ -1,4 +1,4 @@
-"""What the server sees of an action beside the agent's own word, as it is shown: its effects, and the greater risk."""
+"""The server's own assessment of an action for clients: its effects, and the greater risk."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from core.effects import WORDS_OF, Seen, greater, seen
 
 
 def shown_seen(tool_name: object, arguments: object, folder: str | None, risk: object) -> dict[str, Any]:
-    """The members `risk` and `seen` of an action that waits. risk: the agent's own word."""
+    """Return the members `risk` and `seen` of a pending action. risk: as reported by the agent."""
     found = seen(tool_name, arguments, folder)
     return {"risk": greater(risk, found.risk), "seen": _shown(found)}
 

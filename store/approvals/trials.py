@@ -1,8 +1,8 @@
-"""A draft of a rule, tried on recorded decisions: how many it would have answered, and which people decided otherwise.
+"""A draft of a rule, tried on recorded decisions: how many it would have answered, and how many differently.
 
-A digest binds a decision to one tool and its arguments. A trial therefore reads the event of one decision per digest,
-and of none whose words, as the audit has them, show that the draft does not match. Where a rule depends on what the
-digest does not bind, as on the risk, it reads the event of each decision.
+A digest binds a decision to one tool and its arguments. A trial therefore reads one event per digest, and none if its
+description in the audit excludes a match. If a rule depends on something outside the digest, such as the risk, the
+trial reads the event of each decision.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ from store.scripts.calls import GetEvents
 #: Maximum number of actions whose events are read at once.
 SLICE = 50
 
-#: Maximum number of examples that people decided otherwise, and of those that they decided alike.
+#: Maximum number of examples with differing decisions, and of those with equal ones.
 MOST_EXAMPLES, FEW = 100, 3
 
-#: Maximum number of digests whose answers a trial remembers, and of conversations.
+#: Maximum number of digests whose answers a trial caches, and of conversations.
 _MOST_KNOWN, _MOST_CONVERSATIONS = 100_000, 5_000
 
 
@@ -36,7 +36,7 @@ _SUMS = ("decided", "answered", "rejected", "unread")
 
 
 class ConversationPlace(NamedTuple):
-    """The conversation of decisions, as it is now."""
+    """The current conversation of decisions."""
 
     conversation: Conversation
     title: str | None
@@ -47,12 +47,12 @@ class Wanted(NamedTuple):
 
     action_id: str
     digest: str
-    shown: dict[str, Any] | None  #: what the entry says of the action in words; None if it does not describe it
+    shown: dict[str, Any] | None  #: the entry's description of the action; None: there is none
     conversation_id: ConversationId
     entry: dict[str, Any]
 
     def may_be_of(self, tool_name: str) -> bool:
-        """Whether the action may be of a tool."""
+        """Return whether the action may be of a tool."""
         return self.shown is None or self.shown["tool_name"] == beginning(tool_name, LONGEST_TOOL)
 
 
@@ -73,14 +73,14 @@ def _wanted(entry: dict[str, Any], place: int) -> Wanted:
 
 
 def _shown(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
-    """What an entry says of an action in words; None if it does not describe it."""
+    """Return an entry's description of an action; None if there is none."""
     shown = entry.get("shown") or ()
     found: dict[str, Any] | None = shown[place] if place < len(shown) else None
     return found
 
 
 class Example(NamedTuple):
-    """An action that a person has decided, in words."""
+    """The description of an action that a person has decided."""
 
     conversation_id: str
     conversation_title: str | None
@@ -93,14 +93,14 @@ class Example(NamedTuple):
 
 
 class Decisions:
-    """Reads the actions of entries: their conversations, and their events."""
+    """Reads the actions of entries: their conversations and events."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def places(self, ids: Iterable[ConversationId]) -> dict[ConversationId, ConversationPlace | None]:
-        """Conversations by id; None for one that is deleted, or whose log is cold. One round trip."""
+        """Return conversations by id; None if deleted or cold. One round trip."""
         of = list(dict.fromkeys(ids))
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
@@ -114,9 +114,10 @@ class Decisions:
         }
 
     def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:
-        """Actions with their arguments, and the bytes that were read. One round trip for each SLICE of a conversation.
+        """Return actions with their arguments, and the number of bytes read.
 
-        None for an event that is missing, or that is not the action that was decided, as the digest shows.
+        One round trip per SLICE of a conversation. None for a missing event, and for one whose digest is not that of
+        the decided action.
         """
         found: list[Action | None] = [None] * len(wanted)
         size = 0
@@ -135,7 +136,7 @@ class Decisions:
         return found, size
 
     def events(self, conversation_id: ConversationId, ids: Sequence[str]) -> list[bytes | None]:
-        """Events by id, None where there is none. One round trip; one for each event if they are long."""
+        """Return events by id, None for an unknown one. One round trip, or one per event if they are long."""
         reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=ids)
         if reply is None or (reply == "too_long" and len(ids) == 1):
             return [None] * len(ids)
@@ -150,7 +151,7 @@ def _action(event: bytes, digest: str) -> Action | None:
 
 
 class Trial:
-    """The sums of a draft over the decisions that it was tried on so far."""
+    """The results of a draft on the decisions so far."""
 
     def __init__(self, decisions: Decisions, draft: Rule, rules: Sequence[Rule]) -> None:
         """rules: those in force."""
@@ -160,7 +161,7 @@ class Trial:
         self._basis = basis_of([draft, *self._rules])
         self._needed = needed_words(draft)
         self._tool_name = beginning(draft.tool_name, LONGEST_TOOL)
-        self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
+        self._known: dict[tuple[str, str], str | None] = {}  #: description of an answered action, None for another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
         self.decided = self.answered = self.rejected = self.unread = 0
         self.contrary: list[Example] = []
@@ -168,18 +169,18 @@ class Trial:
 
     @property
     def examples(self) -> list[Example]:
-        """Those that people decided otherwise come first."""
+        """Return the examples, first those with differing decisions."""
         return self.contrary + self.alike
 
     def sums(self) -> dict[str, Any]:
-        """The sums and the examples as JSON has them."""
+        """Return the sums and the examples as JSON members."""
         return {
             **{name: getattr(self, name) for name in _SUMS},
             "examples": [example._asdict() for example in self.examples],
         }
 
     def resume(self, sums: dict[str, Any]) -> None:
-        """Go on from the sums of an earlier trial."""
+        """Continue from the sums of an earlier trial."""
         for name in _SUMS:
             setattr(self, name, sums.get(name, 0))
         examples = [Example(**one) for one in sums.get("examples", ())]
@@ -187,11 +188,11 @@ class Trial:
         self.alike = [one for one in examples if one.decision == self._draft.decision]
 
     def take(self, entries: Sequence[dict[str, Any]]) -> int:
-        """Try the draft on the actions of decisions of people, the newest first. Returns the bytes of events read.
+        """Try the draft on actions that people decided, the newest first. Returns the bytes of events read.
 
-        What is done for each action is written out here: a trial on a million takes as many times as long.
+        The work per action is inlined, because a trial may run over a million actions.
         """
-        mine: list[tuple[dict[str, Any], int, str | None]] = []  # entry, place in it, words as far as they are whole
+        mine: list[tuple[dict[str, Any], int, str | None]] = []  # entry, position in it, its description if complete
         for entry in entries:
             take_turns()
             number = len(entry["action_ids"])
@@ -236,7 +237,7 @@ class Trial:
     def _judge(
         self, unknown: dict[tuple[str, str], list[tuple[int, Wanted]]], answers: list[tuple[int, Wanted, str]]
     ) -> int:
-        """Read one action of each key; what the others of a readable one are is known then."""
+        """Read one action of each key, and answer the others of the key alike if it is readable."""
         first = {key: waiting.pop(0) for key, waiting in unknown.items()}
         actions, size = self._decisions.actions([one for _, one in first.values()])
         for (key, (number, one)), action in zip(first.items(), actions, strict=True):
@@ -255,7 +256,7 @@ class Trial:
         return size
 
     def _words(self, action: Action, one: Wanted) -> str | None:
-        """The action in words if the draft would have answered it; None if not."""
+        """Return the description of the action if the draft would have answered it, or None."""
         take_turns()
         place = self._places[one.conversation_id]
         if place is None or not would_answer(self._draft, self._rules, action, place.conversation):
@@ -298,7 +299,7 @@ class Trial:
 
 
 def slices(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Entries, those of about SLICE actions at a time, and the place of the last of these."""
+    """Yield entries with about SLICE actions, and the position of the last of them."""
     some: list[dict[str, Any]] = []
     actions = 0
     for place, entry in enumerate(entries):
