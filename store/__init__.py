@@ -53,8 +53,6 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The parts of the store, each for one kind of data."""
-
     events: EventLog
     conversations: ConversationWing
     approvals: ApprovalWing

@@ -50,9 +50,9 @@ class Conversation(Record):
     text_chunk: int  #: number of the chunk of text that grows
     secrets_version: str  #: version of the secrets that mask its events
     sandbox_id: str
-    groups: str  #: groups of the listing, joined by commas
+    groups: str  #: joined by commas
     app: Annotated[Mapping[str, object], f"{APP_FIELD}*"]  #: member of an app conversation
-    agent: Mapping[str, object]  #: agent, as last reported by its agent server
+    agent: Mapping[str, object]  #: as last reported by its agent server
     told: Annotated[Mapping[str, object], f"{REPORTED_FIELD}*"]  #: another reported member
     labels_due: str  #: id of a request whose title or tags the agent may not have
     posted: int  #: number of the log's events that the agent has

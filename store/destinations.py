@@ -45,7 +45,6 @@ from store.scripts.calls import AskDestination, DecideDestination, RuleDestinati
 #: connections and refusals are counted.
 MOST_WAITING, MOST_REMEMBERED, MOST_REACHED = 20, 200, 500
 
-#: Maximum number of rules for destinations.
 MOST_DESTINATION_RULES = 1000
 
 #: Maximum number of requests of a sandbox in a day (UTC), and of names whose refusals of a day are audited.
@@ -252,8 +251,6 @@ class ReachedDestination:
 
 
 class Destinations:
-    """The destinations of all sandboxes."""
-
     def __init__(self, redis: Redis, scripts: Scripts, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
@@ -532,7 +529,6 @@ def _check(name: str, port: int) -> None:
 
 
 def _not_made(reply: "DecideDestination.Known | RuleDestination.Known | Literal['full', 'revoked']") -> StoreError:
-    """Return the reason why a rule was not made."""
     if reply == "full":
         return TooManyDestinationRules()
     return DestinationRuleWasRevoked() if reply == "revoked" else DestinationRuleExists(reply.id)

@@ -94,9 +94,9 @@ class Device(Record):
     name: str  #: name of that key or person
     person: str = ""  #: id of a person from a trusted proxy; empty: a key
     groups: tuple[str, ...] = ()  #: groups of that person, at the last renewal
-    scopes: tuple[str, ...] = ()  #: scopes of the key
+    scopes: tuple[str, ...] = ()
     key_id: str = ""  #: empty: no key was required
-    label: str  #: label by its owner
+    label: str
     host: str  #: host of its push service
     shows: str  #: `everything`, or `nothing` except that something waits
     renewed_at: Micros
@@ -105,13 +105,10 @@ class Device(Record):
     state: TargetState = field(metadata=BESIDE)
 
     def may(self, scope: str) -> bool:
-        """Return whether the key that added it has a scope."""
         return Principal(self.name, scopes=frozenset(filter(None, self.scopes))).may(scope)  # type: ignore[arg-type]
 
 
 class Devices:
-    """All devices."""
-
     def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts

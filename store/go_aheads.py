@@ -23,7 +23,6 @@ NOBODY_TOLD = "its agents are not told, and go on once somebody sends them a mes
 #: Seconds after which another supervisor may claim a go-ahead from a killed supervisor.
 LEASE = 5.0
 
-#: Namespace of the messages' ids.
 _MESSAGES = UUID("3d5f0d0a-6d52-4c47-9a52-6f0a3f0d9c11")
 
 
@@ -69,8 +68,6 @@ def _read(member: str, entry: bytes, now: Micros) -> GoAhead:
 
 
 class GoAheads:
-    """The go-aheads of all sandboxes."""
-
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 

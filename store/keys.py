@@ -300,7 +300,6 @@ def outbox_wanted(outbox: str) -> str:
 
 
 def changed_channel(root: str) -> str:
-    """Return the channel of the changes of a list."""
     return f"{root}:changed"
 
 

@@ -29,7 +29,6 @@ _UNFIT = re.compile("[\0\ud800-\udfff]")
 Cursor = tuple[Micros | str, ConversationId]
 
 
-#: The filters by time.
 _TIMES = ("created_since", "created_until", "updated_since", "updated_until")
 
 
@@ -81,7 +80,6 @@ class ListingFilter:
         }
 
     def passes(self, state: Mapping[str, Any]) -> bool:
-        """Return whether a conversation's state passes."""
         return (
             (not self.statuses or state["execution_status"] in self.statuses)
             and (self.tag is None or has_tag(state["tags"], *self.tag))

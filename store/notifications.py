@@ -113,7 +113,7 @@ class TargetState(Record):
     id: str = field(metadata=BESIDE)
     name: str = field(metadata=BESIDE)
     queued: int = field(default=0, metadata=BESIDE)
-    oldest: Micros | None = field(default=None, metadata=BESIDE)  #: when the oldest message was queued
+    oldest: Micros | None = field(default=None, metadata=BESIDE)
     tries: int = 0  #: consecutive failed attempts
     next_at: Micros | None = None
     sent: int = 0
@@ -135,8 +135,6 @@ class TargetLease(Record):
 
 
 class Targets:
-    """The queues of all targets."""
-
     def __init__(
         self, redis: Redis, scripts: Scripts, sealer: Sealer, *, most: int = MOST_QUEUED, given_up: float = GIVEN_UP
     ) -> None:
@@ -237,8 +235,6 @@ def target_state(identity: str, name: str, queued: int, place: str | None, state
 
 
 class NotificationWing:
-    """The outboxes, and the targets of notifications."""
-
     def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer) -> None:
         self.outboxes = Outboxes(redis, scripts)
         self.targets = Targets(redis, scripts, sealer)

@@ -58,5 +58,4 @@ class Projections:
             self.refresh(conversation_id)
 
     def refresh(self, conversation_id: ConversationId) -> None:
-        """Update the index for a conversation."""
         self._approvals.refresh(conversation_id)

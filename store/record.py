@@ -55,7 +55,7 @@ class Stored(NamedTuple):
     """A field of a hash, or the fields of a mapping, whose names begin with its name."""
 
     name: bytes
-    member: str  #: member of the class
+    member: str
     kind: Kind
     is_mapping: bool
 

@@ -104,8 +104,6 @@ class DaySpending:
 
 
 class ModelSpending:
-    """The spending of all sandboxes on models."""
-
     def __init__(self, redis: Redis, scripts: Scripts, destinations: Destinations, bounds: ConversationLimits) -> None:
         self._redis, self._scripts, self._destinations = redis, scripts, destinations
         self._span = bounds.confirmation_seconds * 1_000_000

@@ -56,7 +56,6 @@ class Quota:
             self._taken[holder] += 1
 
     def give_back(self, holder: str) -> None:
-        """Count one less for a holder."""
         with self._lock:
             self._taken[holder] -= 1
             if self._taken[holder] <= 0:

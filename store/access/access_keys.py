@@ -21,7 +21,6 @@ from store.record import Record, pairs
 from store.sandboxes.sandboxes import key_hash, random_text
 from store.scripts import Scripts
 
-#: Maximum number of access keys.
 MOST_KEYS = 1000
 
 #: Seconds for which a worker caches a lookup, and maximum number of cached lookups.

@@ -154,7 +154,6 @@ class ClientSettings:
         return self._sealer.open_for_a_time("shown", owner, shown, SHOWN_SECONDS, self._clock())
 
     def _read(self, owner: str) -> tuple[int, Entries]:
-        """Return the revision and the entries."""
         found = ClientRecord.read(self._redis.hgetall(ClientKeys.root(owner)))
         try:
             return found.revision, {name: self._opened(owner, sealed) for name, sealed in found.sealed.items()}

@@ -85,8 +85,6 @@ class ResponseNotKept(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """The stored response of an earlier attempt."""
-
     status: int
     content_type: str
     body: str
@@ -105,7 +103,7 @@ class IdempotencyRecord(Record):
     later: bool = False  #: an attempt may have reached an agent
     status: str = ""  #: status of the response; empty: the response is not stored
     content_type: str = ""  #: Content-Type of the response; each further line is another header of it
-    body: str = ""  #: body of the response
+    body: str = ""
 
     @property
     def response(self) -> KeptResponse | None:

@@ -95,8 +95,6 @@ class Request:
 
 
 class Asked:
-    """The actions that agents in terminals await."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts

@@ -94,7 +94,7 @@ class Actor(NamedTuple):
     rights: str = ""  #: what the right of a person was read from, for `scripts/_rights.lua` to compare
     voter: str = ""  #: voter where several people must approve, see `core.people.voter`; empty: does not count
     key_id: str = ""  #: id of the requesting key
-    groups: tuple[str, ...] = ()  #: groups of a person
+    groups: tuple[str, ...] = ()
 
     def by(self, kind: ActorKind) -> "Actor":
         """Return this actor with another kind. A run has no vote where several people must approve."""
@@ -146,7 +146,7 @@ class AuditFilter:
 
     since: Micros | None = None
     until: Micros | None = None
-    chain: str | None = None  #: id of a conversation, or name of a day's chain of destinations
+    chain: str | None = None
     actor: str | None = None  #: full name of the actor
     actor_kind: str | None = None
     people: bool = False  #: pass only decisions of people about actions, see PEOPLE
@@ -160,7 +160,6 @@ class AuditFilter:
         return self.people or any((self.actor, self.actor_kind, self.decision, self.tool_name, self.text))
 
     def passes(self, place: Place, raw: bytes) -> bool:
-        """Return whether an entry passes."""
         if not (self.since is None or place.at >= self.since) or not (self.until is None or place.at < self.until):
             return False
         if not self.reads_entries:
@@ -403,7 +402,6 @@ def _place(member: str, at: float) -> Place:
 
 
 def place_of(raw: bytes) -> Place:
-    """Return the position of an entry."""
     entry = json.loads(raw)
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 

@@ -66,7 +66,7 @@ class _Kept(Record):
     runner: str
     draft: str  #: JSON of the rule
     tries: int = 1  #: number of its runners so far
-    found: dict[str, Any] | None = None  #: the last report
+    found: dict[str, Any] | None = None
 
 
 class Progress(NamedTuple):
@@ -91,8 +91,6 @@ def _parsed(entries: Iterable[bytes]) -> list[dict[str, Any]]:
 
 
 class BackgroundRehearsals:
-    """All rehearsals in the background."""
-
     def __init__(self, redis: Redis, scripts: Scripts, audit: Audit, rules: Rules) -> None:
         self._redis = redis
         self._scripts = scripts

@@ -176,11 +176,11 @@ class Approvals(NamedTuple):
     title: str | None
     tags: dict[str, str]
     sandbox_id: str | None
-    capabilities: list[str]  #: capabilities that its agent has reported
+    capabilities: list[str]
     audited: int  #: number of all audit entries
     audit: list[bytes]  #: the requested audit entries
     folder: str | None  #: folder of its agent; None: unknown
-    origin: Origin  #: origin of the conversation
+    origin: Origin
     approves_inside: bool  #: this server approves actions inside the folder, and the policy is that of this mode
     pending: list[dict[str, Any]]  #: records as in `_actions.lua`, in log order, with parsed `tool`
 

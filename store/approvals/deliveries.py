@@ -75,8 +75,6 @@ class Claim(NamedTuple):
 
 
 class Deliveries:
-    """The deliveries of all conversations."""
-
     def __init__(
         self,
         scripts: Scripts,

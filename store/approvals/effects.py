@@ -73,7 +73,6 @@ COMMAND_OUTPUT = "CommandOutputEvent"
 #: Kinds that followers receive and the log does not store. Source: the agent-server wire, for the first two.
 LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent", COMMAND_OUTPUT)
 
-#: Kinds of the events that end an action.
 CLOSING_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 
 #: Maximum size of a live event, in bytes, because Redis' channels have no limit. Longer ones are dropped.

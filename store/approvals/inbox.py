@@ -100,7 +100,6 @@ class InboxEntry(NamedTuple):
 
     @property
     def cursor(self) -> Cursor:
-        """Return the cursor of a page that begins with it."""
         return self.at, f"{self.conversation_id} {self.action_id}", int(self.item["seq"])
 
 
@@ -110,7 +109,7 @@ class PendingAction:
 
     conversation_id: ConversationId
     conversation_title: str | None
-    tags: dict[str, str]  #: tags of the conversation
+    tags: dict[str, str]
     action_id: str
     seq: int  #: seq of its event in the conversation's log
     tool_name: str
@@ -365,8 +364,6 @@ class Index:
 
 
 class Inbox:
-    """The pending actions of all conversations."""
-
     def __init__(self, redis: Redis, scripts: Scripts, approvals: Refresh) -> None:
         """approvals: refreshes a conversation whose entries are stale."""
         self._redis = redis

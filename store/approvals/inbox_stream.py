@@ -206,7 +206,7 @@ class InboxFollower(Reading):
         self._filters = filters
         self._reset = reset
         self._in_snapshot = self._is_catching_up = bool(reset)
-        self._cursor: Cursor | None = None  #: cursor of the snapshot's next page
+        self._cursor: Cursor | None = None
         self._shown: dict[Key, Seq] = {}  #: actions of the snapshot: changes that opened them and are yet to come
 
     @property
@@ -277,8 +277,6 @@ class InboxFollower(Reading):
 
 
 class InboxStream:
-    """The streams of this process."""
-
     def __init__(
         self,
         redis: Redis,

@@ -34,8 +34,6 @@ class Rights(NamedTuple):
 
 
 class Quorums:
-    """Reads which actions several people must approve."""
-
     def __init__(self, redis: Redis, scripts: Scripts, rules: Rules, rights: Rights) -> None:
         self._redis = redis
         self._scripts = scripts

@@ -53,14 +53,12 @@ class ActionNotPending(StoreError):
 
 
 class Decided(NamedTuple):
-    """An action that a person has decided."""
-
     conversation: Conversation
     conversation_title: str | None
     action_id: str
     action: Action
     decision: str  #: `approve`, `reject` or `edit`
-    actor: dict[str, str]  #: kind and name
+    actor: dict[str, str]
     time: str
 
     @property
@@ -91,7 +89,7 @@ class Rehearsal(NamedTuple):
     answered: int
     rejected: int  #: number of answers that differ from the person's decision
     unread: int
-    examples: list[Example]  #: examples, first those with differing decisions
+    examples: list[Example]  #: first those with differing decisions
     following: Place | None
 
 
@@ -99,7 +97,7 @@ class Proposal(NamedTuple):
     """A rule for actions that people approve repeatedly."""
 
     answer: Answer
-    evidence: list[Decided]  #: the decisions, the newest first
+    evidence: list[Decided]  #: the newest first
 
     @property
     def examples(self) -> list[Decided]:
@@ -122,8 +120,6 @@ class Answers(NamedTuple):
 
 
 class Rehearsals:
-    """Reads decisions of people, and tries rules on them."""
-
     def __init__(self, decisions: Decisions, audit: Audit, rules: Rules, index: Index) -> None:
         self._decisions = decisions
         self._audit = audit

@@ -112,8 +112,6 @@ class Doubted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UsedRule:
-    """A rule with its uses."""
-
     rule: Rule
     uses: int
     last_used_at: Micros | None
@@ -272,7 +270,6 @@ def _used(rule: str, use: dict[str, str]) -> UsedRule:
 
 
 def is_short(rule: Rule) -> bool:
-    """Return whether a rule has at most MOST_RULE_BYTES."""
     return len(written_rule(replace(rule, id=str(uuid4())))) <= MOST_RULE_BYTES
 
 
@@ -290,15 +287,12 @@ def written_rule(rule: Rule) -> str:
 
 
 def read_rule(rule: str) -> Rule:
-    """Read a rule from JSON."""
     members = json.loads(rule)
     lists = {name: members.get(name) for name in ("conversation_ids", "effects")}
     return Rule(**{**members, **{name: None if found is None else tuple(found) for name, found in lists.items()}})
 
 
 class Waiting(NamedTuple):
-    """A pending action, and the rules that match it."""
-
     id: str
     since: str
     digest: str
@@ -413,7 +407,6 @@ class RuleDecisions:
         return stored.decode() if stored else None
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
-        """Return the pending actions that rules match."""
         tools = {rule.tool_name for rule in rules}
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         folder = self._folder_of(found) if found.approves_inside else None

@@ -31,7 +31,6 @@ MOST_EXAMPLES, FEW = 100, 3
 _MOST_KNOWN, _MOST_CONVERSATIONS = 100_000, 5_000
 
 
-#: Names of the sums of a trial.
 _SUMS = ("decided", "answered", "rejected", "unread")
 
 
@@ -57,12 +56,10 @@ class Wanted(NamedTuple):
 
 
 def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
-    """The actions of an entry."""
     return [_wanted(entry, place) for place in range(len(entry["action_ids"]))]
 
 
 def _wanted(entry: dict[str, Any], place: int) -> Wanted:
-    """One action of an entry."""
     return Wanted(
         entry["action_ids"][place],
         entry["digests"][place],

@@ -111,16 +111,12 @@ class Objects(Protocol):
 
 
 class Checked(NamedTuple):
-    """The result of checking an object with its pieces."""
-
     name: str
     is_needed: bool  #: a conversation needs it; otherwise it will be deleted, or its conversation is not in this Redis
     fault: str | None  #: None: it is intact
 
 
 class _ColdConversation(NamedTuple):
-    """A cold conversation as stored in Redis."""
-
     of: Frozen
     may: set[str] | None  #: allowed parts of its log; None: any
     digest: str | None = None  #: digest of its object; None: unknown
@@ -144,7 +140,6 @@ def checks(redis: Redis, objects: Objects) -> Iterator[Checked]:
 
 
 def owner(name: str) -> ConversationId:
-    """Return the conversation of an object or a piece."""
     return ConversationId(head_name(name)[0].rpartition("-")[0])
 
 
@@ -203,8 +198,6 @@ class Changed(Exception):
 
 
 class Pieces:
-    """Writes logs as pieces, and restores them."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts

@@ -73,7 +73,6 @@ _PAGE = 100
 def _own_fields(
     confirmation_seconds: int | None, origin: Origin, approves_inside: bool, external: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Return the fields that only some conversations have."""
     values: dict[str, Any] = {
         "confirmation_seconds": confirmation_seconds,
         "origin": origin.stored or None,
@@ -97,8 +96,6 @@ def in_sandbox(sandbox_id: str, app: Mapping[str, object], incarnation: str) -> 
 
 
 class Conversations:
-    """The state of all conversations."""
-
     def __init__(
         self,
         redis: Redis,

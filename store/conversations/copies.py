@@ -147,8 +147,6 @@ def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Forks:
-    """Copies conversations."""
-
     def __init__(self, scripts: Scripts, projections: Projections, conversations: Conversations) -> None:
         self._scripts = scripts
         self._projections = projections
@@ -254,7 +252,6 @@ class Forks:
         return Seq(reply.seq)
 
     def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
-        """Copy the log up to `last`."""
         for page in _pages(self._scripts, source, incarnation, last):
             copy.append([read_event(raw) for raw in page])
 
@@ -309,8 +306,6 @@ class RepeatedEvent(StoreError):
 
 
 class Exports:
-    """Exports and imports of conversations."""
-
     def __init__(
         self, scripts: Scripts, projections: Projections, conversations: Conversations, bounds: ConversationLimits
     ) -> None:
@@ -402,7 +397,6 @@ class Exports:
 
 
 def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: Micros, key_id: str) -> dict[str, str]:
-    """Return the fields of an imported conversation."""
     fields = Conversation.fields_of(
         id=conversation_id,
         revision=revision,

@@ -73,8 +73,6 @@ OTHER = "other"
 
 
 class EventLog:
-    """The events of all conversations."""
-
     def __init__(
         self,
         redis: Redis,
@@ -448,13 +446,10 @@ class EventHistogram:
 
     @property
     def total(self) -> int:
-        """Return the number of events in the window."""
         return sum(map(sum, self.series.values()))
 
 
 class Histograms:
-    """The histograms of all conversations."""
-
     def __init__(self, scripts: Scripts, text: MessageText) -> None:
         self._scripts = scripts
         self._text = text

@@ -360,8 +360,6 @@ class ListFollower(Reading):
 
 
 class ListStream:
-    """The streams of a list in this process."""
-
     def __init__(
         self, keys: type[ListingKeys] | type[SandboxKeys], scripts: Scripts, followers: Followers, load: Load
     ) -> None:

@@ -35,13 +35,11 @@ class FoundMessage(NamedTuple):
     """A MessageEvent, with its original bytes."""
 
     conversation_id: ConversationId
-    title: str | None  #: title of its conversation
+    title: str | None
     event: bytes
 
 
 class Query(NamedTuple):
-    """The conditions for a message."""
-
     text: str  #: case-insensitive substring
     source: str | None = None
     since: Micros | None = None
@@ -49,8 +47,6 @@ class Query(NamedTuple):
 
 
 class MessageSearch:
-    """Finds messages of all conversations."""
-
     def __init__(self, redis: Redis, scripts: Scripts, listing: Listing, text: MessageText) -> None:
         self._redis = redis
         self._scripts = scripts

@@ -81,8 +81,6 @@ class Queue(Record):
 
 
 class QueuedMessages:
-    """The queues of all conversations."""
-
     def __init__(self, scripts: Scripts, start_tasks: StartTasks, conversations: Conversations) -> None:
         self._scripts = scripts
         self._start_tasks = start_tasks

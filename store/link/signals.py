@@ -52,7 +52,7 @@ class Signals:
         self._watched: dict[str, Watcher] = {}
         self._confirmed: set[str] = set()  #: channels whose signals reach this process
         self._thread: threading.Thread | None = None
-        self._lost = False  #: whether the loss of the connection has been logged
+        self._lost = False
 
     def watch(self, channel: str, watcher: Watcher) -> None:
         """Pass every signal of a channel to `watcher`, and `MAYBE_MISSED` first. A channel has one watcher.

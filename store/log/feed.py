@@ -111,7 +111,6 @@ class Feed(ABC):
             self.changed.notify()
 
     def end(self, reason: StoreError) -> None:
-        """End every follower."""
         with self.changed:
             self.ended = reason
             self.changed.notify_all()
@@ -187,8 +186,6 @@ class Feed(ABC):
 
 
 class ConversationFeed(Feed):
-    """The feed of one conversation's log."""
-
     def __init__(
         self, conversation_id: ConversationId, incarnation: str, last: Seq, scripts: Scripts, ring_bytes: int
     ) -> None:
@@ -316,11 +313,9 @@ class Reading:
         return self._follower.closed
 
     def close(self) -> None:
-        """Stop following. A thread that waits in `next` returns."""
         self._follower.close()
 
     def pause(self) -> None:
-        """Wait before a failed read of the store is retried."""
         self._follower.pause()
 
 
@@ -356,8 +351,6 @@ class Held(NamedTuple):
 
 
 class Followers:
-    """All followers of this process."""
-
     def __init__(
         self, scripts: Scripts, signals: Signals, meter: Meter, *, ring_bytes: int, most_followers: int
     ) -> None:

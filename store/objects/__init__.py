@@ -132,17 +132,14 @@ class Metered:
         self._meter = meter
 
     def put(self, name: str, content: bytes) -> None:
-        """Store an object, and count the call."""
         with self._counted("put"):
             self._place.put(name, content)
 
     def get(self, name: str) -> bytes:
-        """Return an object, and count the call."""
         with self._counted("get"):
             return self._place.get(name)
 
     def delete(self, name: str) -> None:
-        """Delete an object, and count the call."""
         with self._counted("delete"):
             self._place.delete(name)
 

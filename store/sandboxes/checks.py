@@ -33,13 +33,10 @@ class Check(NamedTuple):
 
     @property
     def entry(self) -> str:
-        """Return its member of the due index."""
         return f"{self.conversation_id} {self.sandbox_id}"
 
 
 class Checks:
-    """The due comparisons."""
-
     def __init__(self, scripts: Scripts, limits: SandboxLimits) -> None:
         self._scripts = scripts
         self._spans = Spans(*limits.spans)
@@ -89,8 +86,6 @@ class Checks:
 
 
 class Echoes:
-    """The expected echoes of all conversations."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts

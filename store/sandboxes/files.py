@@ -89,8 +89,6 @@ class Transfer(Record):
 
 
 class Archives:
-    """The streams of all hosts."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts

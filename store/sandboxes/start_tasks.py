@@ -77,8 +77,6 @@ _LATE = 86_400
 
 
 class StartBodies:
-    """The sealed bodies of conversations."""
-
     def __init__(self, redis: Redis, sealer: Sealer) -> None:
         self._redis = redis
         self._sealer = sealer
@@ -321,7 +319,6 @@ class StartTasks:
         return self._redis.zcount(StartKeys.created(conversation_id), "-inf" if since is None else since, "+inf")
 
     def forget(self, start_id: str) -> None:
-        """Delete a start task."""
         self._scripts.forget_start_task(StartKeys.root, id=start_id, late=_LATE)
 
     def end(self, start_id: str) -> StartTask:

@@ -129,7 +129,6 @@ class Source:
 
     @property
     def writes(self) -> bool:
-        """Return whether it may write."""
         return self.head["Idempotent"] != _READING
 
     @property
@@ -162,7 +161,6 @@ class Source:
         return durability.is_proven and self.is_acknowledged
 
     def as_sent(self, durability: Durability, *, in_cluster: bool) -> str:
-        """Return the text for Redis."""
         sent = _FOLLOWED.format(self.text, _following()) if self.changes_conversation else self.text
         if durability.replicas and self.is_proven(durability):
             sent = _MARKED.format(sent)

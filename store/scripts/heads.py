@@ -90,7 +90,6 @@ class Contract:
     shapes: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
 
     def width(self, one: Field) -> int:
-        """Return the number of words of an argument."""
         return len(self.shapes[one.type]) if one.type in self.shapes else 1
 
 
@@ -150,7 +149,6 @@ def _lists(lists: list[Field], place: int) -> Iterator[str]:
 
 
 def _width(one: Field) -> int:
-    """Return the number of words of a list's item."""
     return 2 if one.type == "map" else len(one.row) or 1
 
 
