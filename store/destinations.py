@@ -33,7 +33,7 @@ from core.refused import Kind
 from core.rule_words import rule_sentence
 from core.wire import ConversationId, Micros, micros, utc_time
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, audit_member, said
+from store.approvals.audit import Actor, audit_member, canonical_text
 from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
@@ -282,7 +282,7 @@ class Destinations:
             time=utc_time(wire.now()),
             kept=self._chain_kept,
             actor=Actor("sandbox", sandbox_id).json,
-            said=said(program) if program else "",
+            said=canonical_text(program) if program else "",
             most_asked=MOST_ASKED,
             most_refused=MOST_REFUSALS,
         )
@@ -314,7 +314,7 @@ class Destinations:
             SandboxKeys.root, most=limit, only=sandbox_id, cursor=at, cursor_member=member
         )
         following = page.following[0] if page.following else None
-        return [_asked(*item) for item in page.items], following
+        return [_pending(*item) for item in page.items], following
 
     def waiting(self, sandbox_id: str = "") -> list[AskedDestination]:
         """Return the first 1,000 pending destinations and budgets, which are all of a sandbox."""
@@ -351,7 +351,7 @@ class Destinations:
             time=utc_time(wire.now()),
             kept=self._chain_kept,
             actor=actor.json,
-            reason=said(reason),
+            reason=canonical_text(reason),
         )
         if scope == "always":
             self.close_over()
@@ -422,7 +422,7 @@ class Destinations:
             self._scripts.note_destinations(
                 ApprovalKeys.root,
                 most=MOST_CHANGES,
-                entries=[_noted(place, fields) for place, fields in found],
+                entries=[_row(place, fields) for place, fields in found],
             )
             self._redis.xdel(SandboxKeys.unnoted, *(place for place, _ in found))
 
@@ -439,7 +439,7 @@ class Destinations:
             id=join_id,
             conversation=conversation_id,
             actor=Actor("person" if is_person_id(joiner.owner) else "key", joiner.name, joiner.address).json,
-            reason=said(reason),
+            reason=canonical_text(reason),
             time=utc_time(wire.now()),
             kept=self._chain_kept,
         )
@@ -460,7 +460,7 @@ class Destinations:
             actor=actor.json,
             what=what,
             id=rule.id,
-            reason=said(f"Rule {rule.id}. {rule_sentence(rule)}."),
+            reason=canonical_text(f"Rule {rule.id}. {rule_sentence(rule)}."),
         )
         self.note()
 
@@ -534,20 +534,20 @@ def _not_made(reply: "DecideDestination.Known | RuleDestination.Known | Literal[
     return DestinationRuleWasRevoked() if reply == "revoked" else DestinationRuleExists(reply.id)
 
 
-def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[str, str, int, str, str, str, str, str]:
+def _row(place: bytes, fields: dict[bytes, bytes]) -> tuple[str, str, int, str, str, str, str, str]:
     """Return an audit entry for `note_destinations.lua`. place: its id "MS-N" in the stream."""
     entry = json.loads(fields[b"entry"])
     kind = _CHANGES.get(entry["decision"], "")
     if entry["actor"]["kind"] == "expiry":
         kind = "expired"
-    data, notice = _told(entry, kind, fields[b"item"]) if kind else ("", "")
+    data, notice = _change_and_notice(entry, kind, fields[b"item"]) if kind else ("", "")
     milliseconds, number = (int(part) for part in place.split(b"-"))
     known = (f"{milliseconds:020d} {number:020d}", audit_member(entry["chain"], entry["seq"]), micros(entry["time"]))
     digest = entry["digests"][0] if entry["digests"] else ""
     return *known, kind and f"destination_{kind}", entry["conversation_id"] or "", digest, data, notice
 
 
-def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
+def _change_and_notice(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
     """Return the data of a change of the inbox, and its notification: "" for none."""
     of = "budget" if "budget" in entry else "destination"
     subject = {"subject": of, "conversation_id": entry["conversation_id"], "digest": entry["digests"][0]}
@@ -556,17 +556,17 @@ def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
     if kind == "closed":
         return json.dumps(subject), ""
     if kind == "opened":
-        shown = _asked(subject["sandbox_id"], entry["conversation_id"] or "", stored).shown
+        shown = _pending(subject["sandbox_id"], entry["conversation_id"] or "", stored).shown
         notice = {"type": f"{of}.pending", "time": entry["time"], **shown}
         return json.dumps(shown), json.dumps({**notice, "tries": str(shown["tries"])})
     decided = {name: entry[name] for name in ("decision", "reason", "time")}
     decided |= {"actor": {name: entry["actor"][name] for name in ("kind", "name")}, "scope": entry.get("scope")}
-    told = {"decision": decided["decision"], "actor": decided["actor"], "detail": decided["reason"]}
-    notice = {"type": f"{of}.{kind}", "time": entry["time"], **subject, **told}
+    decision = {"decision": decided["decision"], "actor": decided["actor"], "detail": decided["reason"]}
+    notice = {"type": f"{of}.{kind}", "time": entry["time"], **subject, **decision}
     return json.dumps(subject | decided), json.dumps(notice)
 
 
-def _asked(sandbox_id: str, conversation_id: str, stored: str | bytes) -> AskedDestination:
+def _pending(sandbox_id: str, conversation_id: str, stored: str | bytes) -> AskedDestination:
     item = json.loads(stored)
     budget = _budget(item) if "sandbox" in item else None
     return AskedDestination(

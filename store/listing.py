@@ -69,7 +69,7 @@ class ListingFilter:
         """Return the list that has all matches in an order. There is no list of a status by title."""
         return self.group or (self.statuses[0] if len(self.statuses) == 1 and by != "title" else None)
 
-    def words(self, by: str) -> dict[str, str]:
+    def arguments(self, by: str) -> dict[str, str]:
         """Return the filters for `page_conversations.lua`; all are "" if everything in the list matches."""
         times = {name: getattr(self, name) for name in _TIMES}
         return {
@@ -190,7 +190,7 @@ class Listing:
         without reading conversations: one round trip per SCAN_CHUNK.
         """
         others = {name: time for name, time in _ranges(filters).items() if time != (None, None)}
-        narrows = any(word for name, word in filters.words("created").items() if name not in _TIMES)
+        narrows = any(word for name, word in filters.arguments("created").items() if name not in _TIMES)
         if not narrows and len(others) < 2:
             by, (since, until) = next(iter(others.items()), ("created", (None, None)))
             least, most = "-inf" if since is None else since, "+inf" if until is None else f"({until}"
@@ -220,7 +220,7 @@ class Listing:
         version: Sequence[str] = (),
     ) -> tuple[list[ListingEntry], Cursor | None]:
         """Return the entries that one script finds, and the next cursor."""
-        words = filters.words(by)
+        words = filters.arguments(by)
         at, identity = _entered(filters, by, descending, start) or ("", "")
         page = self._scripts.page_conversations(
             ListingKeys.root,

@@ -16,7 +16,7 @@ from core import wire
 from core.prices import NO_BUDGET, SPENT_DAYS, Budget, Used
 from core.wire import utc_time
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, said
+from store.approvals.audit import Actor, canonical_text
 from store.destinations import Destinations
 from store.keys import SandboxKeys
 from store.link.commands import Redis
@@ -179,7 +179,7 @@ class ModelSpending:
             setting=setting,
             name=name,
             port=port,
-            why=said(why),
+            why=canonical_text(why),
             time=utc_time(wire.now()),
             kept=self._audit_kept,
             actor=Actor("sandbox", sandbox_id).json,

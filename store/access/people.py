@@ -55,7 +55,7 @@ class Standing(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedGrants:
     version: str
     grants: tuple[Grant, ...]
 
@@ -66,7 +66,7 @@ class People:
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
-        self._known = _Known("", ())
+        self._known = _CachedGrants("", ())
 
     def grant(self, wanted: Grant) -> Grant:
         """Store a grant with a new id and `created_at`, once per request.
@@ -139,7 +139,7 @@ class People:
 
     def _read(
         self, conversation_id: ConversationId | None = None, person_id: str = ""
-    ) -> tuple[_Known, Standing, str | None]:
+    ) -> tuple[_CachedGrants, Standing, str | None]:
         """Return the grants, the tags and owner of a conversation, and the name recorded for an id.
 
         One round trip, two after a change of the grants.
@@ -153,7 +153,7 @@ class People:
         known = self._known
         if (version or b"").decode() != known.version:
             reply = self._scripts.list_grants(AccessRoot.root)
-            self._known = known = _Known(reply.version.decode(), tuple(map(_grant, reply.grants)))
+            self._known = known = _CachedGrants(reply.version.decode(), tuple(map(_grant, reply.grants)))
         tags, owner = stored[0] if stored else (None, None)
         return known, Standing((tags or b"{}").decode(), (owner or b"").decode()), noted and noted.decode()
 

@@ -220,7 +220,7 @@ def is_handed(record: Mapping[str, Any]) -> bool:
     return bool(ask) and (bool(ask.get("handed")) or (ask["kind"] != "gate" and int(ask["ends"]) <= now()))
 
 
-def shown_asker(record: Mapping[str, Any], began: Origin) -> dict[str, Any] | None:
+def asking_terminal(record: Mapping[str, Any], began: Origin) -> dict[str, Any] | None:
     """Return the terminal whose agent asks for an open action; None for other actions."""
     if not (ask := record.get("ask")):
         return None

@@ -106,13 +106,13 @@ class Actor(NamedTuple):
         if not self.voter:
             return ""
         of_person = {"person": self.name, "groups": ",".join(self.groups)} if self.kind == "person" else {}
-        name = said(beginning(self.name, _LONGEST))
+        name = canonical_text(beginning(self.name, _LONGEST))
         return json.dumps({"voter": self.voter, "name": name, "key": self.key_id, **of_person})
 
     @property
     def json(self) -> str:
         """Return its canonical JSON, as the scripts take it."""
-        name, address = (said(beginning(text, _LONGEST)) for text in (self.name, self.address))
+        name, address = (canonical_text(beginning(text, _LONGEST)) for text in (self.name, self.address))
         return f'{{"address":{address},"kind":"{self.kind}","name":{name}}}'
 
 
@@ -120,16 +120,16 @@ class Actor(NamedTuple):
 SERVER = Actor("server", "server")
 
 
-def said(text: str) -> str:
+def canonical_text(text: str) -> str:
     """Return a text as canonical JSON. Lone surrogates, which RFC 8785 excludes, become replacement characters."""
     return canonical(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).decode()
 
 
 def shown(tool_name: str, summary: Any, arguments: Any) -> str:
     """Describe an action for an entry, as canonical JSON: {summary, text, tool_name}."""
-    words = said(beginning(summary, LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
-    text = said(beginning(text_of(arguments), LONGEST_TEXT))
-    return f'{{"summary":{words},"text":{text},"tool_name":{said(beginning(tool_name, LONGEST_TOOL))}}}'
+    words = canonical_text(beginning(summary, LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
+    text = canonical_text(beginning(text_of(arguments), LONGEST_TEXT))
+    return f'{{"summary":{words},"text":{text},"tool_name":{canonical_text(beginning(tool_name, LONGEST_TOOL))}}}'
 
 
 class Place(NamedTuple):
@@ -170,7 +170,7 @@ class AuditFilter:
         wanted = (self.actor, self.actor_kind, self.decision)
         if not all(wish in (None, one) for wish, one in zip(wanted, found, strict=True)):
             return False
-        if self.people and not is_of_people(entry):
+        if self.people and not is_by_person(entry):
             return False
         actions = [one for one in entry.get("shown", []) if one]
         tools = [one["tool_name"] for one in actions]
@@ -368,7 +368,7 @@ class TerminalAudit:
             time=stamp.utc_time,
             what=what,
             actor=actor.json,
-            reason=said(reason),
+            reason=canonical_text(reason),
         )
         if reply is None:
             raise ConversationNotFound
@@ -406,7 +406,7 @@ def place_of(raw: bytes) -> Place:
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 
 
-def is_of_people(entry: dict[str, Any]) -> bool:
+def is_by_person(entry: dict[str, Any]) -> bool:
     """Return whether an entry is a person's decision about actions, see PEOPLE."""
     return entry["actor"]["kind"] in PEOPLE and entry["decision"] in VERBS and bool(entry.get("action_ids"))
 

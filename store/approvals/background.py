@@ -15,7 +15,7 @@ from uuid import uuid4
 from core.approvals import Rule
 from core.refused import Kind
 from core.wire import Micros, now
-from store.approvals.audit import Audit, Place, is_of_people
+from store.approvals.audit import Audit, Place, is_by_person
 from store.approvals.rules import Rules, read_rule, written_rule
 from store.approvals.trials import Decisions, Trial
 from store.errors import StoreError
@@ -58,7 +58,7 @@ class TooManyRehearsals(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Record):
+class _StoredRehearsal(Record):
     """A stored rehearsal."""
 
     key = RuleKeys.rehearsal("ID")
@@ -167,7 +167,7 @@ class BackgroundRehearsals:
                 report("done", f"It stopped after {MOST_SECONDS:.0f} s and {read:,} of {of:,} entries")
                 return
             entries = self._audit.before(place, _CHUNK)
-            trial.take([entry for entry in _parsed(raw for _, raw in entries if raw) if is_of_people(entry)])
+            trial.take([entry for entry in _parsed(raw for _, raw in entries if raw) if is_by_person(entry)])
             read += len(entries)
             if len(entries) < _CHUNK:
                 report("done")
@@ -190,8 +190,8 @@ class BackgroundRehearsals:
             kept=KEPT,
         )
 
-    def _read(self, rehearsal_id: str) -> _Kept:
+    def _read(self, rehearsal_id: str) -> _StoredRehearsal:
         fields = self._redis.hgetall(RuleKeys.rehearsal(rehearsal_id))
         if not fields:
             raise RehearsalNotFound
-        return _Kept.read(fields)
+        return _StoredRehearsal.read(fields)

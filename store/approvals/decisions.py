@@ -15,9 +15,9 @@ from core.refused import Kind
 from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, said, shown
+from store.approvals.audit import SERVER, Actor, canonical_text, shown
 from store.approvals.effects import effect, held_risks
-from store.approvals.seen import shown_seen
+from store.approvals.seen import assessment
 from store.approvals.waiting import read_pending
 from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, RightsChanged, StoreError
@@ -103,7 +103,7 @@ def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) ->
                 "id": one.action_id,
                 "verb": one.verb,
                 "reason": json.dumps(one.reason),
-                "said": said(one.reason),
+                "said": canonical_text(one.reason),
                 "digest": one.digest or "",
                 "since": one.since,
                 "arguments": json.dumps(one.arguments),
@@ -153,7 +153,7 @@ def decide_pending(
             may_decide=actor.may_decide,
             echo=echo,
             actor=actor.json,
-            said=said(reason),
+            said=canonical_text(reason),
             ballot=actor.ballot,
             rights=actor.rights,
             quorum=quorum(conversation_id, actor, attempt > 0) if approves else "",
@@ -306,7 +306,7 @@ class Confirmations:
         """Return the pending actions with the server's own assessment. Raises ConversationNotFound."""
         folder = self.folder(conversation_id)
         return [
-            {**one, **shown_seen(one["tool_name"], one["arguments"], folder, one["security_risk"])}
+            {**one, **assessment(one["tool_name"], one["arguments"], folder, one["security_risk"])}
             for one in self.pending(conversation_id)
         ]
 
@@ -359,7 +359,7 @@ class Confirmations:
             noted = {
                 "mode": json.dumps({"before": mode_of(*was), "mode": mode_of(*is_now)}),
                 "actor": actor.json,
-                "reason": said(f"{policy_words(*is_now)}. Before: {policy_words(*was)}."),
+                "reason": canonical_text(f"{policy_words(*is_now)}. Before: {policy_words(*was)}."),
             }
         reply = self._scripts.set_fields(
             ConversationKeys(conversation_id).root,

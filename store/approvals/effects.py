@@ -272,10 +272,10 @@ def _is_kept(value: dict[str, object] | list[object]) -> bool:
 def claim(event: Event) -> str | None:
     """Return an event's claim about a person, or None."""
     if event.source == "user" and event.kind not in _SILENT_KINDS:
-        said = event.fields.get("llm_message")
-        if event.kind != "MessageEvent" or not isinstance(said, dict):
+        message = event.fields.get("llm_message")
+        if event.kind != "MessageEvent" or not isinstance(message, dict):
             return "person"
-        return message_claim(said.get("content"))
+        return message_claim(message.get("content"))
     if _rejects(event):
         action_id = event.fields.get("action_id")
         return reject_claim(action_id) if isinstance(action_id, str) and encodable(action_id) else "person"
@@ -286,7 +286,7 @@ def claim(event: Event) -> str | None:
 
 def message_claim(content: object) -> str:
     """Return the claim of a message's echo. What an agent adds to its parts does not count."""
-    parts = [_said(part) for part in content] if isinstance(content, list) else content
+    parts = [_message_part(part) for part in content] if isinstance(content, list) else content
     return "message " + sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -337,7 +337,7 @@ def _risks(policy: Any) -> str:
         return "unknown"
 
 
-def _said(part: object) -> object:
+def _message_part(part: object) -> object:
     if not isinstance(part, dict):
         return part
     return [part.get(name) for name in ("type", "text", "image_urls")]

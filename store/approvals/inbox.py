@@ -34,10 +34,10 @@ from core.refused import Kind
 from core.rehearsal import like_answer
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
-from store.approvals.asked import shown_asker
+from store.approvals.asked import asking_terminal
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.approvals.effects import held_risks
-from store.approvals.seen import shown_seen
+from store.approvals.seen import assessment
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
 from store.link.commands import Redis
@@ -182,18 +182,18 @@ def _known_like(tool_name: str, arguments: str) -> str | None:
 
 def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
     """Return the pending action of an entry; None if the conversation contradicts."""
-    status, title, tags, sandbox, told, folder, origin = state
+    status, title, tags, sandbox, reported, folder, origin = state
     if status != b"waiting_for_confirmation" or stored is None or kept is None:
         return None
     record, event = json.loads(stored), parse_json(original(kept))
     is_same = (record["seq"], record["since"]) == (entry.item["seq"], entry.item["since"])
     if "decided" in record or not is_same or event["id"] != entry.action_id:
         return None
-    capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
+    capabilities, sandbox_id = json.loads(reported or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
     like, began = _like(tool_name, json.dumps(arguments)), Origin.of(json.loads(origin or b"{}"))
-    asked_from = shown_asker(record, began)
+    asked_from = asking_terminal(record, began)
     can = [] if asked_from and asked_from["in_terminal"] else ["approve", "reject"]
     return PendingAction(
         conversation_id=entry.conversation_id,
@@ -212,7 +212,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
         sandbox_id=sandbox_id,
         can=[*can, *(["edit"] if can and "edit" in capabilities else [])],
         decided_together=sandbox_id is not None and "decide_each" not in capabilities,
-        **shown_seen(tool_name, arguments, folder and folder.decode(), record["risk"]),
+        **assessment(tool_name, arguments, folder and folder.decode(), record["risk"]),
         like=None if like is None else json.loads(like),
         folder=began.folder or None,
         repository=began.repository or None,

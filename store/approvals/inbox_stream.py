@@ -85,11 +85,11 @@ class InboxChange(FeedEntry):
 
     def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
         self.is_destination = found["kind"].startswith("destination_")
-        told = (
+        data = (
             found["entry"] if self.is_destination else json.dumps(_item(asdict(action)) if action else _members(found))
         )
-        self.sandbox_id = str(json.loads(told)["sandbox_id"]) if self.is_destination else ""
-        super().__init__(place, told.encode())
+        self.sandbox_id = str(json.loads(data)["sandbox_id"]) if self.is_destination else ""
+        super().__init__(place, data.encode())
         self.key = _key(found)
         self.name = found["kind"]
         self.tool, self.risk = found["tool"], found["risk"]
@@ -172,7 +172,7 @@ class InboxFeed(Feed):
             fitting.append((place, one))
         entries = [_indexed(place, one) for place, one in fitting if one["kind"] in _WITH_ITEM]
         if entries:
-            self._quorums.look()
+            self._quorums.refresh_rules()
         opened = {action.opened: action for action in load(self._redis, entries) if action is not None}
         return held.last, [InboxChange(place, one, opened.get(id_of(place))) for place, one in fitting]
 
@@ -238,10 +238,10 @@ class InboxFollower(Reading):
             if (opened := place_of(action.opened)) > self._follower.seq:
                 self._shown[action.conversation_id, action.action_id] = opened
         items = Sent("snapshot", json.dumps({"items": shown}).encode())
-        asked = [] if self._in_snapshot or not self._filters.destinations else list(self._asked())
+        asked = [] if self._in_snapshot or not self._filters.destinations else list(self._open_destinations())
         return [*([] if start else [reset]), *([items] if actions else []), *asked]
 
-    def _asked(self) -> Iterator[Sent]:
+    def _open_destinations(self) -> Iterator[Sent]:
         """Yield the sandboxes' open requests for destinations that the client wants."""
         cursor: Any = None
         while True:

@@ -73,7 +73,7 @@ class Quorums:
             }
         return json.dumps({**read, "owner": owner.decode(), "asker": asker.decode(), "actions": actions})
 
-    def look(self) -> None:
+    def refresh_rules(self) -> None:
         """Cache the current rules. One round trip, two after a change."""
         self._rules.versioned()
 

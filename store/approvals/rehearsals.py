@@ -28,7 +28,16 @@ from core.wire import ConversationId, now, parse_json
 from store.approvals.audit import LONGEST_TEXT, Audit, AuditFilter, Place, decider_of, place_of
 from store.approvals.inbox import Index
 from store.approvals.rules import Rules
-from store.approvals.trials import FEW, ConversationPlace, Decisions, Example, Trial, Wanted, slices, wanted_of
+from store.approvals.trials import (
+    FEW,
+    AuditedAction,
+    ConversationPlace,
+    Decisions,
+    Example,
+    Trial,
+    audited_actions,
+    slices,
+)
 from store.errors import ConversationNotFound, StoreError
 from store.log.frames import PAGE_BYTES
 
@@ -216,8 +225,8 @@ class Rehearsals:
         found: list[Decided] = []
         unread = 0
         for _, some in slices([parse_json(raw) for raw in raws]):
-            wanted = (one for entry in some for one in wanted_of(entry))
-            mine = [one for one in wanted if tool_name is None or one.may_be_of(tool_name)]
+            wanted = (one for entry in some for one in audited_actions(entry))
+            mine = [one for one in wanted if tool_name is None or one.may_use(tool_name)]
             read, size = self._load(mine)
             decided = [one for one in read if one is not None]
             of_tool = [one for one in decided if tool_name in (None, one.action.tool_name)]
@@ -231,7 +240,7 @@ class Rehearsals:
                 break
         return Records(found, unread)
 
-    def _load(self, wanted: list[Wanted]) -> tuple[list[Decided | None], int]:
+    def _load(self, wanted: list[AuditedAction]) -> tuple[list[Decided | None], int]:
         """Return decisions with their actions' arguments, None for each unreadable one, and the bytes read."""
         places = self._decisions.places(one.conversation_id for one in wanted)
         there = [one for one in wanted if places[one.conversation_id] is not None]
@@ -241,7 +250,7 @@ class Rehearsals:
 
 
 def _decided(
-    wanted: Wanted, action: Action | None, places: dict[ConversationId, ConversationPlace | None]
+    wanted: AuditedAction, action: Action | None, places: dict[ConversationId, ConversationPlace | None]
 ) -> Decided | None:
     place, entry = places[wanted.conversation_id], wanted.entry
     if action is None or place is None:

@@ -41,7 +41,7 @@ class ConversationPlace(NamedTuple):
     title: str | None
 
 
-class Wanted(NamedTuple):
+class AuditedAction(NamedTuple):
     """An action of an entry of the audit."""
 
     action_id: str
@@ -50,26 +50,26 @@ class Wanted(NamedTuple):
     conversation_id: ConversationId
     entry: dict[str, Any]
 
-    def may_be_of(self, tool_name: str) -> bool:
+    def may_use(self, tool_name: str) -> bool:
         """Return whether the action may be of a tool."""
         return self.shown is None or self.shown["tool_name"] == beginning(tool_name, LONGEST_TOOL)
 
 
-def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
-    return [_wanted(entry, place) for place in range(len(entry["action_ids"]))]
+def audited_actions(entry: dict[str, Any]) -> list[AuditedAction]:
+    return [_audited_action(entry, place) for place in range(len(entry["action_ids"]))]
 
 
-def _wanted(entry: dict[str, Any], place: int) -> Wanted:
-    return Wanted(
+def _audited_action(entry: dict[str, Any], place: int) -> AuditedAction:
+    return AuditedAction(
         entry["action_ids"][place],
         entry["digests"][place],
-        _shown(entry, place),
+        _description(entry, place),
         ConversationId(entry["conversation_id"]),
         entry,
     )
 
 
-def _shown(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
+def _description(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
     """Return an entry's description of an action; None if there is none."""
     shown = entry.get("shown") or ()
     found: dict[str, Any] | None = shown[place] if place < len(shown) else None
@@ -110,7 +110,7 @@ class Decisions:
             for one, (title, cold, *place) in zip(of, states, strict=True)
         }
 
-    def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:
+    def actions(self, wanted: Sequence[AuditedAction]) -> tuple[list[Action | None], int]:
         """Return actions with their arguments, and the number of bytes read.
 
         One round trip per SLICE of a conversation. None for a missing event, and for one whose digest is not that of
@@ -195,22 +195,22 @@ class Trial:
             number = len(entry["action_ids"])
             self.decided += number
             for place in range(number):
-                shown = _shown(entry, place)
+                shown = _description(entry, place)
                 if shown is None:
                     mine.append((entry, place, None))
                 elif shown["tool_name"] == self._tool_name:
                     text = shown["text"]
                     mine.append((entry, place, text if len(text) < LONGEST_TEXT else None))
         self._read_places({entry["conversation_id"] for entry, _, _ in mine})
-        answers: list[tuple[int, Wanted, str]] = []
-        unknown: dict[tuple[str, str], list[tuple[int, Wanted]]] = {}
+        answers: list[tuple[int, AuditedAction, str]] = []
+        unknown: dict[tuple[str, str], list[tuple[int, AuditedAction]]] = {}
         places, may_match = self._places, self._needed.may_match
         for number, (entry, place, words) in enumerate(mine):
             if places[entry["conversation_id"]] is None:
                 self.unread += 1
             elif words is None or may_match(words):
                 take_turns()
-                one = _wanted(entry, place)
+                one = _audited_action(entry, place)
                 key = self._key(one)
                 if key not in self._known:
                     unknown.setdefault(key, []).append((number, one))
@@ -223,7 +223,7 @@ class Trial:
             self._count(one, text)
         return size
 
-    def _key(self, one: Wanted) -> tuple[str, str]:
+    def _key(self, one: AuditedAction) -> tuple[str, str]:
         if self._basis == "digest":
             return one.digest, ""
         return (
@@ -232,7 +232,9 @@ class Trial:
         )
 
     def _judge(
-        self, unknown: dict[tuple[str, str], list[tuple[int, Wanted]]], answers: list[tuple[int, Wanted, str]]
+        self,
+        unknown: dict[tuple[str, str], list[tuple[int, AuditedAction]]],
+        answers: list[tuple[int, AuditedAction, str]],
     ) -> int:
         """Read one action of each key, and answer the others of the key alike if it is readable."""
         first = {key: waiting.pop(0) for key, waiting in unknown.items()}
@@ -244,7 +246,7 @@ class Trial:
                 if not waiting:
                     del unknown[key]
                 continue
-            text = self._words(action, one)
+            text = self._answered(action, one)
             if self._basis != "event":
                 self._remember(key, text)
             if text is not None:
@@ -252,7 +254,7 @@ class Trial:
             del unknown[key]
         return size
 
-    def _words(self, action: Action, one: Wanted) -> str | None:
+    def _answered(self, action: Action, one: AuditedAction) -> str | None:
         """Return the description of the action if the draft would have answered it, or None."""
         take_turns()
         place = self._places[one.conversation_id]
@@ -273,7 +275,7 @@ class Trial:
         if missing:
             self._places |= self._decisions.places(missing)
 
-    def _count(self, one: Wanted, text: str) -> None:
+    def _count(self, one: AuditedAction, text: str) -> None:
         self.answered += 1
         is_alike = one.entry["decision"] == self._draft.decision
         examples, most = (self.alike, FEW) if is_alike else (self.contrary, MOST_EXAMPLES)

@@ -15,7 +15,7 @@ from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.scopes import NOWHERE, Origin
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
-from store.approvals.audit import SERVER, Actor, said
+from store.approvals.audit import SERVER, Actor, canonical_text
 from store.approvals.decisions import MOST_READ, ReadQuorum
 from store.approvals.effects import encodable, held_risks, message_claim
 from store.conversation import Conversation, State, info_fields, read_state, title_fields
@@ -266,7 +266,7 @@ class Conversations:
 
     def count(self, *, status: str | None = None) -> int:
         """Return the number of conversations, with a status or in all. One round trip."""
-        return self._listing.count(ListingFilter(statuses=_one(status)))
+        return self._listing.count(ListingFilter(statuses=_statuses(status)))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
         """Return the sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
@@ -320,7 +320,7 @@ class Conversations:
             id_prefix=stamp.id_prefix,
             time=stamp.utc_time,
             actor=actor.json,
-            reason=said(f"From {before or 'nobody'} to {owner}."),
+            reason=canonical_text(f"From {before or 'nobody'} to {owner}."),
             rights=actor.rights,
             owner=owner,
             before=before,
@@ -541,7 +541,7 @@ def _first_message(content: list[dict[str, object]] | None, stamp: Stamp, *, in_
     return {"message_id": event.id, "pair": place, "event": event.raw, "record": record(event), "echo": ""}
 
 
-def _one(status: str | None) -> tuple[str, ...]:
+def _statuses(status: str | None) -> tuple[str, ...]:
     return () if status is None else (status,)
 
 

@@ -13,7 +13,7 @@ from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, read_event, user_message
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, said
+from store.approvals.audit import SERVER, Actor, canonical_text
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
     claim,
@@ -128,7 +128,7 @@ class EventLog:
         version, mask = self._masks.of_conversation(conversation_id)
         while True:
             with _preparing:
-                rows = [_words(event, (mask, in_sandbox), is_checked, fetched) for event in batch]
+                rows = [_arguments(event, (mask, in_sandbox), is_checked, fetched) for event in batch]
             reply = self._scripts.append_events(
                 root,
                 stamp=stamp,
@@ -142,7 +142,7 @@ class EventLog:
                 secrets_version=version,
                 posted=posted,
                 asked=json.dumps(asked) if asked else "",
-                unasked=said(unasked) if unasked else "",
+                unasked=canonical_text(unasked) if unasked else "",
                 audited=audited,
                 events=rows,
             )
@@ -408,7 +408,7 @@ def _fitting(events: Sequence[bytes]) -> int:
     return sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events)))
 
 
-def _words(
+def _arguments(
     event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool
 ) -> tuple[str, str, Micros, bytes, bytes, str | bytes]:
     """Return an event as arguments of `append_events.lua`. Its claim is computed before masking, all else after it."""

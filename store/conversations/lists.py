@@ -103,7 +103,7 @@ class Form(NamedTuple):
     show: Callable[[State], bytes]
 
 
-class _Kept(NamedTuple):
+class _CachedItem(NamedTuple):
     revision: int
     version: bytes  #: the fields of VERSION, joined by spaces
     raw: bytes
@@ -123,7 +123,7 @@ class ConversationPages:
         self._redis, self._is_cluster = redis, isinstance(redis, LazyCluster)
         self._listing = listing
         self._read = read
-        self._kept: OrderedDict[tuple[str, ConversationId], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ConversationId], _CachedItem] = OrderedDict()
         self._size, self._most = 0, kept_bytes
 
     def page(
@@ -180,13 +180,13 @@ class ConversationPages:
         raw, key = form.show(state), (form.name, state["id"])
         self._size -= self._cost(self._kept.pop(key, None))
         version = " ".join(state.get(name) or "" for name in VERSION).encode()
-        self._kept[key] = kept = _Kept(int(state["revision"]), version, raw)
+        self._kept[key] = kept = _CachedItem(int(state["revision"]), version, raw)
         self._size += self._cost(kept)
         while self._size > self._most:
             self._size -= self._cost(self._kept.popitem(last=False)[1])
         return raw
 
-    def _cost(self, kept: _Kept | None) -> int:
+    def _cost(self, kept: _CachedItem | None) -> int:
         return 0 if kept is None else len(kept.raw) + _ENTRY_BYTES
 
 

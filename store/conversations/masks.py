@@ -32,14 +32,14 @@ _log = logging.getLogger("request_log")
 _MOST_CHARACTERS, _MOST_MASKS = 16 * 1024 * 1024, 1000
 
 
-class Known(NamedTuple):
+class VersionedMask(NamedTuple):
     """A mask, and the version of its secrets."""
 
     version: str
     mask: Mask
 
 
-_NONE = Known("", NOTHING)
+_NONE = VersionedMask("", NOTHING)
 
 
 class Masks:
@@ -51,13 +51,13 @@ class Masks:
         self._sandboxes = sandboxes
         self._places = places
         self._lock = Lock()
-        self._known = OrderedDict[str, Known]()
+        self._known = OrderedDict[str, VersionedMask]()
 
-    def of_conversation(self, conversation_id: ConversationId) -> Known:
+    def of_conversation(self, conversation_id: ConversationId) -> VersionedMask:
         """Return the cached mask of a conversation; the mask without secrets if it has not been read."""
         return self._find(conversation_id) or _NONE
 
-    def read(self, conversation_id: ConversationId) -> Known:
+    def read(self, conversation_id: ConversationId) -> VersionedMask:
         """Read the secrets of a conversation and of the others in its sandbox.
 
         Secrets that were sealed with another SECRET_KEY are not masked. Two round trips, in a sandbox three.
@@ -142,14 +142,14 @@ class Masks:
             (version, incarnation, sandbox_id), are_there = pipe.execute()
         return (version or (incarnation if are_there else b"") or b"").decode(), (sandbox_id or b"").decode()
 
-    def _find(self, owner: str) -> Known | None:
+    def _find(self, owner: str) -> VersionedMask | None:
         with self._lock:
             if owner in self._known:
                 self._known.move_to_end(owner)
             return self._known.get(owner)
 
-    def _keep(self, owner: str, version: str, texts: list[str]) -> Known:
-        known = Known(version, Mask(texts))
+    def _keep(self, owner: str, version: str, texts: list[str]) -> VersionedMask:
+        known = VersionedMask(version, Mask(texts))
         with self._lock:
             self._known[owner] = known
             self._known.move_to_end(owner)

@@ -304,13 +304,13 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:
-    given = {"username": parts.username, "password": parts.password}
-    return {name: unquote(value) for name, value in given.items() if value}
+    credentials = {"username": parts.username, "password": parts.password}
+    return {name: unquote(value) for name, value in credentials.items() if value}
 
 
 def _of_sentinels(parts: SplitResult) -> dict[str, str]:
-    given = parse_qs(parts.query)
-    return {name: given[f"sentinel_{name}"][0] for name in ("username", "password") if f"sentinel_{name}" in given}
+    options = parse_qs(parts.query)
+    return {name: options[f"sentinel_{name}"][0] for name in ("username", "password") if f"sentinel_{name}" in options}
 
 
 def counted(clients: Clients, meter: Meter) -> Clients:

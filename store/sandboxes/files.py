@@ -368,8 +368,8 @@ class SandboxFiles:
 
     def difference(self, sandbox_id: SandboxId, folder: str, path: str, between: "Between") -> dict[str, str | None]:
         """Return the text of a file at both moments. Raises FolderNotRecorded, FileTooLong."""
-        told = self._ask("difference", sandbox_id, folder=folder, path=path, **between._asdict())
-        texts: dict[str, str | None] = json.loads(told or b"{}")
+        reply = self._ask("difference", sandbox_id, folder=folder, path=path, **between._asdict())
+        texts: dict[str, str | None] = json.loads(reply or b"{}")
         return texts
 
     def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
