@@ -1,6 +1,6 @@
 """Redis, and the rules that must be atomic. No Flask here.
 
-After a write the conversation is listed, the approval rules decide what waits, and the inbox is brought up to date:
+After a write the conversation is listed, the approval rules decide its pending actions, and the inbox is updated:
 `Projections.settle` calls `RuleDecisions.refresh`, which calls `Index.refresh`.
 """
 
@@ -43,7 +43,7 @@ __all__ = ["Objects", "Store", "open_store"]
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What clients follow as it changes."""
+    """The streams that clients follow."""
 
     events: Followers
     conversations: ListStream
@@ -53,8 +53,6 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The wings of the store, each for one kind of data."""
-
     events: EventLog
     conversations: ConversationWing
     approvals: ApprovalWing
@@ -81,9 +79,9 @@ def open_store(
     cold: Objects | None = None,
     meter: Meter | None = None,
 ) -> Store:
-    """The store in the Redis of the settings (`store/link/connection.py`). Its first command connects.
+    """Open the store in the Redis of the settings (`store/link/connection.py`). Its first command connects.
 
-    cold: the place of the events of conversations that rest. meter: counts what the store does. Raises ValueError.
+    cold: place for the events of cold conversations. meter: counts the store's operations. Raises ValueError.
     """
     meter, durability = meter or Meter(), settings.write_durability
     timeout, most = settings.redis_timeout, settings.redis_connections

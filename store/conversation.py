@@ -11,10 +11,10 @@ from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys
 from store.listing import folded
 from store.record import JSON, Record
 
-#: a conversation's state: its members by name, those of its start request among them
+#: A conversation's state: its members by name, including those of its start request.
 State = dict[str, Any]
 
-#: members of `Conversation` that no state has: where its log lies, what masks it, and its place in the listing
+#: Members of `Conversation` that no state has: for cold storage, masks, the listing and rights.
 _UNSHOWN = (
     *("cold", "cold_digest", "aside_until", "secrets_version", "folded_title", "folder"),
     *("owner", "asker", "right_tags"),
@@ -23,12 +23,12 @@ _UNSHOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversation(Record):
-    """The fields of a conversation that its state has, or that Python writes. Every state has those with a default."""
+    """The fields of a conversation for its state, or written by Python. Every state has those with a default."""
 
     key = ConversationKeys(ConversationId("ID")).root
     id: ConversationId
     incarnation: str  #: one per creation
-    seq: Seq  #: of the last event
+    seq: Seq  #: seq of the last event
     execution_status: str
     confirmation_policy: Mapping[str, object] | None = None
     title: Annotated[str | None, JSON] = None
@@ -36,67 +36,69 @@ class Conversation(Record):
     stats: Mapping[str, object] | None = None
     security_analyzer: Mapping[str, object] | None = None
     info: Mapping[str, object]  #: the rest of the start request
-    held: str  #: risks that are held back, joined by commas
+    held: str  #: risks that the policy holds back, joined by commas
     created_at: str  #: UTC, Z
     updated_at: str  #: UTC, Z
     imported_at: str  #: UTC, Z
-    approves_inside: Annotated[bool | None, JSON] = None  #: this server approves what stays inside: `core/modes.py`
-    origin: Mapping[str, str] | None = None  #: where it began, never changed: `core/scopes.py`; missing: not known
-    external: Mapping[str, Any] | None = None  #: the session of an agent in a terminal: `agents/asking.py`
-    revision: str  #: a number that grows with every change, also from one life of an id to the next
+    approves_inside: Annotated[bool | None, JSON] = (
+        None  #: this server approves actions inside the folder: `core/modes.py`
+    )
+    origin: Mapping[str, str] | None = None  #: origin, never changed: `core/scopes.py`; missing: unknown
+    external: Mapping[str, Any] | None = None  #: session of an agent in a terminal: `agents/asking.py`
+    revision: str  #: number that grows with every change, also across incarnations
     last_user_message_id: str
     text_chunk: int  #: number of the chunk of text that grows
     secrets_version: str  #: version of the secrets that mask its events
     sandbox_id: str
-    groups: str  #: of the listing, joined by commas
-    app: Annotated[Mapping[str, object], f"{APP_FIELD}*"]  #: a member that only app conversations have
-    agent: Mapping[str, object]  #: as its agent server reported it last
-    told: Annotated[Mapping[str, object], f"{REPORTED_FIELD}*"]  #: another member that it reports
-    labels_due: str  #: request whose title or tags the agent may not have
-    posted: int  #: number of the log's events that the agent has too
+    groups: str  #: joined by commas
+    app: Annotated[Mapping[str, object], f"{APP_FIELD}*"]  #: member of an app conversation
+    agent: Mapping[str, object]  #: as last reported by its agent server
+    told: Annotated[Mapping[str, object], f"{REPORTED_FIELD}*"]  #: another reported member
+    labels_due: str  #: id of a request whose title or tags the agent may not have
+    posted: int  #: number of the log's events that the agent has
     agent_log: list[object] | None = None  #: how far both logs were compared: `supervisor/agent_log.py`
-    unattended: Annotated[bool | None, JSON] = None  #: a detached copy, until an agent posts to it
-    interrupted: Annotated[bool | None, JSON] = None  #: a run was under way when the agent server ended or froze
-    unapproved_resumes: int  #: runs that nobody decided
-    approvals: str  #: a number that grows with every change of what waits, also from one life of an id to the next
-    confirmation_seconds: int | None = None  #: of this conversation alone; missing: the setting's
-    delivery_id: str  #: of a decision that the agent may not have received: id prefix of its request
-    folded_title: str  #: its title as the listing sorts and searches it; missing: of an earlier release
-    cold: str  #: name of the object that has its log; missing: Redis has it
-    cold_digest: str  #: SHA-256 of that object: who can write where the objects are cannot put another log there
-    folder: str  #: absolute path of its agent's folder; missing: there is none, or it is of an earlier release
+    unattended: Annotated[bool | None, JSON] = None  #: detached copy, until an agent posts to it
+    interrupted: Annotated[bool | None, JSON] = None  #: a run was in progress when the agent server ended or froze
+    unapproved_resumes: int  #: runs without a decision
+    approvals: str  #: number that grows with every change of pending actions, also across incarnations
+    confirmation_seconds: int | None = None  #: of this conversation; missing: the setting
+    delivery_id: str  #: id prefix of the request whose decision the agent may not have received
+    folded_title: str  #: title for sorting and searching; missing: from an earlier release
+    cold: str  #: name of the object with its log; missing: the log is in Redis
+    cold_digest: str  #: SHA-256 of that object, so that nobody with access to the objects can replace the log
+    folder: str  #: absolute path of its agent's folder; missing: none, or from an earlier release
     aside_until: Micros  #: µs before which it is not frozen again
-    owner: str  #: name of the person or the key that started it, or was given it; missing: nobody is known
-    asker: str  #: who sent the last user's message, as `core.people.voter` has them; missing: the owner
-    right_tags: dict[str, str]  #: its tags as clients gave them: what grants are compared with
+    owner: str  #: name of the person or the key that owns it; missing: unknown
+    asker: str  #: sender of the last user message, as `core.people.voter`; missing: the owner
+    right_tags: dict[str, str]  #: tags that clients have set, for grants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationUpkeep(Record):
-    """Fields of a conversation that the scripts alone use."""
+    """Fields of a conversation that only the scripts use."""
 
     key = Conversation.key
-    snapshot_id: str  #: of the last full state that an agent posted
-    log_bytes: int  #: length of the log, in bytes
-    latest_at: Micros  #: greatest time of an event, µs
-    final_seq: Seq  #: of the event that holds the final response
+    snapshot_id: str  #: id of the last full state that an agent posted
+    log_bytes: int  #: size of the log, in bytes
+    latest_at: Micros  #: latest time of an event, µs
+    final_seq: Seq  #: seq of the event with the final response
     final_at: Micros  #: time of that event, µs
-    owner_set: str  #: id prefix of the request that set the owner last
-    state_at: Micros  #: time of the agent's newest event that set a state, µs
-    decision_id: str  #: id prefix of the request that decided last
-    early_ends: list[list[str]]  #: ends of actions that came before their actions, and the times of the ends, µs
+    owner_set: str  #: id prefix of the last request that set the owner
+    state_at: Micros  #: time of the agent's latest event that set a state, µs
+    decision_id: str  #: id prefix of the last request that decided
+    early_ends: list[list[str]]  #: ends of actions that arrived before their actions, and times of the ends, µs
     sender: Mapping[str, str]  #: actor and reason of the last message to the agent, each as canonical JSON
     decided_trace: str  #: W3C traceparent of the last decision, for the agent's next batch; empty: none
     delivery_verb: str  #: `accept` or `reject`
     delivery_reason: Annotated[str, JSON]
-    delivery_actions: list[str]  #: ids
+    delivery_actions: list[str]  #: ids of actions
     delivery_at: Micros  #: µs
-    delivery_decisions: list[Mapping[str, object]]  #: the decision of each action
+    delivery_decisions: list[Mapping[str, object]]  #: decision of each action
     delivery_trace: str  #: W3C traceparent
 
 
 def read_state(stored: Mapping[bytes, bytes], secret_names: Iterable[bytes]) -> State:
-    """A conversation's state, its members by name, from its hash and the names of its secrets."""
+    """Return a conversation's state, from its hash and the names of its secrets."""
     found = Conversation.members(stored)
     for name in _UNSHOWN:
         found.pop(name, None)
@@ -114,9 +116,9 @@ def _always() -> State:
 
 
 def info_fields(info: Mapping[str, object]) -> dict[str, str]:
-    """The fields that the rest of a start request has: as it is, and the folder of its workspace where it is absolute.
+    """Return the fields for the rest of a start request: the request itself, and its workspace's folder if absolute.
 
-    What an action does depends on the folder, and whoever judges many actions has no time to read all of the rest.
+    The effects of an action depend on the folder, and judging many actions must not parse all of the rest.
     """
     workspace = info.get("workspace")
     folder = workspace.get("working_dir") if isinstance(workspace, Mapping) else None
@@ -127,5 +129,5 @@ def info_fields(info: Mapping[str, object]) -> dict[str, str]:
 
 
 def title_fields(title: str | None) -> dict[str, str]:
-    """The fields that a title has: as it is, and folded."""
+    """Return the fields for a title: the title itself, and folded."""
     return Conversation.fields_of(title=title, folded_title=folded(title))

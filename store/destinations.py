@@ -1,19 +1,20 @@
-"""What sandboxes ask to reach, and have reached: names that nobody allowed wait for a person, as pending actions do.
+"""Destinations of sandboxes: requests that wait for a person, like pending actions, and connections so far.
 
-All of it lies in the slot of the sandboxes, so that one script sees the sandbox, the rules and the decisions: a rule
-that is revoked allows no connection that is asked for afterwards. What a sandbox asked and reached ends with it.
+All keys lie in the slot of the sandboxes, so that one script sees the sandbox, the rules and the decisions. A revoked
+rule allows no connection that is requested afterwards. The data of a sandbox end with it.
 
-A decision is for one connection (`once`), for as long as the sandbox is (`conversation`), or for every sandbox
-(`always`: a rule). A rule that rejects wins over one that approves, and a rule over what was decided in one sandbox.
-Rejected once, or expired, a name is asked again ten minutes later. Source: docs/approvals.md, "Asking".
+A decision holds for one connection (`once`), for the life of the sandbox (`conversation`), or for every sandbox
+(`always`: a rule). A rule that rejects wins over one that approves, and a rule wins over a decision in one sandbox.
+After a rejection for `once`, or an expiry, a person is asked again ten minutes later. Source: docs/approvals.md,
+"Asking".
 
-A budget of models that is used up waits here too (`spending.py` asks): approved once it has the same amount once more,
-rejected it stays closed until it is whole again. There is no `always`: that is the setting. In the store its name is
-the setting and its port 0.
+A budget for models that is used up also waits here (`spending.py` asks). An approval adds the same amount once more. A
+rejection keeps it closed until it is full again. There is no `always`: that is the setting. In the store its name is
+the setting, and its port is 0.
 
-The script that asks, decides or ends a wait writes the entry of the audit (`scripts/_destinations.lua`), and leaves it
-to be noted: `note` brings it into the index of the audit, the stream of the inbox and the outbox, each once. Whoever
-asks or decides notes; what a process that was killed left is noted within a second, by `close_over` of any other.
+The script that asks, decides or ends a wait writes the audit entry (`scripts/_destinations.lua`) and queues it. `note`
+adds it to the index of the audit, the stream of the inbox and the outbox, each once. The caller of the script calls
+`note`. If it is killed before, another process does so within a second, in `close_over`.
 """
 
 import json
@@ -32,7 +33,7 @@ from core.refused import Kind
 from core.rule_words import rule_sentence
 from core.wire import ConversationId, Micros, micros, utc_time
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, audit_member, said
+from store.approvals.audit import Actor, audit_member, canonical_text
 from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
@@ -40,20 +41,19 @@ from store.link.commands import Redis
 from store.scripts import Scripts
 from store.scripts.calls import AskDestination, DecideDestination, RuleDestination
 
-#: most destinations of one sandbox that wait for a decision, that are remembered with their decisions, and that are
-#: counted by name once they were reached or refused
+#: Maximum number of pending destinations of a sandbox, of destinations with stored decisions, and of names whose
+#: connections and refusals are counted.
 MOST_WAITING, MOST_REMEMBERED, MOST_REACHED = 20, 200, 500
 
-#: most rules for destinations
 MOST_DESTINATION_RULES = 1000
 
-#: most that one sandbox asks in a day (UTC), and names whose refusals of a day are audited
+#: Maximum number of requests of a sandbox in a day (UTC), and of names whose refusals of a day are audited.
 MOST_ASKED, MOST_REFUSALS = 500, 200
 
-#: waits that one script ends, and entries of the audit that are noted at once
+#: Number of waits that one script ends, and of audit entries that are noted at once.
 _CLOSED, _NOTED = 20, 100
 
-#: most characters of what a program is called
+#: Maximum length of a program's name, in characters.
 MOST_PROGRAM = 100
 
 Decided = Literal["approve", "reject"]
@@ -61,7 +61,7 @@ Scope = Literal["once", "conversation", "always"]
 
 _OUTCOMES = ("allowed", "refused")
 
-#: what is counted of all sandboxes since the store began: destinations that were asked for, connections, and bytes
+#: Totals of all sandboxes since the store began: requested destinations, connections, and bytes.
 TOTALS = ("asked", *_OUTCOMES, "sent", "received")
 
 _WORDS = {
@@ -74,10 +74,10 @@ _WORDS = {
 }
 
 
-#: what clients are shown of a budget
+#: Members of a budget for clients.
 BUDGET_MEMBERS = ("setting", "key_id", "day", "dollars", "tokens")
 
-#: the change of the inbox that an entry of the audit is, by its decision; others are none
+#: Change of the inbox by the decision of an audit entry. Other entries are no change.
 _CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "deleted": "closed"}
 
 
@@ -94,14 +94,14 @@ class DestinationChanged(StoreError):
     """The destination was decided, expired, or was requested again since it was shown."""
 
     kind = Kind.CONFLICT
-    words = "This destination was decided or asked anew since it was shown: look again"
+    words = "This destination has been decided or requested again since it was shown: read it again"
 
 
 class DestinationExpired(StoreError):
     """The destination was not decided before its deadline."""
 
     kind = Kind.CONFLICT
-    words = "This destination has expired: have the agent try again, and it is asked anew"
+    words = "This destination has expired: let the agent try again, which asks you again"
 
 
 class BudgetScopeRefused(StoreError):
@@ -147,9 +147,9 @@ class TooManyDestinationRules(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a sandbox may connect now. reason: a sentence for its agent. asked: this try has asked a person.
+    """Whether a sandbox may connect now. reason: a sentence for its agent. asked: this attempt has asked a person.
 
-    rule_id: of the rule that allows it; empty: none does.
+    rule_id: of the rule that allows it; empty: none.
     """
 
     is_allowed: bool
@@ -160,23 +160,26 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class AskedBudget:
-    """A budget that waits for as much once more. key_id, day: of whom and of which day in UTC, where it is of one."""
+    """A budget that waits for an approval of the same amount once more.
+
+    key_id, day: if it is of a key, or of a day in UTC.
+    """
 
     setting: str
     key_id: str | None
     day: str | None
-    dollars: float | None  #: what an approval adds; None: the budget bounds none
+    dollars: float | None  #: amount that an approval adds; None: without limit
     tokens: int | None
-    place: tuple[str, str] = ("", "")  #: who asks and for what, as the scripts have it
+    place: tuple[str, str] = ("", "")  #: asker and subject, as in the scripts
 
 
 @dataclass(frozen=True, slots=True)
 class AskedDestination:
     """A destination, or a budget, that waits for a decision."""
 
-    sandbox_id: str  #: of a budget the one whose call was refused first
-    conversation_id: str | None  #: the one in the sandbox; None where there is none, or several share it
-    name: str | None  #: None, as the port: it is a budget
+    sandbox_id: str  #: id of the sandbox; of a budget: whose call was refused first
+    conversation_id: str | None  #: conversation in the sandbox; None: none or several
+    name: str | None  #: None, like the port: it is a budget
     port: int | None
     program: str | None
     tries: int
@@ -191,19 +194,19 @@ class AskedDestination:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Who asks, and "NAME:PORT", as the scripts have it."""
+        """Return the asker and "NAME:PORT", as in the scripts."""
         return self.budget.place if self.budget else (self.sandbox_id, f"{self.name}:{self.port}")
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what a person is shown, and of since when it waits: a decision is bound to it."""
+        """Return the SHA-256 of what a person is shown, and of the start of the wait. A decision is bound to it."""
         of = (self.budget.setting, 0) if self.budget else (self.name, self.port)
         shown = {"name": of[0], "port": of[1], "sandbox_id": self.sandbox_id, "since": str(self.since)}
         return sha256(canonical(shown)).hexdigest()
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What clients are shown of it."""
+        """Return its representation for clients."""
         return {
             "subject": self.subject,
             **{name: getattr(self, name) for name in ("sandbox_id", "conversation_id", "name", "port", "program")},
@@ -216,7 +219,7 @@ class AskedDestination:
         }
 
 
-#: the cursor of a page: since when its first destination waits, and "SANDBOX NAME:PORT"
+#: The cursor of a page: start of its first destination's wait, and "SANDBOX NAME:PORT".
 Cursor = tuple[Micros, str]
 
 
@@ -235,37 +238,35 @@ class DestinationRule:
 
 @dataclass(frozen=True, slots=True)
 class ReachedDestination:
-    """What a sandbox did at one name and port; at all names beyond MOST_REACHED where both are None."""
+    """The connections of a sandbox to a name and port. Both are None for all names beyond MOST_REACHED."""
 
     name: str | None
     port: int | None
     allowed: int
     refused: int
-    sent: int  #: in bytes, as is the next
+    sent: int  #: bytes, like the next
     received: int
     first_at: Micros
     last_at: Micros
 
 
 class Destinations:
-    """The destinations of all sandboxes."""
-
     def __init__(self, redis: Redis, scripts: Scripts, bounds: ConversationLimits) -> None:
         self._redis = redis
         self._scripts = scripts
         self._span = bounds.confirmation_seconds * 1_000_000
-        self._kept = bounds.audit_days * 86_400  #: seconds for which an entry of the audit stays
+        self._kept = bounds.audit_days * 86_400  #: seconds for which an audit entry is kept
 
     @property
     def _chain_kept(self) -> int:
-        """The ms for which the chain of a day of the audit stays."""
+        """Return the ms for which a day's chain of the audit is kept."""
         return self._kept * 1000
 
     def verdict(self, sandbox_id: str, name: str, port: int, program: str | None = None) -> Verdict:
-        """Whether a sandbox may connect to a name and port now; asks a person where nobody has decided.
+        """Decide whether a sandbox may connect to a name and port now. Asks a person if nobody has decided.
 
-        One round trip, and three where a person is asked. Raises StoreFull, and ValueError for what is no lower-case
-        DNS name, or no port.
+        One round trip, three if a person is asked. Raises StoreFull, and ValueError unless name is a lower-case DNS
+        name and port a port.
         """
         _check(name, port)
         program = beginning(program or "", MOST_PROGRAM)
@@ -281,7 +282,7 @@ class Destinations:
             time=utc_time(wire.now()),
             kept=self._chain_kept,
             actor=Actor("sandbox", sandbox_id).json,
-            said=said(program) if program else "",
+            said=canonical_text(program) if program else "",
             most_asked=MOST_ASKED,
             most_refused=MOST_REFUSALS,
         )
@@ -304,33 +305,35 @@ class Destinations:
     def page(
         self, sandbox_id: str = "", *, limit: int, start: Cursor | None = None
     ) -> tuple[list[AskedDestination], Cursor | None]:
-        """What waits for a decision, of one sandbox or of all, the longest wait first, and the next page's cursor.
+        """Return the pending destinations and budgets of a sandbox or of all, and the next cursor.
 
-        One round trip.
+        The longest wait comes first. One round trip.
         """
         at, member = start or (None, "")
         page = self._scripts.list_destinations(
             SandboxKeys.root, most=limit, only=sandbox_id, cursor=at, cursor_member=member
         )
         following = page.following[0] if page.following else None
-        return [_asked(*item) for item in page.items], following
+        return [_pending(*item) for item in page.items], following
 
     def waiting(self, sandbox_id: str = "") -> list[AskedDestination]:
-        """The first 1,000 of what waits: of one sandbox all."""
+        """Return the first 1,000 pending destinations and budgets, which are all of a sandbox."""
         return self.page(sandbox_id, limit=1000)[0]
 
     def of_conversation(self, conversation_id: ConversationId, sandbox_id: str) -> list[AskedDestination]:
-        """What waits in a conversation: of its sandbox, unless it is another conversation's; and budgets that have
-        refused a call of the sandbox."""
+        """Return the pending destinations of a conversation's sandbox, and budgets that have refused its calls.
+
+        Destinations of another conversation in the sandbox are omitted.
+        """
         return [one for one in self.waiting(sandbox_id) if one.budget or one.conversation_id in (None, conversation_id)]
 
     def decide(
         self, asked: AskedDestination, decision: Decided, scope: Scope, actor: Actor, reason: str = ""
     ) -> DestinationRule | None:
-        """Decide what waits, as it was shown; the first decision wins. Returns the rule that `always` makes.
+        """Decide a destination or budget as it was shown. The first decision wins.
 
-        Raises DestinationNotFound, DestinationChanged, DestinationExpired, of a budget BudgetScopeRefused, and of
-        `always` what `make_rule` raises.
+        Returns the rule that `always` makes. Raises DestinationNotFound, DestinationChanged, DestinationExpired, for a
+        budget BudgetScopeRefused, and for `always` the errors of `make_rule`.
         """
         if asked.budget and (decision, scope) not in (("approve", "once"), ("reject", "conversation")):
             raise BudgetScopeRefused(asked.budget.setting)
@@ -348,7 +351,7 @@ class Destinations:
             time=utc_time(wire.now()),
             kept=self._chain_kept,
             actor=actor.json,
-            reason=said(reason),
+            reason=canonical_text(reason),
         )
         if scope == "always":
             self.close_over()
@@ -369,8 +372,10 @@ class Destinations:
                 raise _not_made(reply)
 
     def make_rule(self, name: str, port: int, decision: Decided, actor: Actor) -> DestinationRule:
-        """Keep a rule; once per request. Raises ValueError, DestinationRuleExists, DestinationRuleWasRevoked,
-        TooManyDestinationRules."""
+        """Store a rule, once per request.
+
+        Raises ValueError, DestinationRuleExists, DestinationRuleWasRevoked, TooManyDestinationRules.
+        """
         _check(name.removeprefix("*."), port)
         reply = self._scripts.rule_destination(
             SandboxKeys.root,
@@ -390,10 +395,9 @@ class Destinations:
         raise _not_made(reply)
 
     def close_over(self) -> int:
-        """Have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule decides it.
+        """End waits whose deadline has passed, whose sandbox has ended, or that a rule decides. Returns their number.
 
-        Also notes what the audit has got. Any number of processes may do so at once. Returns how many were closed. One
-        round trip where there is nothing to do.
+        Also calls `note`. Several processes may call it at once. One round trip if there is nothing to do.
         """
         number = 0
         while True:
@@ -407,8 +411,10 @@ class Destinations:
                 return number
 
     def note(self) -> None:
-        """Bring what the audit has got into its index, the stream of the inbox and the outbox. Any process may do so
-        at once: each entry is noted once."""
+        """Add queued audit entries to the index of the audit, the stream of the inbox and the outbox.
+
+        Several processes may call it at once: each entry is added once.
+        """
         while True:
             found = self._redis.xrange(SandboxKeys.unnoted, count=_NOTED)
             if not found:
@@ -416,14 +422,14 @@ class Destinations:
             self._scripts.note_destinations(
                 ApprovalKeys.root,
                 most=MOST_CHANGES,
-                entries=[_noted(place, fields) for place, fields in found],
+                entries=[_row(place, fields) for place, fields in found],
             )
             self._redis.xdel(SandboxKeys.unnoted, *(place for place, _ in found))
 
     def join(self, joiner: Joiner, sandbox_id: str, join_id: str, conversation_id: str, reason: str) -> bool:
         """Audit that a key joins a sandbox, once per join_id; False if another key started it and this one may not.
 
-        conversation_id: of the conversation that it acts in. Two round trips. Raises SandboxNotFound.
+        conversation_id: of the conversation in which it acts. Two round trips. Raises SandboxNotFound.
         """
         outcome = self._scripts.join_sandbox(
             SandboxKeys.root,
@@ -433,7 +439,7 @@ class Destinations:
             id=join_id,
             conversation=conversation_id,
             actor=Actor("person" if is_person_id(joiner.owner) else "key", joiner.name, joiner.address).json,
-            reason=said(reason),
+            reason=canonical_text(reason),
             time=utc_time(wire.now()),
             kept=self._chain_kept,
         )
@@ -443,7 +449,7 @@ class Destinations:
         return outcome == "joined"
 
     def note_rule(self, actor: Actor, what: str, rule: Rule) -> None:
-        """Audit that an approval rule which names no conversation is made or revoked, in one sentence.
+        """Audit that an approval rule without conversations was made or revoked.
 
         what: `rule_made` or `rule_revoked`. Two round trips.
         """
@@ -454,12 +460,12 @@ class Destinations:
             actor=actor.json,
             what=what,
             id=rule.id,
-            reason=said(f"Rule {rule.id}. {rule_sentence(rule)}."),
+            reason=canonical_text(f"Rule {rule.id}. {rule_sentence(rule)}."),
         )
         self.note()
 
     def rules(self) -> list[DestinationRule]:
-        """The rules for destinations with their uses, the newest first. One round trip."""
+        """Return the rules for destinations with their uses, the newest first. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.hvals(SandboxKeys.destination_rules)
             pipe.hgetall(SandboxKeys.destination_uses)
@@ -468,13 +474,13 @@ class Destinations:
         return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)
 
     def standing(self, rule_ids: Collection[str]) -> set[str]:
-        """Those of these rules that nobody has revoked. One round trip."""
+        """Return the ids of rules that are still in force. One round trip."""
         asked = list(rule_ids)
         found = self._redis.hmget(SandboxKeys.destination_rules, asked) if asked else []
         return {rule_id for rule_id, rule in zip(asked, found, strict=True) if rule is not None}
 
     def revoke(self, rule_id: str, actor: Actor) -> None:
-        """Forget a rule: no connection that is asked for after this returns is decided by it.
+        """Delete a rule. It decides no connection that is requested after this returns.
 
         Raises DestinationRuleNotFound.
         """
@@ -491,9 +497,9 @@ class Destinations:
             raise DestinationRuleNotFound
 
     def record(self, sandbox_id: str, name: str, port: int, outcome: str, sent: int, received: int) -> None:
-        """Count what a sandbox has reached, or was refused. outcome: `allowed` or `refused`. sent, received: bytes.
+        """Count a connection or a refusal of a sandbox. outcome: `allowed` or `refused`. sent, received: bytes.
 
-        Of a sandbox that has ended nothing is kept. One round trip. Raises ValueError as `verdict`, and for an outcome.
+        Ignores an ended sandbox. One round trip. Raises ValueError as `verdict`, and for an unknown outcome.
         """
         _check(name, port)
         if outcome not in _OUTCOMES:
@@ -510,7 +516,7 @@ class Destinations:
         )
 
     def reached(self, sandbox_id: str) -> list[ReachedDestination]:
-        """What a sandbox has reached and was refused, the last first. One round trip."""
+        """Return the connections and refusals of a sandbox, the latest first. One round trip."""
         stored = self._redis.hgetall(SandboxKeys.reached(sandbox_id))
         return sorted(_reached(stored), key=lambda one: one.last_at, reverse=True)
 
@@ -523,27 +529,26 @@ def _check(name: str, port: int) -> None:
 
 
 def _not_made(reply: "DecideDestination.Known | RuleDestination.Known | Literal['full', 'revoked']") -> StoreError:
-    """Why a rule was not made."""
     if reply == "full":
         return TooManyDestinationRules()
     return DestinationRuleWasRevoked() if reply == "revoked" else DestinationRuleExists(reply.id)
 
 
-def _noted(place: bytes, fields: dict[bytes, bytes]) -> tuple[str, str, int, str, str, str, str, str]:
-    """An entry of the audit as `note_destinations.lua` takes it. place: its id "MS-N" in the stream."""
+def _row(place: bytes, fields: dict[bytes, bytes]) -> tuple[str, str, int, str, str, str, str, str]:
+    """Return an audit entry for `note_destinations.lua`. place: its id "MS-N" in the stream."""
     entry = json.loads(fields[b"entry"])
     kind = _CHANGES.get(entry["decision"], "")
     if entry["actor"]["kind"] == "expiry":
         kind = "expired"
-    data, notice = _told(entry, kind, fields[b"item"]) if kind else ("", "")
+    data, notice = _change_and_notice(entry, kind, fields[b"item"]) if kind else ("", "")
     milliseconds, number = (int(part) for part in place.split(b"-"))
     known = (f"{milliseconds:020d} {number:020d}", audit_member(entry["chain"], entry["seq"]), micros(entry["time"]))
     digest = entry["digests"][0] if entry["digests"] else ""
     return *known, kind and f"destination_{kind}", entry["conversation_id"] or "", digest, data, notice
 
 
-def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
-    """The data of a change of the inbox, and its notice: "" where nobody is notified."""
+def _change_and_notice(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
+    """Return the data of a change of the inbox, and its notification: "" for none."""
     of = "budget" if "budget" in entry else "destination"
     subject = {"subject": of, "conversation_id": entry["conversation_id"], "digest": entry["digests"][0]}
     members = {name: value for name, value in entry[of].items() if name not in ("program", "sandbox_id")}
@@ -551,17 +556,17 @@ def _told(entry: dict[str, Any], kind: str, stored: bytes) -> tuple[str, str]:
     if kind == "closed":
         return json.dumps(subject), ""
     if kind == "opened":
-        shown = _asked(subject["sandbox_id"], entry["conversation_id"] or "", stored).shown
+        shown = _pending(subject["sandbox_id"], entry["conversation_id"] or "", stored).shown
         notice = {"type": f"{of}.pending", "time": entry["time"], **shown}
         return json.dumps(shown), json.dumps({**notice, "tries": str(shown["tries"])})
     decided = {name: entry[name] for name in ("decision", "reason", "time")}
     decided |= {"actor": {name: entry["actor"][name] for name in ("kind", "name")}, "scope": entry.get("scope")}
-    told = {"decision": decided["decision"], "actor": decided["actor"], "detail": decided["reason"]}
-    notice = {"type": f"{of}.{kind}", "time": entry["time"], **subject, **told}
+    decision = {"decision": decided["decision"], "actor": decided["actor"], "detail": decided["reason"]}
+    notice = {"type": f"{of}.{kind}", "time": entry["time"], **subject, **decision}
     return json.dumps(subject | decided), json.dumps(notice)
 
 
-def _asked(sandbox_id: str, conversation_id: str, stored: str | bytes) -> AskedDestination:
+def _pending(sandbox_id: str, conversation_id: str, stored: str | bytes) -> AskedDestination:
     item = json.loads(stored)
     budget = _budget(item) if "sandbox" in item else None
     return AskedDestination(

@@ -1,10 +1,10 @@
-"""Devices that ring: browsers that people have asked to be told of what waits, by web push (RFC 8030).
+"""Devices: browsers that receive notifications by web push (RFC 8030).
 
-A device belongs to whoever added it, and ends with their key, after DEVICE_DAYS without a renewal, and when its push
-service says that it is gone. Its address and its keys are sealed. It has a queue and a state as a target of the
-settings has them (`store/notifications.py`), and the same scripts renew and close its leases.
+A device belongs to the person or key that added it. It ends with the key, after DEVICE_DAYS without a renewal, and when
+its push service reports that it is gone. Its address and its keys are sealed. It has a queue and a state like a target
+of the settings (`store/notifications.py`), with the same scripts for leases.
 
-Push services know this server by one key (VAPID, RFC 8292): the first worker that needs the key makes it.
+Push services identify this server by a key (VAPID, RFC 8292). The first worker that needs the key creates it.
 """
 
 import json
@@ -37,7 +37,7 @@ from store.scripts.calls import KeepDevice
 #: Maximum number of devices in all, and of one owner.
 MOST_DEVICES, MOST_OWN = 1000, 10
 
-#: Days for which a device rings without a renewal. The console renews it whenever it opens.
+#: Days for which a device receives notifications without a renewal. The console renews it whenever it opens.
 DEVICE_DAYS = 90
 
 
@@ -65,53 +65,50 @@ class DevicesUnsealed(StoreError):
 
     kind = Kind.UNSERVED
     words = (
-        "Devices cannot ring: the server has no SECRET_KEY, or another one than has sealed its push key. Its operator "
-        "sets SECRET_KEY, or appends the earlier one after a comma"
+        "Devices cannot ring: the server has no SECRET_KEY, or another SECRET_KEY has sealed its push key. Its "
+        "operator sets SECRET_KEY, or appends the earlier one after a comma"
     )
 
 
 class PushAddress(NamedTuple):
-    """Where a push service takes messages for a device, and the keys that they are encrypted for: all secret."""
+    """Where a push service accepts messages for a device, and the keys that they are encrypted for. All are secret."""
 
     endpoint: str
     p256dh: str  #: public key of the browser, base64url
-    auth: str  #: secret that the browser shares, base64url
-    proof: str = ""  #: of an owner whose key is one of the settings: its digest; the device ends with that key
+    auth: str  #: secret shared by the browser, base64url
+    proof: str = ""  #: digest of the owner's key if it is from the settings, with which the device ends
 
     @property
     def id(self) -> str:
-        """The id of its device: the same browser has one, whoever adds it."""
+        """Return the id of its device, which depends on the browser alone."""
         return sha256("\n".join(self[:3]).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device(Record):
-    """A browser that rings."""
+    """A browser that receives notifications."""
 
     key = NotifyKeys.device("ID")
     id: str = field(metadata=BESIDE)
     owner: str  #: id of the key, or of the person, that added it
-    name: str  #: of that key or person
-    person: str = ""  #: of one who came through a trusted proxy; empty: a key
-    groups: tuple[str, ...] = ()  #: of that person, at the last renewal
-    scopes: tuple[str, ...] = ()  #: of the key
-    key_id: str = ""  #: empty where no key was needed
-    label: str  #: what its owner calls it
-    host: str  #: of its push service
-    shows: str  #: `everything`, or `nothing` beyond that something waits
+    name: str  #: name of that key or person
+    person: str = ""  #: id of a person from a trusted proxy; empty: a key
+    groups: tuple[str, ...] = ()  #: groups of that person, at the last renewal
+    scopes: tuple[str, ...] = ()
+    key_id: str = ""  #: empty: no key was required
+    label: str
+    host: str  #: host of its push service
+    shows: str  #: `everything`, or `nothing` except that something waits
     renewed_at: Micros
     expires_at: Micros
     address: bytes  #: a PushAddress, sealed
     state: TargetState = field(metadata=BESIDE)
 
     def may(self, scope: str) -> bool:
-        """Whether the key that added it has a scope."""
         return Principal(self.name, scopes=frozenset(filter(None, self.scopes))).may(scope)  # type: ignore[arg-type]
 
 
 class Devices:
-    """All devices."""
-
     def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer) -> None:
         self._redis = redis
         self._scripts = scripts
@@ -119,7 +116,7 @@ class Devices:
         self._key: ec.EllipticCurvePrivateKey | None = None
 
     def keep(self, principal: Principal, address: PushAddress, *, label: str, host: str, shows: str) -> Device:
-        """Keep a device of the caller, or renew it. Raises TooManyDevices, DevicesUnsealed."""
+        """Store a device of the caller, or renew it. Raises TooManyDevices, DevicesUnsealed."""
         fields = dict(
             name=principal.name,
             person=principal.person,
@@ -145,22 +142,22 @@ class Devices:
         return self.all([address.id])[0]
 
     def all(self, device_ids: Collection[str] = ()) -> list[Device]:
-        """Every device that has not expired, or those of some ids. One round trip."""
+        """Return the devices that have not expired, all or by id. One round trip."""
         return [
             Device.read(pairs(row.device), id=row.id, state=target_state(row.id, "", row.queued, row.oldest, row.state))
             for row in self._scripts.read_devices(NotifyKeys.root, ids=device_ids)
         ]
 
     def number(self) -> int:
-        """The number of devices, also of expired ones. One round trip."""
+        """Return the number of devices, including expired ones. One round trip."""
         return int(self._redis.zcard(NotifyKeys.devices))
 
     def end(self, device_ids: Collection[str]) -> int:
-        """End devices, and what waits for them. Returns how many there were."""
+        """Delete devices with their queues. Returns how many existed."""
         return self._scripts.end_devices(NotifyKeys.root, ids=device_ids) if device_ids else 0
 
     def address_of(self, device: Device) -> PushAddress:
-        """Where a device is. Raises DevicesUnsealed."""
+        """Return the address of a device. Raises DevicesUnsealed."""
         return PushAddress(*json.loads(self._opened("device", device.id, device.address)))
 
     def claim(self, token: str, seconds: float) -> Try | None:
@@ -169,7 +166,7 @@ class Devices:
         return None if reply is None else Try(reply.device, token, *reply[1:])
 
     def push_key(self) -> ec.EllipticCurvePrivateKey:
-        """The key by which push services know this server; one worker makes it. Raises DevicesUnsealed."""
+        """Return the key by which push services identify this server. One worker creates it. Raises DevicesUnsealed."""
         if self._key is None:
             sealed = self._redis.get(NotifyKeys.push_key)
             if sealed is None:
@@ -196,5 +193,5 @@ class Devices:
 
 
 def public_point(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The public key as an uncompressed point, as browsers and push services take it."""
+    """Return the public key as an uncompressed point, for browsers and push services."""
     return key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)

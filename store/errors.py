@@ -1,10 +1,10 @@
 """The errors of the store.
 
-Each has its kind, its status and its words where it stands (`core/refused.py`); beside these stand those of the modules
-that raise them.
+Each class has its kind, status and words (`core/refused.py`). Other errors are defined beside the code that raises
+them.
 
-REDIS_FULL, FULL       the error of redis-py where Redis takes nothing more, and what a client is told of it
-UNREADABLE             errors of Python where a record of a queue is not what its writers write
+REDIS_FULL, FULL       the error of redis-py when Redis is full, and its text for clients
+UNREADABLE             errors of Python for a corrupt record
 UNAVAILABLE            errors of redis-py while Redis cannot serve a request; the request itself is right
 """
 
@@ -16,15 +16,15 @@ from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.wire import UNASKED
 
-#: what reading a record raises that is not as this release writes it; who claims it from a queue gives it up
+#: Raised for a record that this release did not write. A reader that has claimed it from a queue drops it.
 UNREADABLE = (ValueError, KeyError, TypeError)
 
 
-#: Redis has reached its `maxmemory`: requests that need no more room are served. A request gets 507.
+#: Redis has reached its `maxmemory`. Requests that need no more memory are served, others get 507.
 REDIS_FULL = redis.exceptions.OutOfMemoryError
 
-#: what a client is told of it
-FULL = "Redis is full, and takes nothing more (maxmemory; of the embedded store MAX_STORE_BYTES)"
+#: Text of the error for clients.
+FULL = "Redis is full, and takes nothing more (maxmemory; for the embedded store MAX_STORE_BYTES)"
 
 
 class StoreError(Refused):
@@ -32,7 +32,7 @@ class StoreError(Refused):
 
 
 class UnknownReply(Exception):
-    """A script has replied what its head does not name."""
+    """A script has returned a reply that its head does not declare."""
 
     def __init__(self, script: str, reply: object) -> None:
         super().__init__(f"The script {script} replied {reply!r}, which its head does not name")
@@ -197,7 +197,7 @@ class LogDamaged(StoreError):
 class StoreFull(StoreError, TemporaryRefusal):
     """Redis is nearly out of memory. Deletions are served, new data are refused.
 
-    A supervisor retries, as it does for all of UNAVAILABLE: what was acknowledged waits for room.
+    A supervisor retries, as for all of UNAVAILABLE, so that what was acknowledged waits for room.
     """
 
     kind = Kind.NO_ROOM
@@ -212,7 +212,7 @@ class StoreFull(StoreError, TemporaryRefusal):
 class DiskFull(StoreError, TemporaryRefusal):
     """The disk of the embedded store is nearly full. Deletions are served, new data are refused.
 
-    A supervisor retries, as it does at StoreFull.
+    A supervisor retries, as for StoreFull.
     """
 
     kind = Kind.NO_ROOM
@@ -386,7 +386,7 @@ class ArchiveFailed(StoreError):
 
 
 class NotItsSandbox(StoreError):
-    """The webhook comes from another sandbox than that of the conversation."""
+    """The webhook is from another sandbox than the conversation's."""
 
     kind = Kind.UNKNOWN
     words = "Authorization must be `Bearer` and the hook key of the conversation's sandbox"
@@ -492,7 +492,7 @@ class NewerData(StoreError):
     kind = Kind.UNSERVED
 
     def __init__(self, found: str, known: int) -> None:
-        """found: the key `data_version`."""
+        """found: value of the key `data_version`."""
         if found.isascii() and found.isdecimal() and int(found) > known:
             words = f"The stored data have version {found}, but this server knows version {known}: run a newer release"
         else:
@@ -511,7 +511,7 @@ class Stopping(StoreError):
 
 
 #: MISCONF: Redis cannot write its file. BUSY: a script runs for too long. NOREPLICAS: too few replicas are connected.
-#: redis-py gives these codes no class of their own; its parser takes the class of an error from this table.
+#: redis-py has no classes for these codes; its parser takes the class of an error from this table.
 DefaultParser.EXCEPTION_CLASSES.update(dict.fromkeys(("MISCONF", "BUSY", "NOREPLICAS"), TemporaryRefusal))
 
 
@@ -519,13 +519,13 @@ DefaultParser.EXCEPTION_CLASSES.update(dict.fromkeys(("MISCONF", "BUSY", "NOREPL
 UNAVAILABLE: tuple[type[Exception], ...] = (
     redis.exceptions.ConnectionError,  # also: LOADING, authentication, no free connection in the pool
     redis.exceptions.TimeoutError,
-    redis.exceptions.InvalidResponse,  # what answers speaks another protocol
+    redis.exceptions.InvalidResponse,  # the peer speaks another protocol
     redis.exceptions.ReadOnlyError,
     REDIS_FULL,
     TemporaryRefusal,
     redis.exceptions.ExecAbortError,  # a transaction that Redis refused as a whole, at its EXEC
-    redis.exceptions.ClusterError,  # also: the cluster is down, or a command was sent from node to node too often
-    redis.exceptions.RedisClusterException,  # no node of the cluster is reached, or a slot has no node
-    redis.exceptions.AskError,  # the slot moves to another node, and a transaction needs all of it on one
+    redis.exceptions.ClusterError,  # also: the cluster is down, or a command was redirected too often
+    redis.exceptions.RedisClusterException,  # no node of the cluster is reachable, or a slot has no node
+    redis.exceptions.AskError,  # the slot is moving, and a transaction needs all of it on one node
     redis.exceptions.TryAgainError,
 )

@@ -1,6 +1,6 @@
-"""The state of the store in numbers, as a monitor reads it: how much waits, and for how long.
+"""The state of the store in numbers for a monitor: sizes of queues, and ages of their oldest entries.
 
-Every number is the size of an index or its first entry, so the work does not grow with what is counted.
+Every number is the size of an index or its first entry, so the cost does not depend on the numbers.
 """
 
 from dataclasses import dataclass
@@ -15,46 +15,46 @@ from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKey
 from store.link.commands import Redis
 from store.spending import Spending, by_model
 
-#: most hosts whose heartbeat is shown: those with the newest
+#: Maximum number of hosts whose heartbeat is shown, the newest first.
 MOST_HOSTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StoreGauges:
-    """The store at one time. Ages are in seconds by Redis' clock; 0 where nothing waits."""
+    """The store at one time. Ages are in seconds by Redis' clock; 0 if nothing waits."""
 
     at: Micros  #: by Redis' clock
     conversations: dict[str, int]  #: by status
-    objects: int  #: of cold storage
+    objects: int  #: objects of cold storage
     pending_actions: int
     oldest_pending: float
     sandboxes: dict[str, int]  #: by status
     deliveries: int
-    overdue_delivery: float  #: for how long the delivery has been due that has been due for longest
-    starts: dict[str, int]  #: `unfinished`, `finished`, and `to_clear`: failed ones whose remains a supervisor removes
-    overdue_start: float  #: for how long no supervisor has claimed the start task whose lease ended first
+    overdue_delivery: float  #: age of the longest overdue delivery
+    starts: dict[str, int]  #: `unfinished`, `finished`, and `to_clear`: failed ones that a supervisor must clean up
+    overdue_start: float  #: age of the start task whose lease ended first and that no supervisor has claimed
     outboxes: dict[str, int]
     dropped: dict[str, int]  #: entries that full outboxes dropped
-    asking: int  #: destinations and budgets that wait for a decision
-    destinations: dict[str, int]  #: what all sandboxes did: see TOTALS
-    models: dict[str, Spending]  #: what all sandboxes spent on models, by model
-    refused_calls: int  #: calls of models that a budget refused
-    hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor; a lost host leaves after a while
-    living_hosts: int  #: with a heartbeat within HOST_SECONDS
-    used_memory_bytes: int | None  #: None where Redis does not tell
-    max_memory_bytes: int | None  #: 0: it has no limit of its own
+    asking: int  #: pending destinations and budgets
+    destinations: dict[str, int]  #: totals of all sandboxes: see TOTALS
+    models: dict[str, Spending]  #: spending of all sandboxes, by model
+    refused_calls: int  #: calls that a budget refused
+    hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor, until a lost host is removed
+    living_hosts: int  #: hosts with a heartbeat within HOST_SECONDS
+    used_memory_bytes: int | None  #: None: not reported by Redis
+    max_memory_bytes: int | None  #: 0: no limit of its own
 
 
 class Gauges:
-    """Readings of the store, with the client that waits half of the timeout."""
+    """Reads the state of the store, with the client that has half of the timeout."""
 
     def __init__(self, redis: Redis, limits: SandboxLimits) -> None:
         self._redis = redis
         self._limits = limits
 
     def read(self) -> StoreGauges:
-        """Three round trips. Raises one of UNAVAILABLE."""
-        clock = self._redis.time()  # a cluster's client takes it in no pipeline
+        """Read the state of the store. Three round trips. Raises one of UNAVAILABLE."""
+        clock = self._redis.time()  # a cluster's client does not pipeline it
         now = clock[0] + clock[1] / 1e6
         with self._redis.pipeline(transaction=False) as pipe:
             for index in (ApprovalKeys.waiting, SandboxKeys.deliveries, StartKeys.due):
@@ -113,5 +113,5 @@ class Gauges:
 
 
 def _age(now: float, first: list[tuple[bytes, float]]) -> float:
-    """Seconds since the time of the first entry of an index; 0 where that time is to come."""
+    """Return the seconds since the time of an index' first entry; 0 for a time in the future."""
     return max(0.0, now - first[0][1] / 1e6) if first else 0.0

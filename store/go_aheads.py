@@ -1,8 +1,7 @@
-"""Go-aheads: what was allowed to agents that asked for it, until a supervisor has found out whether to tell them.
+"""Go-aheads: approvals for agents that were refused before, until a supervisor knows whether to notify them.
 
-The script that approves a destination or a budget leaves one, whoever approves it: a person, a link or a rule. A
-supervisor claims it under a lease, so another one goes on where the first was killed. What becomes of it:
-`supervisor/go_aheads.py`.
+The script that approves a destination or a budget creates a go-ahead, whether a person, a link or a rule approves it. A
+supervisor claims it with a lease, so that another one continues if the first is killed. See `supervisor/go_aheads.py`.
 """
 
 import json
@@ -18,40 +17,39 @@ from store.scripts import Scripts
 
 log = logging.getLogger("supervisor")
 
-#: what the log says where no agent is told, and what a person can do
+#: Log text if no agent is notified, and what a person can do.
 NOBODY_TOLD = "its agents are not told, and go on once somebody sends them a message"
 
-#: seconds after which another supervisor may take one that a killed supervisor had claimed
+#: Seconds after which another supervisor may claim a go-ahead from a killed supervisor.
 LEASE = 5.0
 
-#: the namespace of the ids of the messages
 _MESSAGES = UUID("3d5f0d0a-6d52-4c47-9a52-6f0a3f0d9c11")
 
 
 @dataclass(frozen=True, slots=True)
 class GoAhead:
-    """What was allowed to the agents of a sandbox."""
+    """An approval for the agents of a sandbox."""
 
-    member: str  #: "SANDBOX NAME:PORT", of a budget "SANDBOX SETTING:0"
+    member: str  #: "SANDBOX NAME:PORT", for a budget "SANDBOX SETTING:0"
     id: str  #: one per approval
     sandbox_id: str
-    name: str  #: of a budget its setting
+    name: str  #: setting, if it is a budget
     port: int  #: 0: it is a budget
-    actor: Mapping[str, Any]  #: who allowed it: `kind` and `name`
-    tried_at: Micros  #: when the sandbox was refused last
+    actor: Mapping[str, Any]  #: who approved it: `kind` and `name`
+    tried_at: Micros  #: time of the sandbox' last refusal
     allowed_at: Micros
-    ends_at: Micros | None  #: when the approval ends; None: as late as the sandbox
+    ends_at: Micros | None  #: when the approval ends; None: with the sandbox
     is_reached: bool  #: the sandbox has reached it since
-    has_waited: bool  #: its agent was at work after the approval
-    now: Micros  #: by the clock of Redis, as are all of these
+    has_waited: bool  #: its agent was working after the approval
+    now: Micros  #: by Redis' clock, as all times here
 
     def message_id(self, conversation_id: str) -> UUID:
-        """The id of the message that tells an agent: the same in each try."""
+        """Return the id of the message that notifies an agent, the same in each attempt."""
         return uuid5(_MESSAGES, f"{self.member} {self.id} {conversation_id}")
 
 
 def _read(member: str, entry: bytes, now: Micros) -> GoAhead:
-    """Raises ValueError, KeyError or TypeError for what no script writes."""
+    """Read a go-ahead. Raises ValueError, KeyError or TypeError for a corrupt record."""
     left = json.loads(entry)
     return GoAhead(
         member=member,
@@ -70,15 +68,13 @@ def _read(member: str, entry: bytes, now: Micros) -> GoAhead:
 
 
 class GoAheads:
-    """The go-aheads of all sandboxes."""
-
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     def claim(self) -> GoAhead | None:
-        """Take one that is due, for LEASE seconds; None if nothing is due. One round trip.
+        """Claim a due go-ahead, for LEASE seconds; None if none is due. One round trip.
 
-        One whose record cannot be read is forgotten, and named in the log: no later try would read it.
+        A go-ahead with a corrupt record is deleted and logged, as no later attempt could read it.
         """
         while reply := self._scripts.claim_go_ahead(SandboxKeys.root, span=int(LEASE * 1e6)):
             try:
@@ -92,11 +88,11 @@ class GoAheads:
         return None
 
     def postpone(self, go_ahead: GoAhead, seconds: float) -> None:
-        """Have it looked at again after so many seconds, because its agent works."""
+        """Make it due again after some seconds, because its agent is working."""
         self._scripts.close_go_ahead(
             SandboxKeys.root, member=go_ahead.member, id=go_ahead.id, again_in=max(1, int(seconds * 1e6))
         )
 
     def close(self, go_ahead: GoAhead) -> None:
-        """Forget it: its agent is told, or need not be."""
+        """Delete it, because its agent is notified or need not be."""
         self._scripts.close_go_ahead(SandboxKeys.root, member=go_ahead.member, id=go_ahead.id, again_in=0)

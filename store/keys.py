@@ -1,4 +1,4 @@
-"""The names of keys in Redis. `keys.toml` has all of them, with type, content and bound; docs/data.md shows it."""
+"""The names of keys in Redis. `keys.toml` lists all of them, with type, content and limit; docs/data.md shows it."""
 
 import tomllib
 from collections.abc import Iterable
@@ -10,43 +10,43 @@ from urllib.parse import quote
 
 from core.wire import ConversationId
 
-#: the version of all data, and a word that a server has sealed
+#: Keys of the data version, and of a word that a server has sealed.
 DATA_VERSION, SEAL_CHECK = "data_version", "seal_check"
 
-#: of the data that this code reads and writes, see `link/health.py`
+#: Version of the data that this code reads and writes, see `link/health.py`.
 VERSION = 1
 
-#: prefixes of fields of a conversation's hash: what only app conversations have, what an agent server has reported
+#: Prefixes of fields of a conversation's hash: members of app conversations, and members that an agent server reports.
 APP_FIELD, REPORTED_FIELD = "app.", "told."
 
-#: changes that a list (`store/scripts/_changes.lua`) and the inbox hold; beyond it the oldest is dropped
+#: Maximum number of stored changes of a list (`store/scripts/_changes.lua`) and of the inbox. The oldest are dropped.
 MOST_CHANGES = 100_000
 
-#: seqs of one member of `conv:{ID}:peaks`; `store/scripts/_log.lua` counts them
+#: Number of seqs per member of `conv:{ID}:peaks`, which `store/scripts/_log.lua` maintains.
 PEAK_SEQS = 1000
 
-#: what `keys.toml` says of the keys that a deletion of their conversation removes
+#: Value in `keys.toml` for keys that are deleted with their conversation.
 WITH_CONVERSATION = "with the conversation"
 
-#: stands for any kind or source in the scripts; no escaped name can be it
+#: Any kind or source, in the scripts. No escaped name equals it.
 ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationKeys:
-    """The names of one conversation's keys; with a fork's id, of a copy that is made for it."""
+    """The names of a conversation's keys; with a fork's id, of its copy."""
 
     id: ConversationId
     fork: str = ""
 
-    #: pattern of the roots of all conversations
+    #: Pattern of the roots of all conversations.
     roots: ClassVar[str] = f"conv:{{{'?' * 36}}}"
 
     @staticmethod
     def ending() -> list[str]:
-        """What follows the root in the keys that a deletion removes, as `keys.toml` says.
+        """Return the suffixes after the root of keys that are deleted with their conversation, from `keys.toml`.
 
-        Names with words in capitals are left out: the script knows what stands for the words.
+        Names with words in capitals are omitted, because the script knows the values of these words.
         """
         groups = tomllib.loads((files("store") / "keys.toml").read_text())["group"]
         of_group: dict[str, dict[str, str]] = next(one["keys"] for one in groups if "conv:{ID}" in one["keys"])
@@ -97,18 +97,18 @@ class ConversationKeys:
 
 
 class ListingKeys:
-    """The names of the listing's keys, which lie in one slot."""
+    """The names of the listing's keys, which share a slot."""
 
     root = "conversations:{all}"
 
     @classmethod
     def index(cls, by: str, among: str | None = None) -> str:
-        """The order by `created`, `updated` or `title`, of a status, of a group or of all."""
+        """Return the order by `created`, `updated` or `title`, of a status, of a group or of all."""
         return f"{cls.root}:{by}:{among}" if among else f"{cls.root}:{by}"
 
 
 class SandboxKeys:
-    """The names of all sandboxes' keys: in one slot, so that one script decides what holds for all of them."""
+    """The names of all sandboxes' keys, which share a slot, so that one script can decide about all of them."""
 
     root = "{sandboxes}"
     created = f"{root}:created"
@@ -127,7 +127,7 @@ class SandboxKeys:
 
     @classmethod
     def created_in(cls, index: str) -> str:
-        """The order of creation among those of a status, of a spec (`*:SPEC`) or of both (`STATUS:SPEC`)."""
+        """Return the order of creation for a status, for a spec (`*:SPEC`) or for both (`STATUS:SPEC`)."""
         return f"{cls.created}:{index}"
 
     @classmethod
@@ -172,7 +172,7 @@ class SandboxKeys:
 
 
 class StartKeys:
-    """The names of all start tasks' keys, in one slot."""
+    """The names of all start tasks' keys, which share a slot."""
 
     root = "{starts}"
     due = f"{root}:due"
@@ -190,17 +190,17 @@ class StartKeys:
 
     @classmethod
     def created(cls, conversation_id: ConversationId | None = None) -> str:
-        """The order of creation, of all or of one conversation's."""
+        """Return the order of creation, of all start tasks or of one conversation's."""
         return f"{cls.root}:created:{conversation_id}" if conversation_id else f"{cls.root}:created"
 
     @classmethod
     def updated(cls, conversation_id: ConversationId) -> str:
-        """The order of the last change of one conversation's."""
+        """Return the order of the last change of one conversation's start tasks."""
         return f"{cls.root}:updated:{conversation_id}"
 
 
 class AccessRoot:
-    """The name that all keys of access and all tickets are below, in one slot."""
+    """The common root of access keys and tickets, in one slot."""
 
     root = "{access}"
     grants_version = f"{root}:grants_version"
@@ -208,7 +208,7 @@ class AccessRoot:
 
 
 class IdempotencyKeys:
-    """The names of one client's records of Idempotency-Keys, in one slot."""
+    """The names of a client's records of Idempotency-Keys, which share a slot."""
 
     @staticmethod
     def root(client: str) -> str:
@@ -216,12 +216,12 @@ class IdempotencyKeys:
 
 
 def audit_key(keys: ConversationKeys) -> str:
-    """The audit of a conversation, in its slot; it outlives the conversation."""
+    """Return the audit of a conversation, in its slot. It outlives the conversation."""
     return f"{keys.root}:audit"
 
 
 class ApprovalKeys:
-    """The names of the index of all approvals, in one slot."""
+    """The names of the keys for all approvals, which share a slot."""
 
     root = "{approvals}"
     waiting = f"{root}:waiting"
@@ -237,12 +237,12 @@ class ApprovalKeys:
 
     @classmethod
     def of(cls, conversation_id: str) -> str:
-        """The ids of the pending actions of a conversation."""
+        """Return the ids of the pending actions of a conversation."""
         return f"{cls.root}:of:{conversation_id}"
 
 
 class RuleKeys:
-    """The names of the approval rules' keys, in one slot."""
+    """The names of the approval rules' keys, which share a slot."""
 
     root = "{rules}"
     version = f"{root}:version"
@@ -254,7 +254,7 @@ class RuleKeys:
 
 
 class AskingKeys:
-    """The name of what a key with the scope `ask` has open, in one slot."""
+    """The root for the open requests of a key with the scope `ask`."""
 
     @staticmethod
     def root(owner: str) -> str:
@@ -262,7 +262,7 @@ class AskingKeys:
 
 
 class NotifyKeys:
-    """The name that all keys of notifications are below, in one slot."""
+    """The common root of keys for notifications, in one slot."""
 
     root = "{notify}"
 
@@ -270,10 +270,10 @@ class NotifyKeys:
     def state(cls, target_id: str) -> str:
         return f"{cls.root}:state:{target_id}"
 
-    #: the private key by which push services know this server
+    #: Private key by which push services identify this server.
     push_key = f"{root}:push_key"
 
-    #: ids of the devices that ring, score when they expire
+    #: Ids of the devices, with their expiry as score.
     devices = f"{root}:devices"
 
     @classmethod
@@ -281,7 +281,7 @@ class NotifyKeys:
         return f"{cls.root}:device:{device_id}"
 
 
-#: the outboxes by the names of what they tell of, each in the slot of its subject
+#: The outboxes by their subjects, each in the slot of its subject.
 OUTBOXES = {
     "approvals": ApprovalKeys.outbox,
     "conversations": f"{ListingKeys.root}:outbox",
@@ -290,61 +290,60 @@ OUTBOXES = {
 
 
 def outbox_dropped(outbox: str) -> str:
-    """The number of entries that an outbox dropped."""
+    """Return the number of entries that an outbox dropped."""
     return f"{outbox}:dropped"
 
 
 def outbox_wanted(outbox: str) -> str:
-    """There while a supervisor has targets to notify."""
+    """Return the key that exists while a supervisor has targets to notify."""
     return f"{outbox}:wanted"
 
 
 def changed_channel(root: str) -> str:
-    """The channel of the changes of a list."""
     return f"{root}:changed"
 
 
 def claimed_key(start_id: str) -> str:
-    """The key of the warm sandbox that a start task has claimed."""
+    """Return the key of the warm sandbox that a start task has claimed."""
     return f"{{sandboxes}}:claimed:{start_id}"
 
 
 class ColdKeys:
-    """The names of the register of objects, and what follows a conversation's root in the keys that are moved."""
+    """The names of the register of objects, and suffixes of keys that are moved, after a conversation's root."""
 
     root = "{cold}"
     objects = f"{root}:objects"
 
-    #: what follows a conversation's root in the keys that have the ids of its events
+    #: Suffixes of the keys with the ids of a conversation's events.
     ids = (":seqs", ":ids")
 
     @staticmethod
     def moved(last_chunk: int, pairs: Iterable[str]) -> set[str]:
-        """What follows the root in the keys that a log may have.
+        """Return the suffixes of the keys that a log may have.
 
-        last_chunk: number of its last chunk of text. pairs: of kind and source, that occur.
+        last_chunk: number of its last chunk of text. pairs: its pairs of kind and source.
         """
         texts = (f":text:{number}" for number in range(last_chunk + 1))
         return {":log", ":peaks", *ColdKeys.ids, *(f":at:{pair}" for pair in pairs), *texts}
 
     @staticmethod
     def frame(root: str, name: str, text: str) -> str:
-        """The frame of a text chunk, until its log is frozen. root: of the conversation. text: what follows it."""
+        """Return the staged frame of a text chunk. root: of the conversation. text: suffix of the chunk."""
         return f"{root}:freeze:{name}{text}"
 
     @staticmethod
     def back(root: str, name: str) -> str:
-        """The number of the pieces that a thaw has brought back."""
+        """Return the number of pieces that a thaw has restored."""
         return f"{root}:thaw:{name}"
 
     @staticmethod
     def turn(task: str) -> str:
-        """The claim of a task that one supervisor of all does at a time."""
+        """Return the claim of a task that one supervisor does at a time."""
         return f"{ColdKeys.root}:turn:{task}"
 
 
 class ClientKeys:
-    """The name of what a key keeps for its clients."""
+    """The root of the entries that a key stores for its clients."""
 
     @staticmethod
     def root(owner: str) -> str:
@@ -352,26 +351,26 @@ class ClientKeys:
 
 
 def rate_key(name: str) -> str:
-    """The counter of a window, by its client and its limit."""
+    """Return the counter of a window, by its client and its limit."""
     return f"rate:{{{name}}}"
 
 
 def chat_root(digest: str) -> str:
-    """The conversation that gave the last answer of a chat, by the digest of the chat."""
+    """Return the conversation that gave the last answer of a chat, by the digest of the chat."""
     return f"chat:{{{digest}}}"
 
 
 def followers_channel(process: str) -> str:
-    """The channel from a process to its own subscriber."""
+    """Return the channel from a process to its own subscriber."""
     return f"follower:{process}"
 
 
 @lru_cache(maxsize=4096)
 def escaped(name: str) -> str:
-    """A kind or source as a part of a key: without `:`, braces, `*` or bytes outside ASCII."""
+    """Escape a kind or source for a key: without `:`, braces, `*` or bytes outside ASCII."""
     return quote(name, safe="")
 
 
 def pair(kind: str, source: str) -> str:
-    """The name of an event's sorted set, after the prefix `conv:{ID}:at:`."""
+    """Return the name of an event's sorted set, after the prefix `conv:{ID}:at:`."""
     return f"{escaped(kind)}:{escaped(source)}"

@@ -1,11 +1,12 @@
-"""The listing of all conversations, in a slot of its own: written with every change, before it is acknowledged.
+"""The listing of all conversations, in a slot of its own. Every change is listed before it is acknowledged.
 
-Where one server has all keys, the script that changes a conversation lists it (`scripts/_follow.lua`). In a cluster its
-caller does so: then a change that a killed worker did not list was not acknowledged, and the client's retry lists it.
+If one server has all keys, the script that changes a conversation also lists it (`scripts/_follow.lua`). In a cluster
+its caller does so. A change that a killed worker did not list was not acknowledged then, and the client's retry lists
+it.
 
-An entry never goes back to an older revision, and a removed entry stays removed, even if a write that ran beside the
-deletion is noted after it: otherwise a deleted conversation would count as present and keep its sandbox. A search
-corrects what it reads.
+An entry never returns to an older revision, and a removed entry stays removed, even if a write that ran beside the
+deletion is listed after it. Otherwise a deleted conversation would count as present and keep its sandbox. A search
+corrects the entries that it reads.
 """
 
 import re
@@ -18,41 +19,40 @@ from store.keys import ListingKeys
 from store.link.commands import Redis
 from store.scripts import Scripts
 
-#: entries that one script scans for those that pass the filters, 1,000 at most, and that all scripts of one page scan
+#: Maximum number of entries that a script scans, 1,000 at most, and that all scripts of a page scan.
 SCAN_CHUNK, MOST_SCANNED = 1000, 5000
 
-#: counts as the replacement character in a folded title: a NUL or a lone surrogate
+#: Characters that a folded title replaces: NUL and lone surrogates.
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
-#: the cursor of a page: the time or the folded title of its first conversation, and its id
+#: The cursor of a page: the time or the folded title of its first conversation, and its id.
 Cursor = tuple[Micros | str, ConversationId]
 
 
-#: the filters by time
 _TIMES = ("created_since", "created_until", "updated_since", "updated_until")
 
 
 class ListingEntry(NamedTuple):
-    """One conversation of a page."""
+    """A conversation of a page."""
 
     id: ConversationId
-    at: Micros | str  #: the key of the order: a time, or the folded title
+    at: Micros | str  #: sort key: a time, or the folded title
     revision: int
-    version: bytes = b""  #: the values of the fields that the page was asked for, joined by blanks
+    version: bytes = b""  #: values of the requested fields, joined by spaces
 
 
 @dataclass(frozen=True, slots=True)
 class ListingFilter:
-    """A filter of conversations; each absent member lets all pass.
+    """A filter of conversations. Absent members let all pass.
 
-    The narrowest list is read, that of the group or else of the one status. The listing's index decides the other
-    members except `tag` and `kind`: for those the caller, which reads the conversations, calls `passes`.
+    The narrowest list is read: of the group, or else of the single status. The listing's index applies the other
+    members, except `tag` and `kind`. For these, the caller reads the conversations and calls `passes`.
     """
 
     group: str | None = None  #: see `store/keys.toml`
-    statuses: tuple[str, ...] = ()  #: one of these
-    title: str | None = None  #: a part of the title, whatever its case
-    top: bool = False  #: only those without a parent
+    statuses: tuple[str, ...] = ()  #: any of these
+    title: str | None = None  #: case-insensitive substring of the title
+    top: bool = False  #: only conversations without a parent
     created_since: Micros | None = None
     created_until: Micros | None = None
     updated_since: Micros | None = None
@@ -62,15 +62,15 @@ class ListingFilter:
 
     @property
     def is_read(self) -> bool:
-        """Whether a conversation has to be read to know whether it passes."""
+        """Return whether the filter needs the conversation itself."""
         return self.tag is not None or self.kind is not None
 
     def among(self, by: str) -> str | None:
-        """The list that has all of them in an order; there is none of a status by title."""
+        """Return the list that has all matches in an order. There is no list of a status by title."""
         return self.group or (self.statuses[0] if len(self.statuses) == 1 and by != "title" else None)
 
-    def words(self, by: str) -> dict[str, str]:
-        """The filters as `page_conversations.lua` takes them; all are "" when the list has no other conversations."""
+    def arguments(self, by: str) -> dict[str, str]:
+        """Return the filters for `page_conversations.lua`; all are "" if everything in the list matches."""
         times = {name: getattr(self, name) for name in _TIMES}
         return {
             "statuses": "" if self.among(by) in self.statuses else ",".join(self.statuses),
@@ -80,7 +80,6 @@ class ListingFilter:
         }
 
     def passes(self, state: Mapping[str, Any]) -> bool:
-        """Whether a conversation's state passes."""
         return (
             (not self.statuses or state["execution_status"] in self.statuses)
             and (self.tag is None or has_tag(state["tags"], *self.tag))
@@ -102,12 +101,12 @@ def _within(time: str, since: Micros | None, until: Micros | None) -> bool:
 
 
 def folded(title: str | None) -> str:
-    """A title as it is sorted and searched: without case, in UTF-8, without a NUL, which ends titles in the index."""
+    """Fold a title for sorting and searching: without case, in UTF-8, without NUL, which ends titles in the index."""
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", (title or "").casefold())
 
 
 class Listing:
-    """Every conversation by creation, by last change and by title, also those of a group; by the times of a status."""
+    """The orders of all conversations by creation, last change and title, also per group; and by time per status."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
@@ -123,7 +122,7 @@ class Listing:
         groups: str = "",
         title: str | None = None,
     ) -> None:
-        """Enter or move a conversation. groups: what else it can be listed by, joined by commas. One round trip."""
+        """Enter or move a conversation. groups: further lists, joined by commas. One round trip."""
         self._scripts.note_conversation(
             ListingKeys.root,
             id=conversation_id,
@@ -136,7 +135,7 @@ class Listing:
         )
 
     def forget(self, conversation_id: ConversationId, revision: int) -> None:
-        """Take a conversation out, unless one of a later revision is there. One round trip."""
+        """Remove a conversation, unless a later revision is listed. One round trip."""
         self._scripts.note_conversation(
             ListingKeys.root,
             id=conversation_id,
@@ -149,9 +148,9 @@ class Listing:
         )
 
     def correct(self, entry: ListingEntry, state: Mapping[str, Any] | None) -> None:
-        """Bring an entry up to date with the state that was read of its conversation, None where it is gone.
+        """Update an entry from the state of its conversation, None if it is deleted.
 
-        One round trip, none where they agree. A worker that was killed before it listed its change leaves a wrong one.
+        One round trip, none if they agree. A worker that was killed before it listed a change leaves a stale entry.
         """
         if state is None:
             self.forget(entry.id, entry.revision)
@@ -169,12 +168,12 @@ class Listing:
         start: Cursor | None,
         version: Sequence[str] = (),
     ) -> tuple[list[ListingEntry], Cursor | None]:
-        """Conversations in the order of `created`, `updated` or `title`; and the next page's cursor.
+        """Return a page of conversations, ordered by `created`, `updated` or `title`, and the next cursor.
 
-        version: fields of each whose values are wanted too.
+        version: fields whose values to return too.
 
-        One round trip. With filters at most MOST_SCANNED entries are scanned, in MOST_SCANNED / SCAN_CHUNK round trips
-        at most: the page may be shorter than the limit and not the last.
+        One round trip. With filters at most MOST_SCANNED entries are scanned, in at most MOST_SCANNED / SCAN_CHUNK
+        round trips. A page may be shorter than the limit without being the last.
         """
         found: list[ListingEntry] = []
         for _ in range(MOST_SCANNED // SCAN_CHUNK):
@@ -185,13 +184,13 @@ class Listing:
         return found, start
 
     def count(self, filters: ListingFilter) -> int:
-        """The number of conversations that pass.
+        """Return the number of conversations that pass.
 
-        One round trip for a list, or a list and one range of time. Other filters scan all of the list's entries, and
-        read no conversation: one round trip per SCAN_CHUNK.
+        One round trip for a list, or for a list and one range of time. Other filters scan all entries of the list,
+        without reading conversations: one round trip per SCAN_CHUNK.
         """
         others = {name: time for name, time in _ranges(filters).items() if time != (None, None)}
-        narrows = any(word for name, word in filters.words("created").items() if name not in _TIMES)
+        narrows = any(word for name, word in filters.arguments("created").items() if name not in _TIMES)
         if not narrows and len(others) < 2:
             by, (since, until) = next(iter(others.items()), ("created", (None, None)))
             least, most = "-inf" if since is None else since, "+inf" if until is None else f"({until}"
@@ -204,7 +203,7 @@ class Listing:
                 return number
 
     def members(self, groups: list[str], most: int) -> list[list[ConversationId]]:
-        """The oldest conversations of each group, in one round trip."""
+        """Return the oldest conversations of each group, in one round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for group in groups:
                 pipe.zrange(ListingKeys.index("created", group), 0, most - 1)
@@ -220,8 +219,8 @@ class Listing:
         start: Cursor | None,
         version: Sequence[str] = (),
     ) -> tuple[list[ListingEntry], Cursor | None]:
-        """The entries that one script finds, and the cursor of the next one."""
-        words = filters.words(by)
+        """Return the entries that one script finds, and the next cursor."""
+        words = filters.arguments(by)
         at, identity = _entered(filters, by, descending, start) or ("", "")
         page = self._scripts.page_conversations(
             ListingKeys.root,
@@ -253,7 +252,7 @@ def _ranges(filters: ListingFilter) -> dict[str, tuple[Micros | None, Micros | N
 
 
 def _entered(filters: ListingFilter, by: str, descending: bool, start: Cursor | None) -> tuple[object, str] | None:
-    """The cursor from which a page is read: not before the range of its order begins."""
+    """Return the cursor at which a page begins: not before the range of its order."""
     since, until = _ranges(filters).get(by, (None, None))
     edge, at = (until if descending else since), start and start[0]
     if edge is None or (at is not None and (at < edge if descending else at >= edge)):  # type: ignore[operator]
@@ -262,5 +261,5 @@ def _entered(filters: ListingFilter, by: str, descending: bool, start: Cursor | 
 
 
 def _place(by: str, stored: bytes) -> Micros | str:
-    """The time or the folded title that orders an entry."""
+    """Return the time or the folded title that orders an entry."""
     return stored.decode() if by == "title" else Micros(int(float(stored)))

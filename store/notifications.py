@@ -1,22 +1,22 @@
-"""Notifications: the outboxes that they come from, and the queues of their targets.
+"""Notifications: their outboxes, and the queues of their targets.
 
-Three slots have an outbox: that of approvals, that of the listing and that of sandboxes. An entry is JSON: `id`
-(`msg_…`, the same when its script is repeated), `type`, `time` (UTC text) or `at` (µs, as text), and as it applies
-`conversation_id`, `action_id`, `sandbox_id`, `tool`, `risk`, `decision`, `actor` and `detail`.
+Three slots have an outbox: approvals, the listing and sandboxes. An entry is JSON: `id` (`msg_…`, the same when its
+script is repeated), `type`, `time` (UTC text) or `at` (µs, as text), and where they apply `conversation_id`,
+`action_id`, `sandbox_id`, `tool`, `risk`, `decision`, `actor` and `detail`.
 
-A supervisor with targets moves entries to their queues: it queues an entry, which leaves a mark of its id, and then
-takes the entry out. An entry of a supervisor that was killed between the two is queued again by the next one, and the
-mark drops it.
+A supervisor with targets moves entries to their queues: it queues an entry, which marks its id, and then removes it
+from the outbox. If the supervisor is killed between the two, the next one queues the entry again, and the mark drops
+it.
 
-A conversation or a sandbox pushes only while a supervisor has said within a day that it has targets. An outbox holds
-MOST_OUTBOX entries (`scripts/_outbox.lua`); then the oldest is dropped and counted.
+Conversations and sandboxes write to their outbox only if a supervisor has reported targets within a day. An outbox
+holds MOST_OUTBOX entries (`scripts/_outbox.lua`). Beyond it the oldest is dropped and counted.
 
-Each target has a queue; all queues lie in one slot. The id of an entry of a queue begins with the time of its queueing
-by Redis' clock, ms: a message is given up so long after it. A body is sealed: it may hold a one-time link.
+Each target has a queue, and all queues share a slot. The id of a queue's entry begins with the time of its queueing by
+Redis' clock, in ms, from which its timeout is measured. A body is sealed, because it may contain a one-time link.
 
-Guarantee: a message is sent at least once, in the order of its queue, with the same id and bytes in each try, until the
-target takes it or its time is over. Limitation: a supervisor that is killed after the target took a message and before
-that was noted sends it again; the receiver knows it by its id.
+Guarantee: a message is sent at least once, in the order of its queue, with the same id and bytes in each attempt, until
+the target accepts it or it times out. Limitation: a supervisor that is killed after the target accepted a message and
+before that was recorded sends it again. The receiver recognises it by its id.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,44 +30,44 @@ from store.link.secrets import Sealer
 from store.record import BESIDE, Record, pairs
 from store.scripts import Scripts
 
-#: seconds for which a supervisor's word counts that it has targets
+#: Seconds for which a supervisor's report of targets is valid.
 _WANTED = 86_400
 
 
-#: most messages of a queue, and ids that are remembered of those queued
+#: Maximum number of messages of a queue, and of remembered ids.
 MOST_QUEUED, MOST_MARKS = 10_000, 50_000
 
-#: Maximum number of messages of a device's queue. A device is told what waits, so old messages are worth little.
+#: Maximum number of messages of a device's queue. Old messages are of little use there.
 MOST_RINGS = 100
 
-#: seconds after which a message is given up
+#: Seconds after which a message is dropped.
 GIVEN_UP = 3 * 86_400.0
 
 
 class OutboxState(NamedTuple):
-    """An outbox as operators see it."""
+    """The state of an outbox, for operators."""
 
     name: str  #: `approvals`, `conversations` or `sandboxes`
     waiting: int
-    dropped: int  #: entries that were never queued, since the store began
+    dropped: int  #: entries that were dropped since the store began
 
 
 class Outboxes:
-    """What waits to be queued for the targets of notifications."""
+    """Entries that wait to be queued for the targets of notifications."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def want(self) -> None:
-        """Say that there are targets. One round trip."""
+        """Report that there are targets. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for outbox in OUTBOXES.values():
                 pipe.set(outbox_wanted(outbox), 1, ex=_WANTED)
             pipe.execute()
 
     def read(self, most: int) -> dict[str, list[bytes]]:
-        """The oldest entries of each outbox that has any. One round trip."""
+        """Return the oldest entries of each outbox that has any. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for outbox in OUTBOXES.values():
                 pipe.lrange(outbox, 0, most - 1)
@@ -75,11 +75,11 @@ class Outboxes:
         return {name: entries for name, entries in zip(OUTBOXES, found, strict=True) if entries}
 
     def remove(self, name: str, entries: list[bytes]) -> None:
-        """Take entries out that `read` returned. One round trip."""
+        """Remove entries that `read` returned. One round trip."""
         self._scripts.empty_outbox(OUTBOXES[name], entries=entries)
 
     def states(self) -> list[OutboxState]:
-        """One round trip."""
+        """Return the states of all outboxes. One round trip."""
         with self._redis.pipeline(transaction=False) as pipe:
             for outbox in OUTBOXES.values():
                 pipe.llen(outbox)
@@ -93,54 +93,52 @@ class Outboxes:
 
 
 class Try(NamedTuple):
-    """A message that is to be sent now, and the lease of its target."""
+    """A message to send now, and the lease of its target."""
 
     target_id: str
     token: str
-    place: str  #: in the queue
+    place: str  #: id of the queue's entry
     id: str
     sealed: bytes
     at: Micros  #: by Redis' clock
-    failed: int  #: tries before this one, in a row
-    trace: str  #: W3C traceparent of the batch that it tells of; empty where that was not traced
+    failed: int  #: consecutive failed attempts before this one
+    trace: str  #: W3C traceparent of the batch that it reports; empty: not traced
 
 
 @dataclass(frozen=True, slots=True)
 class TargetState(Record):
-    """A target as operators see it. Times are µs by Redis' clock, None where there is none."""
+    """The state of a target, for operators. Times are µs by Redis' clock, or None."""
 
     key = NotifyKeys.state("ID")
     id: str = field(metadata=BESIDE)
     name: str = field(metadata=BESIDE)
     queued: int = field(default=0, metadata=BESIDE)
-    oldest: Micros | None = field(default=None, metadata=BESIDE)  #: when the oldest message was queued
-    tries: int = 0  #: that failed in a row
+    oldest: Micros | None = field(default=None, metadata=BESIDE)
+    tries: int = 0  #: consecutive failed attempts
     next_at: Micros | None = None
     sent: int = 0
     sent_at: Micros | None = None
     failed_at: Micros | None = None
     failure: str = ""
     given_up: int = 0
-    dropped: int = 0  #: by a full queue
-    disabled_at: Micros | None = None  #: when the target rejected further messages
+    dropped: int = 0  #: messages dropped by the full queue
+    disabled_at: Micros | None = None  #: when the target refused further messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetLease(Record):
-    """Who sends to a target now."""
+    """The lease of a target."""
 
     key = TargetState.key
-    token: str  #: of the supervisor
+    token: str  #: token of the supervisor
     lease: Micros  #: µs
 
 
 class Targets:
-    """The queues of all targets."""
-
     def __init__(
         self, redis: Redis, scripts: Scripts, sealer: Sealer, *, most: int = MOST_QUEUED, given_up: float = GIVEN_UP
     ) -> None:
-        """most: messages of one queue. given_up: seconds after which a message is."""
+        """most: messages of one queue. given_up: seconds after which a message is dropped."""
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
@@ -148,9 +146,9 @@ class Targets:
         self._given_up = round(given_up * 1000)
 
     def open(self, names: Mapping[str, str], *, again: bool) -> dict[str, int]:
-        """Note the targets of a supervisor by id. again: those that wanted no more are tried again.
+        """Store the targets of a supervisor by id. again: retry those that refused further messages.
 
-        Returns the names of targets that no supervisor has any more, with the number of messages that are given up.
+        Returns the names of targets that no supervisor has any more, with the number of dropped messages.
         """
         return dict(
             self._scripts.open_targets(NotifyKeys.root, kept=self._given_up, again=again, targets=names.items())
@@ -163,12 +161,12 @@ class Targets:
         traced: Mapping[str, str] | None = None,
         device_ids: Sequence[str] = (),
     ) -> dict[str, int]:
-        """Queue messages for all targets, each its id and its body for each target, then for each device ("": it does
-        not ring). A message that was queued before is not queued again.
+        """Queue messages for all targets, and for devices. A message that was queued before is not queued again.
 
-        traced: the W3C traceparent of those messages, by their ids, that tell of what was traced.
+        Each message has its id, its body for each target, then its body for each device ("": none). traced: W3C
+        traceparents of traced messages, by id.
 
-        Returns how many messages the full queues of targets dropped. Raises SecretsRefused when no key is set.
+        Returns how many messages the full queues of targets dropped. Raises SecretsRefused if no key is set.
         """
         if not messages:
             return {}
@@ -195,7 +193,7 @@ class Targets:
         return None if reply is None else Try(target_id, token, *reply)
 
     def body_of(self, one: Try) -> str:
-        """The body of a message. Raises SecretsRefused where its key is no longer set."""
+        """Return the body of a message. Raises SecretsRefused if its key is no longer set."""
         return self._sealer.open_bytes("notification", one.id, one.sealed).decode()
 
     def renew(self, one: Try, seconds: float) -> bool:
@@ -205,9 +203,9 @@ class Targets:
         )
 
     def close(self, one: Try, outcome: str, reason: str = "", *, again_in: float = 0) -> str:
-        """Note the outcome of a try: `sent`, `failed`, `gone` (410: it rejects more) or `lost` (it cannot be sent).
+        """Record the outcome of an attempt: `sent`, `failed`, `gone` (410: refuses more) or `lost` (it cannot be sent).
 
-        again_in: seconds until the next try. Returns the result, as `close_notification.lua` has it.
+        again_in: seconds until the next attempt. Returns the result of `close_notification.lua`.
         """
         return self._scripts.close_notification(
             NotifyKeys.root,
@@ -225,20 +223,18 @@ class Targets:
         self._redis.hdel(NotifyKeys.state(target_id), "next_at")
 
     def states(self) -> dict[str, TargetState]:
-        """Every target that a supervisor has had, by id. One round trip."""
+        """Return every target that a supervisor has had, by id. One round trip."""
         found = self._scripts.read_targets(NotifyKeys.root)
         return {one.id: target_state(one.id, one.name, one.queued, one.oldest, one.state) for one in found}
 
 
 def target_state(identity: str, name: str, queued: int, place: str | None, state: list[bytes]) -> TargetState:
-    """The state of a target or a device. place: of its oldest message."""
+    """Return the state of a target or a device. place: id of its oldest message."""
     oldest = Micros(int(place.partition("-")[0]) * 1000) if place else None
     return TargetState.read(pairs(state), id=identity, name=name, queued=queued, oldest=oldest)
 
 
 class NotificationWing:
-    """What is to be notified of, and who is."""
-
     def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer) -> None:
         self.outboxes = Outboxes(redis, scripts)
         self.targets = Targets(redis, scripts, sealer)

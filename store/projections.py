@@ -1,7 +1,7 @@
-"""What other keys have of a conversation: its entry in the listing, and what waits in it in the index of approvals.
+"""Projections of a conversation in other keys: its entry in the listing, and its pending actions in the inbox.
 
-A script that changes a conversation brings them up to date itself where it can (`scripts/_follow.lua`). Its reply says
-what it leaves, and its caller does that before the change is acknowledged.
+A script that changes a conversation updates them itself where it can (`scripts/_follow.lua`). Its reply says what
+remains, and its caller does that before the change is acknowledged.
 """
 
 import json
@@ -14,13 +14,13 @@ from store.scripts.calls import LogState
 
 
 class Refresh(Protocol):
-    """What brings the index up to date with a conversation."""
+    """Updates the index for a conversation."""
 
     def refresh(self, conversation_id: ConversationId) -> None: ...
 
 
 class Reply(Protocol):
-    """A reply of a script that writes a conversation."""
+    """The reply of a script that writes a conversation."""
 
     @property
     def state(self) -> LogState: ...
@@ -30,7 +30,7 @@ Replied = TypeVar("Replied", bound=Reply)
 
 
 class Projections:
-    """Brings the listing and the index up to date with a conversation."""
+    """Updates the listing and the index for a conversation."""
 
     def __init__(self, listing: Listing, approvals: Refresh) -> None:
         """approvals: the index, or the rules that decide before it."""
@@ -38,17 +38,17 @@ class Projections:
         self._approvals = approvals
 
     def settled(self, conversation_id: ConversationId, reply: Replied | None) -> Replied:
-        """Do what a script leaves, and return its reply. Raises ConversationNotFound where there is none."""
+        """Do what a script left to do, and return its reply. Raises ConversationNotFound if there is none."""
         if reply is None:
             raise ConversationNotFound
         self.settle(conversation_id, reply.state)
         return reply
 
     def settle(self, conversation_id: ConversationId, state: LogState) -> None:
-        """Do what a script leaves by the state that it has replied with.
+        """Do what a script left to do, according to the state in its reply.
 
-        Nothing is left where one server has all keys, unless a rule may decide what waits. In a cluster one round trip,
-        and three more where approvals have changed or an action waits.
+        Nothing remains if one server has all keys, unless a rule may decide pending actions. In a cluster one round
+        trip, and three more if approvals have changed or an action waits.
         """
         if not state.listed:
             times = state.created_at, state.updated_at
@@ -58,5 +58,4 @@ class Projections:
             self.refresh(conversation_id)
 
     def refresh(self, conversation_id: ConversationId) -> None:
-        """Bring the index up to date with a conversation."""
         self._approvals.refresh(conversation_id)

@@ -1,4 +1,4 @@
-"""Records: classes whose annotations are the fields of a hash in Redis.
+"""Records: classes whose annotations define the fields of a hash in Redis.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Sandbox(Record):
@@ -7,12 +7,12 @@
         start: int = 0
         handle: dict[str, Any] | None = None
         sealed_key: Annotated[str, "files_key"] = ""  # the field has another name
-        seen_at: Micros = field(metadata=BESIDE)  # not stored: the caller of `read` gives it
+        seen_at: Micros = field(metadata=BESIDE)  # not stored: passed to `read`
 
-The annotation decides how a value is stored: text as it is, an integer as digits, a flag as `1` or empty, a tuple of
+The annotation decides how a value is stored: text unchanged, an integer as digits, a flag as `1` or empty, a tuple of
 texts joined by commas, anything else as JSON. A missing field has its default, and so has an empty number or JSON.
-`read` ignores other fields. So a record that an earlier version wrote still reads. A name that ends in `*` is the
-prefix of the fields of a mapping.
+`read` ignores unknown fields, so that it can read records of other versions. A name that ends in `*` is the prefix of a
+mapping's fields.
 """
 
 import json
@@ -23,7 +23,7 @@ from operator import or_
 from types import UnionType
 from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, get_origin, get_type_hints
 
-#: marks a member that is not stored
+#: Marks a member that is not stored.
 BESIDE: Mapping[str, bool] = {"beside": True}
 
 
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 TEXT = Kind("text", bytes.decode, str, may_be_empty=True)
 JSON = Kind("JSON", lambda value: json.loads(value.decode()), json.dumps)
 
-#: how a value of a type is stored; any other type is JSON
+#: How a value of a type is stored. Any other type is JSON.
 _KINDS: Mapping[Any, Kind] = {
     str: TEXT,
     str | None: TEXT,
@@ -52,22 +52,22 @@ _KINDS: Mapping[Any, Kind] = {
 
 
 class Stored(NamedTuple):
-    """A field of a hash; or the fields of a mapping, whose names begin with its name."""
+    """A field of a hash, or the fields of a mapping, whose names begin with its name."""
 
     name: bytes
-    member: str  #: the member of the class
+    member: str
     kind: Kind
     is_mapping: bool
 
     @property
     def pattern(self) -> str:
-        """The name, as the data model has it."""
+        """Return the name, as in the data model."""
         return self.name.decode() + ("*" if self.is_mapping else "")
 
 
 class _Layout(NamedTuple):
     members: Mapping[str, Stored]
-    names: Mapping[bytes, tuple[str, Callable[[bytes], Any], bool]]  #: member, and its kind, but for mappings
+    names: Mapping[bytes, tuple[str, Callable[[bytes], Any], bool]]  #: member, and its kind, except for mappings
     mappings: Sequence[Stored]
 
 
@@ -76,14 +76,14 @@ class Record:
 
     __slots__ = ()
 
-    #: the pattern of the keys, as the data model has it
+    #: The pattern of the keys, as in the data model.
     key: ClassVar[str]
 
     @classmethod
     def read(cls, hash_: Mapping[bytes, bytes], **beside: Any) -> Self:
-        """Read a record. A member in `beside` is not read.
+        """Read a record. Members in `beside` are not read.
 
-        Raises KeyError, TypeError or ValueError where a field without a default is missing, or cannot be read.
+        Raises KeyError, TypeError or ValueError if a field without a default is missing, or is corrupt.
         """
         return cls(**cls.members(hash_, **beside))
 
@@ -105,7 +105,7 @@ class Record:
 
     @classmethod
     def fields_of(cls, **values: Any) -> dict[str, str]:
-        """The fields that store these members. Raises KeyError for an unknown member."""
+        """Return the fields that store these members. Raises KeyError for an unknown member."""
         known, found = _layout(cls).members, dict[str, str]()
         for member, value in values.items():
             one = known[member]
@@ -118,12 +118,12 @@ _layouts: dict[type[Any], _Layout] = {}
 
 
 def pairs(words: list[bytes]) -> dict[bytes, bytes]:
-    """A hash from the names and values of a script's reply."""
+    """Make a hash from the names and values of a script's reply."""
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def stored(record: type[Record]) -> Iterable[Stored]:
-    """The fields of a record's hash."""
+    """Return the fields of a record's hash."""
     return _layout(record).members.values()
 
 
@@ -146,7 +146,7 @@ def _layout(record: type[Record]) -> _Layout:
 
 
 def _plain(hint: Any) -> Any:
-    """A type without the new names of `NewType`."""
+    """Return the type behind a `NewType`."""
     if get_origin(hint) in (Union, UnionType):
         return reduce(or_, map(_plain, get_args(hint)))
     return getattr(hint, "__supertype__", hint)

@@ -1,12 +1,12 @@
-"""What sandboxes spend on models, as the models' responses say it: tokens, and dollars where a price is known.
+"""Spending of sandboxes on models, from the models' responses: tokens, and dollars if a price is known.
 
-The proxy of the way out asks what was spent before each call (`so_far`), compares it with the budgets of the settings,
-and books each call before the sandbox has the whole of its response. So calls that were admitted and are under way are
-all by which a budget is overshot. It is counted by sandbox for as long as that is, by key (who started the sandbox) and
-in all by day in UTC, for SPENT_DAYS, and by model. All of it lies in the slot of the sandboxes.
+Before each call, the egress proxy reads the spending so far (`so_far`) and compares it with the budgets of the
+settings. It books each call before the sandbox has all of its response. A budget is thus exceeded only by calls that
+are already in progress. Spending is counted per sandbox for its life, per key (that started the sandbox) and in total
+per day in UTC, for SPENT_DAYS, and per model. All keys lie in the slot of the sandboxes.
 
-A call that a budget refuses asks a person for as much once more, which waits beside the destinations
-(`destinations.py`). What was allowed stands beside what was spent, so that both end together.
+A call that a budget refuses asks a person for the same amount once more. The request waits beside the destinations
+(`destinations.py`). Approved amounts are stored beside the spending, so that both end together.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from core import wire
 from core.prices import NO_BUDGET, SPENT_DAYS, Budget, Used
 from core.wire import utc_time
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, said
+from store.approvals.audit import Actor, canonical_text
 from store.destinations import Destinations
 from store.keys import SandboxKeys
 from store.link.commands import Redis
@@ -25,14 +25,14 @@ from store.scripts import Scripts
 
 _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
 
-#: most characters of a model's name that is kept
+#: Maximum length of a stored model name, in characters.
 MOST_MODEL = 200
 
 
-#: most destinations and budgets of all sandboxes that wait, beyond which no budget is asked for
+#: Maximum number of pending destinations and budgets of all sandboxes. Beyond it no budget is requested.
 MOST_ASKING = 10_000
 
-#: what a refused call says about the person who may allow more, by the outcome of asking
+#: Sentences of a refused call about the person who may allow more, by the outcome of the request.
 _ASKED = {
     "asked": "a person was asked to allow as much once more; try again when it is",
     "waiting": "a person was asked to allow as much once more; try again when it is",
@@ -46,57 +46,57 @@ _ASKED = {
 
 @dataclass(frozen=True, slots=True)
 class Spending(Record):
-    """What was spent on models."""
+    """The spending on models."""
 
     key = SandboxKeys.spent("ID")
     calls: int = 0
     refused: int = 0  #: calls that a budget refused
-    estimated: int = 0  #: calls whose response did not say what it used
-    input: int = 0  #: tokens that were neither read from a cache nor written to one
+    estimated: int = 0  #: calls whose response did not report its usage
+    input: int = 0  #: tokens that were neither read from nor written to a cache
     output: int = 0
     cached: int = 0  #: tokens that were read from a cache
-    written: int = 0  #: tokens that were written to one
-    tokens: int = 0  #: of all four kinds
+    written: int = 0  #: tokens that were written to a cache
+    tokens: int = 0  #: tokens of all four kinds
     nanos: int = 0  #: billionths of a dollar
-    unpriced: int = 0  #: tokens of models whose price is not known, which no dollars are counted for
-    allowed_nanos: int = 0  #: billionths of a dollar that people have allowed beyond the budget
+    unpriced: int = 0  #: tokens of models without a known price, which cost no dollars here
+    allowed_nanos: int = 0  #: billionths of a dollar that people have approved beyond the budget
     allowed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unpriced(Record):
-    """What was spent without a price."""
+    """The last model without a price."""
 
     key = Spending.key
-    model: str = ""  #: last model whose price is not known
+    model: str = ""  #: last model without a known price
 
 
 @dataclass(frozen=True, slots=True)
 class SoFar:
-    """What a budget is compared with. model: the last whose price was not known; empty: there was none."""
+    """The amounts to compare with a budget. model: the last one without a known price; empty: none."""
 
     nanos: int
     tokens: int
     unpriced: int
     model: str
-    allowed_nanos: int = 0  #: what people have allowed beyond the budget
+    allowed_nanos: int = 0  #: amount that people have approved beyond the budget
     allowed_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A sandbox's: what it has spent, and what its key's sandboxes and all have today."""
+    """The spending of a sandbox, and today's spending of its key's sandboxes and of all."""
 
-    owner: str  #: id of the key that started it; empty: nobody's
+    owner: str  #: id of the key that started it; empty: none
     conversation: SoFar
     key: SoFar
     day: SoFar
-    today: int = 0  #: in UTC, in days since 1970
+    today: int = 0  #: days since 1970, in UTC
 
 
 @dataclass(frozen=True, slots=True)
 class DaySpending:
-    """What was spent on one day: in all, and by key, the most expensive first."""
+    """The spending of a day: in total, and by key, the most expensive first."""
 
     day: date
     all: Spending
@@ -104,15 +104,13 @@ class DaySpending:
 
 
 class ModelSpending:
-    """What all sandboxes spend on models."""
-
     def __init__(self, redis: Redis, scripts: Scripts, destinations: Destinations, bounds: ConversationLimits) -> None:
         self._redis, self._scripts, self._destinations = redis, scripts, destinations
         self._span = bounds.confirmation_seconds * 1_000_000
         self._audit_kept = bounds.audit_days * _DAY_SECONDS * 1000
 
     def so_far(self, sandbox_id: str) -> Account | None:
-        """What was spent so far; None: there is no such sandbox. One round trip. Raises UNAVAILABLE."""
+        """Return the spending so far; None for an unknown sandbox. One round trip. Raises UNAVAILABLE."""
         reply = self._scripts.read_spending(SandboxKeys.root, sandbox=sandbox_id)
         if reply is None:
             return None
@@ -130,10 +128,10 @@ class ModelSpending:
         calls: int,
         estimated: int,
     ) -> None:
-        """Count what a call has used. One round trip. Raises UNAVAILABLE.
+        """Count the usage of a call. One round trip. Raises UNAVAILABLE.
 
-        label: the model, of a bounded set. nanos: None where its price is not known. model: as its response names it.
-        calls, estimated: as `Spending` has them.
+        label: the model, from a limited set. nanos: None without a known price. model: name in its response. calls,
+        estimated: see `Spending`.
         """
         numbers = {"input": used.input, "output": used.output, "cached": used.cached, "written": used.written}
         numbers |= {
@@ -167,11 +165,11 @@ class ModelSpending:
         day: int = 0,
         allowed: tuple[int, int] = (0, 0),
     ) -> str:
-        """Count a call that a budget refuses, and ask a person for more; a sentence about that, empty where nobody is.
+        """Count a call that a budget refuses, and ask a person for more. Returns a sentence about that, or "".
 
-        The first of a day of a sandbox and a budget is audited. setting: of the budget. name, port: where the model is.
-        more: what an approval adds; without a bound nobody is asked. day, allowed: as the account had them that it was
-        refused by: nobody is asked for what has become possible since. Raises UNAVAILABLE.
+        The first refusal of a day per sandbox and budget is audited. setting: of the budget. name, port: of the model.
+        more: amount that an approval adds; without a limit nobody is asked. day, allowed: from the account that was
+        compared, so that nobody is asked for what has become possible since. Raises UNAVAILABLE.
         """
         allowed_nanos, allowed_tokens = allowed
         reply = self._scripts.refuse_call(
@@ -181,7 +179,7 @@ class ModelSpending:
             setting=setting,
             name=name,
             port=port,
-            why=said(why),
+            why=canonical_text(why),
             time=utc_time(wire.now()),
             kept=self._audit_kept,
             actor=Actor("sandbox", sandbox_id).json,
@@ -199,12 +197,12 @@ class ModelSpending:
         return _ASKED[reply.outcome]
 
     def of_sandbox(self, sandbox_id: str) -> Spending:
-        """What a sandbox has spent so far. One round trip."""
+        """Return the spending of a sandbox so far. One round trip."""
         stored = self._redis.hgetall(SandboxKeys.spent(sandbox_id))
         return Spending.read(stored)
 
     def of_day(self, day: date | None = None) -> DaySpending:
-        """What was spent on a day in UTC; None: today. One round trip, and another for today's date."""
+        """Return the spending of a day in UTC; None: today. One round trip, and another one for today's date."""
         if day is None:
             clock = self._redis.time()
             day = datetime.fromtimestamp(clock[0], UTC).date()
@@ -220,7 +218,7 @@ class ModelSpending:
 
 
 def by_model(stored: dict[bytes, bytes]) -> dict[str, Spending]:
-    """What all sandboxes have spent by model, of the hash `SandboxKeys.models`."""
+    """Return the spending of all sandboxes by model, from the hash `SandboxKeys.models`."""
     found: dict[str, dict[bytes, bytes]] = {}
     for name, number in stored.items():
         model, blank, member = name.rpartition(b" ")

@@ -1,4 +1,4 @@
-"""Keys of access, and what one client may use."""
+"""Access keys, and the limits of one client."""
 
 import threading
 from collections import Counter
@@ -18,7 +18,7 @@ from store.scripts import Scripts
 
 
 class AccessWing:
-    """The keys of clients, what each keeps, and what the store remembers of their requests."""
+    """The keys of clients, the settings of each key, and idempotency records."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class AccessWing:
         *,
         most_idempotency_keys: int,
     ) -> None:
-        """clock: Redis'."""
+        """clock: reads Redis' clock."""
         self.keys = AccessKeys(scripts)
         self.people = People(redis, scripts)
         self.settings = ClientSettings(redis, scripts, sealer, clock)
@@ -40,7 +40,7 @@ class AccessWing:
 
 
 class Quota:
-    """A bound for each holder. No Redis: a process counts its own."""
+    """A limit per holder, counted in this process without Redis."""
 
     def __init__(self, most: int, error: type["QuotaExceeded"]) -> None:
         self._most = most
@@ -49,14 +49,13 @@ class Quota:
         self._taken: Counter[str] = Counter()
 
     def take(self, holder: str) -> None:
-        """Count one more of a holder, until `give_back`. Raises the quota's error."""
+        """Count one more for a holder, until `give_back`. Raises the quota's error at the limit."""
         with self._lock:
             if self._taken[holder] >= self._most:
                 raise self._error(self._most)
             self._taken[holder] += 1
 
     def give_back(self, holder: str) -> None:
-        """Count one less of a holder that has taken one."""
         with self._lock:
             self._taken[holder] -= 1
             if self._taken[holder] <= 0:
@@ -75,7 +74,7 @@ class QuotaExceeded(StoreError):
 
 
 class TooManyFollowersOfKey(QuotaExceeded):
-    """One key has as many sockets, streams and long polls here as the settings allow."""
+    """One key has the maximum number of sockets, streams and long polls in this process."""
 
     words = (
         "At most {most} connections with one key may follow conversations here (MAX_FOLLOWERS_PER_KEY): close one first"
@@ -83,23 +82,23 @@ class TooManyFollowersOfKey(QuotaExceeded):
 
 
 class TooManySilentSockets(QuotaExceeded):
-    """One address has as many sockets here that have shown no key yet as the settings allow."""
+    """One address has the maximum number of sockets in this process that have not shown a key."""
 
     words = "At most {most} sockets of one address may wait here to show their key (MAX_SILENT_SOCKETS): show it first"
 
 
 class Counters:
-    """One counter per limit and client, which expires with its window. Redis' clock ends a window."""
+    """Fixed-window counters, one per limit and client. The window is measured by Redis' clock."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def hit(self, name: str, seconds: int, number: int) -> int:
-        """Count hits, and return the number within the window, which begins with the first. One round trip."""
+        """Count hits, and return the number in the window, which begins with the first hit. One round trip."""
         return self._scripts.count_hit(rate_key(name), number=number, window=seconds * 1000)
 
     def seconds_left(self, name: str) -> float:
-        """Seconds until the window ends; 0 without a window."""
+        """Return the seconds until the window ends; 0 without a window."""
         left = self._redis.pttl(rate_key(name))
         return float(max(left, 0) / 1000)

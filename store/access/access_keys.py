@@ -1,7 +1,7 @@
-"""The keys that admins make, and tickets: Redis has the SHA-256 of each, and never the key.
+"""Access keys that admins make, and tickets. Redis has the SHA-256 of each, never the key.
 
-A worker remembers a key, and that a key is unknown, for half a second: a request costs no round trip for its key, and
-a revoked one opens nothing half a second later.
+A worker caches each lookup for half a second, also of an unknown key. A request therefore costs no round trip for its
+key, and a revoked key stops working within half a second.
 """
 
 import json
@@ -21,19 +21,18 @@ from store.record import Record, pairs
 from store.sandboxes.sandboxes import key_hash, random_text
 from store.scripts import Scripts
 
-#: most keys that are kept
 MOST_KEYS = 1000
 
-#: seconds for which a worker remembers what it found, and most keys that it remembers
+#: Seconds for which a worker caches a lookup, and maximum number of cached lookups.
 REMEMBERED, _MOST_REMEMBERED = 0.5, 10_000
 
-#: seconds that a ticket is good for
+#: Lifetime of a ticket, in seconds.
 TICKET_SECONDS = 30
 
-#: the cookie by which a browser shows files of workspaces, and the seconds for which it and that of a preview are good
+#: Cookie by which a browser shows files of workspaces, and lifetime of this cookie and of a preview's, in seconds.
 WORKSPACE_COOKIE, SESSION_SECONDS = "workspace_session", 8 * 3600
 
-#: letters and digits of a key, of 256 random bits, and what a key and a ticket begin with
+#: Length of the random part of a key, in letters and digits (256 bits); prefixes of keys and tickets.
 _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
 
 
@@ -70,7 +69,7 @@ class CookieUnsealed(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey(Record):
-    """A key as it is listed."""
+    """An access key, without its secret."""
 
     key = f"{AccessRoot.root}:key:ID"
     id: str
@@ -79,12 +78,12 @@ class AccessKey(Record):
     created_at: Micros  #: µs
     expires_at: Micros | None = None  #: µs; empty: never
     used_at: Micros | None = None  #: µs; empty: never
-    person: str = ""  #: whose it is; missing: nobody's, and it counts as a person of its name
+    person: str = ""  #: owner of the key; missing: the key counts as a person of its name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKeyUpkeep(Record):
-    """What a key is looked up by."""
+    """The stored digest of an access key."""
 
     key = AccessKey.key
     digest: str  #: SHA-256 of the key
@@ -92,28 +91,29 @@ class AccessKeyUpkeep(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket(Record):
-    """One use of an access key, or of none."""
+    """One use of an access key, or of none where no key is required."""
 
     key = f"{AccessRoot.root}:ticket:SHA-256"
-    content: list[
-        object
-    ]  #: whom it stands for: name, id of the key, scopes, what it opens; of a person name and groups
+    content: list[object]  #: principal: name, id of the key, scopes, `about`; name and groups of a person
     about: str  #: the conversation or the preview that it opens; empty: the inbox and the lists
-    taken: str = ""  #: id of the request that took it
+    taken: str = ""  #: id of the request that used it
 
 
 class AccessKeys:
-    """All keys. Their expiry is measured by Redis' clock."""
+    """All access keys. Redis' clock decides when they expire."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
-        #: SHA-256 → until when it is remembered, in seconds of the monotonic clock, and whose it is
+        #: SHA-256 → end of the cache entry in seconds of the monotonic clock, and the principal
         self._remembered: dict[str, tuple[float, Principal | None]] = {}
 
     def make(
         self, name: str, scopes: Collection[str], expires_at: Micros | None, person: str = ""
     ) -> tuple[AccessKey, str]:
-        """Make a key; nothing but this response has it. person: whose it is. Raises TooManyKeys, KeyWouldBePast."""
+        """Make a key. Only this response has it. Raises TooManyKeys, KeyWouldBePast.
+
+        person: owner of the key.
+        """
         identity, key = uuid4().hex, _KEY + random_text(_LENGTH)
         ordered, digest = tuple(sorted(scopes)), key_hash(key)
         reply = self._scripts.make_access_key(
@@ -135,25 +135,25 @@ class AccessKeys:
         return made, key
 
     def all(self) -> list[AccessKey]:
-        """The keys, the newest first, expired ones too."""
+        """Return the keys, the newest first, with the expired ones."""
         return [AccessKey.read(pairs(one)) for one in self._scripts.list_access_keys(AccessRoot.root)]
 
     def revoke(self, key_id: str) -> None:
-        """Forget a key. Raises KeyNotFound."""
+        """Delete a key. Raises KeyNotFound."""
         if not self._scripts.revoke_access_key(AccessRoot.root, id=key_id, request=uuid4().hex):
             raise KeyNotFound
         self._remembered = {}
 
     def live(self, key_ids: Collection[str]) -> set[str]:
-        """Those of the ids whose keys were neither revoked nor have expired. One round trip."""
+        """Return the ids whose keys are neither revoked nor expired. One round trip."""
         return set(self._scripts.live_access_keys(AccessRoot.root, ids=key_ids)) if key_ids else set()
 
     def of_admins(self) -> int:
-        """The number of an admin's keys that have not expired."""
+        """Return the number of admin keys that have not expired."""
         return len(self.live([one.id for one in self.all() if "admin" in one.scopes]))
 
     def find(self, key: str) -> Principal | None:
-        """The one whose key this is; None for an unknown, revoked or expired key. At most one round trip."""
+        """Return the principal of a key; None for an unknown, revoked or expired key. At most one round trip."""
         digest, now = key_hash(key), time.monotonic()
         until, known = self._remembered.get(digest, (0.0, None))
         if now < until:
@@ -170,15 +170,15 @@ class AccessKeys:
 
 
 class Tickets:
-    """Tickets: each is good for one request about one conversation, or about all, within TICKET_SECONDS."""
+    """Tickets. Each serves one request within TICKET_SECONDS: about one conversation, or the inbox and the lists."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     def make(self, principal: Principal, about: ConversationId | str | None, scopes: Collection[str]) -> str:
-        """A ticket by which its bearer is that principal, with these scopes, for one request.
+        """Make a ticket that gives its bearer these scopes as the principal, for one request.
 
-        about: the conversation that the request is about, or the label of a preview; None for the inbox and the lists.
+        about: the conversation of the request, or the label of a preview; None for the inbox and the lists.
         """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), about, principal.person, principal.groups]
@@ -187,10 +187,10 @@ class Tickets:
         return ticket
 
     def take(self, ticket: str, about: ConversationId | str | None) -> Principal | None:
-        """The one whose ticket this is; None for one that is unknown, too old, or was taken before. One round trip.
+        """Use a ticket and return its principal. One round trip.
 
-        about: as of `make`. A ticket about something else stays as good as it was; the caller refuses it, by the
-        principal's `conversation_id`.
+        Returns None for an unknown, expired or used ticket. A ticket about something else stays valid: the caller
+        compares the principal's `conversation_id` and refuses. about: as in `make`.
         """
         content = self._scripts.take_ticket(
             AccessRoot.root, digest=key_hash(ticket), request=uuid4().hex, about=about or ""
@@ -202,19 +202,18 @@ class Tickets:
 
 
 class Sessions:
-    """What the cookie of a browser says: whose it is and until when, sealed for what it opens: the files of workspaces,
-    or a preview.
+    """Browser cookies: a principal and an expiry time, sealed for the files of workspaces or for one preview.
 
-    Limitation: one of a key of the settings is good to its end, also if the settings have another key by then.
+    Limitation: the cookie of a key from the settings stays valid until it expires, even if the settings change the key.
     """
 
     def __init__(self, sealer: Sealer, clock: Callable[[], Micros]) -> None:
-        """clock: Redis'; its errors are raised by both methods."""
+        """clock: reads Redis' clock. Both methods raise its errors."""
         self._sealer = sealer
         self._clock = clock
 
     def make(self, principal: Principal, about: str = "") -> str:
-        """The cookie of a principal. about: as of a ticket, of a preview; "" opens files. Raises CookieUnsealed."""
+        """Make the cookie of a principal. about: label of a preview; "" for files. Raises CookieUnsealed."""
         now = self._clock()
         who = [principal.person, principal.groups] if principal.person else []
         content = [principal.name, principal.key_id, seconds(now) + SESSION_SECONDS, *who]
@@ -224,9 +223,9 @@ class Sessions:
             raise CookieUnsealed from None
 
     def find(self, cookie: str, about: str = "") -> tuple[Principal, float] | None:
-        """The one whose cookie this is, and the seconds that it is still good for; None for what is none, or too old.
+        """Return the principal of a cookie and its remaining seconds; None if it is invalid or expired.
 
-        The principal has no key where none was needed when the cookie was made.
+        The principal has no key if the server required none when it made the cookie.
         """
         now = self._clock()
         opened = self._sealer.open_for_a_time("session", about, cookie, SESSION_SECONDS, now)
@@ -238,6 +237,6 @@ class Sessions:
 
 
 def _principal(name: str, key_id: str, who: list[Any]) -> Principal:
-    """One without scopes. who: name and groups of a person, as a ticket and a cookie have them; empty: a key."""
+    """Make a principal without scopes. who: name and groups of a person, as in a ticket; empty for a key."""
     person, groups = who or ("", ())
     return Principal(name, key_id, person=person, groups=tuple(groups))

@@ -1,8 +1,8 @@
-"""What a key keeps for its clients: settings, profiles, connections, secrets, workspaces. Each is sealed.
+"""The entries of access keys: settings, profiles, connections, secrets, workspaces. Each entry is sealed.
 
-An entry is a JSON value below a name such as `settings`, `llm NAME`, `connection ID` or `secret NAME`. Nobody but the
-key it belongs to reads it, and it ends with the key. A change is written only if nothing else has changed since it was
-read, so that two clients of a key do not undo each other's.
+An entry is a JSON value with a name such as `settings`, `llm NAME`, `connection ID` or `secret NAME`. Only its own key
+reads it, and it is deleted with the key. Changes use optimistic locking, so that two clients of a key do not overwrite
+each other's changes.
 """
 
 import json
@@ -21,13 +21,13 @@ from store.link.secrets import Sealer
 from store.record import Record
 from store.scripts import Scripts
 
-#: most entries of a key, and most bytes of them all as they are sealed
+#: Maximum number of entries of a key, and of their sealed bytes together.
 MOST_ENTRIES, MOST_BYTES = 400, 1024 * 1024
 
-#: seconds for which a client can carry back a secret that it was shown sealed
+#: Seconds for which a client can send back a secret that it received sealed.
 SHOWN_SECONDS = 24 * 3600
 
-#: times that a change is made again where another one came between
+#: Maximum number of attempts at a change that meets concurrent changes.
 _TRIES = 10
 
 Result = TypeVar("Result")
@@ -47,16 +47,16 @@ class SettingsTooLong(StoreError):
 
     kind = Kind.TOO_LONG
     words = (
-        f"All that a key keeps, settings, profiles and secrets, has at most {MOST_BYTES} bytes when it is sealed: "
+        f"The settings, profiles and secrets of a key are limited to {MOST_BYTES} bytes when they are sealed: "
         "delete some first"
     )
 
 
 class SettingsBusy(StoreError):
-    """Other requests keep changing the same settings."""
+    """Concurrent requests keep changing these settings."""
 
     kind = Kind.BUSY
-    words = "Another client of this key changes its settings at the moment: try again"
+    words = "Another client of this key is changing its settings: try again"
 
 
 class SettingsUnreadable(StoreError):
@@ -78,32 +78,32 @@ class SettingsUnkept(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRecord(Record):
-    """What a key keeps."""
+    """The entries of an access key."""
 
     key = ClientKeys.root("KEY")
-    sealed: Annotated[Mapping[str, bytes], "of:*"]  #: an entry
+    sealed: Annotated[Mapping[str, bytes], "of:*"]  #: one sealed entry
     revision: int = 0
     request: str = ""  #: id of the last request that changed it
 
 
 class ClientSettings:
-    """What every key keeps. owner: id of the key, as `Principal.owner` has it."""
+    """The entries of all keys. owner: id of the key, as in `Principal.owner`."""
 
     def __init__(self, redis: Redis, scripts: Scripts, sealer: Sealer, clock: Callable[[], Micros]) -> None:
-        """clock: Redis'."""
+        """clock: reads Redis' clock."""
         self._redis = redis
         self._scripts = scripts
         self._sealer = sealer
         self._clock = clock
 
     def of(self, owner: str) -> Entries:
-        """All entries of a key, by name. One round trip. Raises SettingsUnreadable."""
+        """Return all entries of a key by name. One round trip. Raises SettingsUnreadable."""
         return self._read(owner)[1]
 
     def change(self, owner: str, change: Callable[[Entries], Result]) -> Result:
-        """Change the entries of a key in place, and return what the change returns; it may be called again.
+        """Change the entries of a key in place, and return the result of `change`, which may be called several times.
 
-        Raises what the change raises, TooManySettings, SettingsTooLong, SettingsBusy, SettingsUnreadable,
+        Raises the errors of `change`, and TooManySettings, SettingsTooLong, SettingsBusy, SettingsUnreadable,
         SettingsUnkept.
         """
         for _ in range(_TRIES):
@@ -135,26 +135,25 @@ class ClientSettings:
         raise SettingsBusy
 
     def now(self) -> Micros:
-        """The time by Redis' clock."""
+        """Return the time of Redis' clock."""
         return self._clock()
 
     def forget(self, owner: str) -> None:
-        """Forget all that a key keeps."""
+        """Delete all entries of a key."""
         self._redis.delete(ClientKeys.root(owner))
 
     def shown(self, owner: str, text: str) -> str:
-        """A secret as the clients of a key may carry it back to this server. Raises SettingsUnkept."""
+        """Seal a secret, so that clients of a key can send it back to this server. Raises SettingsUnkept."""
         try:
             return self._sealer.seal_for_a_time("shown", owner, text, self._clock())
         except SecretsRefused:
             raise SettingsUnkept from None
 
     def meant(self, owner: str, shown: str) -> str | None:
-        """The secret that `shown` has sealed for a key; None for what it has not, or longer ago than a day."""
+        """Unseal a secret from `shown`; None if it was sealed for another key, or more than a day ago."""
         return self._sealer.open_for_a_time("shown", owner, shown, SHOWN_SECONDS, self._clock())
 
     def _read(self, owner: str) -> tuple[int, Entries]:
-        """The revision and the entries."""
         found = ClientRecord.read(self._redis.hgetall(ClientKeys.root(owner)))
         try:
             return found.revision, {name: self._opened(owner, sealed) for name, sealed in found.sealed.items()}

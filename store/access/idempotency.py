@@ -1,10 +1,13 @@
-"""Idempotency-Keys: one record per key of a client, which remembers the request and its response. Source: docs/wire.md.
+"""Idempotency-Keys: one record per key of a client, with the digest of the request and its response.
 
-A request claims its record before it does anything. The claim has a lease: a repeat during the lease is refused, and a
-repeat after the lease, when a worker was killed, is a new attempt with the same seed (`attempts.py`). A lease that ends
-while its request still runs does no harm: what both attempts create has the same ids. An end that Redis does not
-take at once, as during a failover, is sent again: else a repeat of such a request would wait for the lease of a claim
-whose request has long ended.
+Source: docs/wire.md.
+
+A request claims its record before it does anything. The claim has a lease. During the lease a repeat is refused. After
+the lease, when the worker was killed, a repeat is a new attempt with the same seed (`attempts.py`). If the lease
+expires while the request still runs, no harm is done: both attempts create the same ids.
+
+An end of a claim that Redis does not accept, for instance during a failover, is sent again. Otherwise a repeat would
+wait for the lease of a request that ended long ago.
 """
 
 import logging
@@ -27,17 +30,18 @@ from store.scripts.calls import ClaimIdempotencyKey
 
 _log = logging.getLogger(__name__)
 
-#: seconds that a record is kept, and that the claim of an attempt keeps repeats away
+#: Seconds for which a record is kept, and seconds of a claim's lease.
 KEPT, LEASE = 86_400, 60.0
 
-#: most bytes of a response that a record keeps
+#: Maximum size of a stored response, in bytes.
 MOST_KEPT_BYTES = 8 * 1024
 
 
-#: seconds between two tries
+#: Seconds between two attempts.
 _RETRY = 0.5
 
-#: ends that wait at most, each with a response of 8 KiB or less; beyond it the oldest are left to their leases
+#: Maximum number of queued ends, each with a response of at most 8 KiB. Beyond it the oldest are dropped, and their
+#: leases expire.
 MOST_WAITING = 1_000
 
 
@@ -64,7 +68,7 @@ class TooManyIdempotencyKeys(StoreError):
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
-            f"{number} Idempotency-Keys of the last 24 hours are remembered for this client, and {most} may be "
+            f"This client has used {number} Idempotency-Keys within 24 hours, and the limit is {most} "
             "(MAX_IDEMPOTENCY_KEYS): this request did nothing. Send it without the header, or try again later"
         )
 
@@ -74,45 +78,43 @@ class ResponseNotKept(StoreError):
 
     kind = Kind.CONFLICT
     words = (
-        "The request with this Idempotency-Key succeeded; its response is not kept, as it holds a key or is too "
-        "long, so it cannot be repeated. Read what the request made instead"
+        "The request with this Idempotency-Key succeeded. Its response was not stored, because it holds a key or is "
+        "too long. Read what the request created instead"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """The response to an earlier attempt."""
-
     status: int
     content_type: str
     body: str
-    headers: Mapping[str, str] = field(default_factory=dict)  #: beside Content-Type
+    headers: Mapping[str, str] = field(default_factory=dict)  #: without Content-Type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyRecord(Record):
-    """What is remembered of the request with a key."""
+    """The stored request and response of an Idempotency-Key."""
 
     key = f"{IdempotencyKeys.root('CLIENT')}:key:KEY"
     fingerprint: str  #: digest of the request
-    seed: str  #: of the ids that its attempts mint
-    token: str = ""  #: of the attempt that claimed it last
+    seed: str  #: seed of the ids that its attempts mint
+    token: str = ""  #: token of the last attempt that claimed it
     lease: int = 0  #: µs; 0: released
     later: bool = False  #: an attempt may have reached an agent
-    status: str = ""  #: of the response; empty: it is not kept
-    content_type: str = ""  #: of the response; a header that belongs to it follows on each further line
-    body: str = ""  #: of the response
+    status: str = ""  #: status of the response; empty: the response is not stored
+    content_type: str = ""  #: Content-Type of the response; each further line is another header of it
+    body: str = ""
 
     @property
     def response(self) -> KeptResponse | None:
-        """The response; None where it is not kept."""
+        """Return the response; None if it is not stored."""
         content_type, *lines = self.content_type.split("\n")
         headers = {name: value for name, _, value in (one.partition(": ") for one in lines)}
         return KeptResponse(int(self.status), content_type, self.body, headers) if self.status else None
 
     @classmethod
     def fields_with(cls, response: KeptResponse | None) -> dict[str, str]:
-        """The fields that keep a response. No header has a line feed."""
+        """Return the fields that store a response. Headers contain no line feed."""
         if response is None:
             return cls.fields_of(status="", content_type="", body="")
         lines = [response.content_type, *(f"{name}: {value}" for name, value in response.headers.items())]
@@ -120,16 +122,16 @@ class IdempotencyRecord(Record):
 
 
 class Idempotency:
-    """The records of all clients. A client's records lie in one slot; only digests of its keys are stored."""
+    """The records of all clients. The records of a client share a slot. Of its keys only digests are stored."""
 
     def __init__(self, scripts: Scripts, *, most: int) -> None:
-        """most: records of one client."""
+        """most: maximum number of records of one client."""
         self._scripts = scripts
         self._most = most
         self._late = LateEnds(most_seconds=LEASE)
 
     def begin(self, client: str, key: str, fingerprint: str) -> Attempt | KeptResponse:
-        """Claim the record of a key for one attempt, or return the response that the record has. One round trip.
+        """Claim the record of a key for an attempt, or return its stored response. One round trip.
 
         Raises IdempotencyKeyBusy, IdempotencyKeyReused, TooManyIdempotencyKeys.
         """
@@ -158,17 +160,17 @@ class Idempotency:
                 raise IdempotencyKeyReused
 
     def finish(self, client: str, key: str, attempt: Attempt, response: KeptResponse | None) -> None:
-        """Note that an attempt succeeded. response: None is not kept, nor is one of more than MOST_KEPT_BYTES."""
+        """Record that an attempt succeeded. response: not stored if it is None or larger than MOST_KEPT_BYTES."""
         kept = response if response and len(response.body.encode()) <= MOST_KEPT_BYTES else None
         self._end(client, key, attempt, IdempotencyRecord.fields_with(kept))
 
     def release(self, client: str, key: str, attempt: Attempt) -> None:
-        """Note that an attempt failed, and may have had effects: a repeat at once is a new attempt."""
+        """Record that an attempt failed and may have had effects. A repeat may start a new attempt at once."""
         is_later = attempt.is_later or attempt.reached_agent
         self._end(client, key, attempt, IdempotencyRecord.fields_of(lease=0, later=is_later))
 
     def forget(self, client: str, key: str, attempt: Attempt) -> None:
-        """Note that an attempt was refused and did nothing: the key is free again, also for another request."""
+        """Record that an attempt was refused without effect. The key is free again, also for another request."""
         self._end(client, key, attempt, {})
 
     def _end(self, client: str, key: str, attempt: Attempt, fields: Mapping[str, str]) -> None:
@@ -196,17 +198,17 @@ def _root(client: str) -> str:
 
 
 class LateEnds:
-    """The ends that this process has still to send. A thread sends them, as long as there are some."""
+    """The ends that this process still has to send. A thread sends them and stops when none is left."""
 
     def __init__(self, *, most_seconds: float) -> None:
-        """most_seconds: after which an end is given up, as the lease of its claim has ended."""
+        """most_seconds: after which an end is dropped, because the lease of its claim has expired."""
         self._most_seconds = most_seconds
         self._lock = threading.Lock()
         self._waiting: deque[tuple[float, Callable[[], object]]] = deque(maxlen=MOST_WAITING)
         self._is_sending = False
 
     def add(self, end: Callable[[], object]) -> None:
-        """Call `end` until Redis has taken it."""
+        """Call `end` until Redis accepts it."""
         with self._lock:
             self._waiting.append((time.monotonic() + self._most_seconds, end))
             if self._is_sending:
@@ -226,8 +228,8 @@ class LateEnds:
                     if time.monotonic() < until:
                         end()
                 except UNAVAILABLE:
-                    continue  # in a cluster another node may have it
-                except Exception:  # no other thread goes on with the ends after this one
+                    continue  # in a cluster the next end may go to another node
+                except Exception:  # this thread must go on with the other ends
                     _log.exception("the end of a claim of an Idempotency-Key could not be sent")
                 sent.append(waiting)
             with self._lock:

@@ -1,9 +1,9 @@
-"""The rights of people in Redis, in the slot of the access keys: made, revoked, and read with each request.
+"""The grants of people in Redis, in the slot of the access keys.
 
-A worker remembers the grants, and asks for their version with each request of a person: a right that is revoked opens
-nothing from the next request on. The script that decides compares the version again, with the conversation's tags and
-owner (`scripts/_rights.lua`): no decision is taken by a right that was revoked before it. Limitation: in a cluster the
-version lies on another node than the conversation, and is read directly before the decision.
+A worker caches the grants, and reads their version with each request of a person: a revoked grant is invalid from the
+next request on. The script that decides actions compares the version again, with the conversation's tags and owner
+(`scripts/_rights.lua`), so that no decision uses a grant that was revoked before it. Limitation: in a cluster the
+version lies on another node than the conversation, and is read just before the decision.
 """
 
 import json
@@ -22,7 +22,7 @@ from store.link.commands import Redis
 from store.scripts import Scripts
 from store.scripts.calls import MakeGrant
 
-#: Maximum number of grants, and of people who are noted as present.
+#: Maximum number of grants, and of people whose presence is recorded.
 MOST_GRANTS, MOST_PEOPLE = 1000, 10_000
 
 
@@ -48,28 +48,28 @@ class TooManyGrants(StoreError):
 
 
 class Standing(NamedTuple):
-    """The tags and the owner of a conversation, as they are stored."""
+    """The stored tags and owner of a conversation."""
 
     tags: str = "{}"
     owner: str = ""  #: name of a person or of a key
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CachedGrants:
     version: str
     grants: tuple[Grant, ...]
 
 
 class People:
-    """The grants, and who has come by them."""
+    """The grants, and the people who have used this server."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
-        self._known = _Known("", ())
+        self._known = _CachedGrants("", ())
 
     def grant(self, wanted: Grant) -> Grant:
-        """Keep a grant, whose id and `created_at` are given here; once per request.
+        """Store a grant with a new id and `created_at`, once per request.
 
         Raises TooManyGrants, GrantWasRevoked.
         """
@@ -86,26 +86,26 @@ class People:
                 raise GrantWasRevoked
 
     def all(self) -> list[Grant]:
-        """The grants, the newest first."""
+        """Return the grants, the newest first."""
         found = map(_grant, self._scripts.list_grants(AccessRoot.root).grants)
         return sorted(found, key=lambda one: (one.created_at or 0, one.id), reverse=True)
 
     def get(self, grant_id: str) -> Grant:
-        """One grant. Raises GrantNotFound."""
+        """Return a grant. Raises GrantNotFound."""
         for grant in self.all():
             if grant.id == grant_id:
                 return grant
         raise GrantNotFound
 
     def revoke(self, grant_id: str) -> None:
-        """Forget a grant: it opens nothing from then on. Raises GrantNotFound."""
+        """Delete a grant, which ends its rights at once. Raises GrantNotFound."""
         if not self._scripts.revoke_grant(AccessRoot.root, id=grant_id, request=uuid4().hex):
             raise GrantNotFound
 
     def admit(self, person: Person, conversation_id: ConversationId | None) -> Principal | None:
-        """One who comes through the proxy, with the scopes for a request; None of one without a right.
+        """Return the principal of a person whom the proxy names, with the scopes for a request; None without a right.
 
-        conversation_id: that the request is about, if any. One round trip, and more after a change of the grants.
+        conversation_id: conversation of the request, if any. One round trip, and more after a change of the grants.
         """
         about = json.dumps({"name": person.name, "groups": list(person.groups)})
         while True:
@@ -123,24 +123,27 @@ class People:
                 )
 
     def scopes(self, person: Person, conversation_id: ConversationId) -> frozenset[str]:
-        """The scopes that a person has in a conversation. One round trip."""
+        """Return the scopes that a person has in a conversation. One round trip."""
         known, standing, _ = self._read(conversation_id)
         return scopes_of(known.grants, person, json.loads(standing.tags), standing.owner)
 
     def may_everywhere(self, person: Person, scope: str) -> bool:
-        """Whether a person has a scope in all conversations. One round trip."""
+        """Return whether a person has a scope in all conversations. One round trip."""
         return scope in scopes_of(self._read()[0].grants, person)
 
     def who_may(self, scope: str, conversation_id: ConversationId) -> list[str]:
-        """Names of the people, and of the groups with `@`, to whom grants give a scope in a conversation, sorted."""
+        """Return, sorted, the names of people and `@` names of groups whose grants give a scope in a conversation."""
         known, standing, _ = self._read(conversation_id)
         found = grants_for(known.grants, scope, json.loads(standing.tags))
         return sorted({f"@{one.group}" if one.person is None else one.person for one in found})
 
     def _read(
         self, conversation_id: ConversationId | None = None, person_id: str = ""
-    ) -> tuple[_Known, Standing, str | None]:
-        """The grants, where a conversation stands, and who is noted by an id. One round trip, two after a change."""
+    ) -> tuple[_CachedGrants, Standing, str | None]:
+        """Return the grants, the tags and owner of a conversation, and the name recorded for an id.
+
+        One round trip, two after a change of the grants.
+        """
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.get(AccessRoot.grants_version)
             pipe.hget(AccessRoot.people, person_id)
@@ -150,7 +153,7 @@ class People:
         known = self._known
         if (version or b"").decode() != known.version:
             reply = self._scripts.list_grants(AccessRoot.root)
-            self._known = known = _Known(reply.version.decode(), tuple(map(_grant, reply.grants)))
+            self._known = known = _CachedGrants(reply.version.decode(), tuple(map(_grant, reply.grants)))
         tags, owner = stored[0] if stored else (None, None)
         return known, Standing((tags or b"{}").decode(), (owner or b"").decode()), noted and noted.decode()
 

@@ -1,4 +1,4 @@
-"""Approvals: what is decided of pending actions, by whom, and the audit of it."""
+"""Approvals: the decisions of pending actions, and their audit."""
 
 from settings.limits import ConversationLimits, SandboxLimits
 from store.approvals.asked import Asked
@@ -19,7 +19,7 @@ from store.scripts import Scripts
 
 
 class ApprovalWing:
-    """What waits for decisions, and what decides."""
+    """The pending actions, and everything that decides them."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class ApprovalWing:
         sealer: Sealer,
         rights: Rights,
     ) -> None:
-        """rights: whose approval counts where several people must approve."""
+        """rights: whose approval counts if several people must approve."""
         self.index = index
         self.rules, self.audit = Rules(redis, scripts), Audit(redis, scripts)
         self.quorums = Quorums(redis, scripts, self.rules, rights)
         quorum = self.quorums.read
-        unruled = Projections(listing, index)  # what rules decide is indexed, and applies no rules again
+        unruled = Projections(listing, index)  # indexes the decisions of rules, without applying rules again
         self.rule_decisions = RuleDecisions(
             redis,
             self.rules,
@@ -49,7 +49,7 @@ class ApprovalWing:
         )
         self.rehearsals = Rehearsals(Decisions(redis, scripts), self.audit, self.rules, index)
         self.background = BackgroundRehearsals(redis, scripts, self.audit, self.rules)
-        #: that of every other write
+        #: for every other write
         self.projections = Projections(listing, self.rule_decisions)
         self.confirmations = Confirmations(redis, scripts, self.projections, bounds, quorum)
         self.deliveries = Deliveries(scripts, self.projections, bounds, limits, sealer, quorum)

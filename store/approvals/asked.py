@@ -1,6 +1,6 @@
-"""Actions that agents in terminals await: what is open, how each was decided, and how many one key may have open.
+"""Actions that agents in terminals await: open requests, their decisions, and limits per key.
 
-The record of such an action says who awaits it and how long: `scripts/_asked.lua`. Source: docs/approvals.md.
+The record of such an action says who awaits it, and for how long: `scripts/_asked.lua`. Source: docs/approvals.md.
 """
 
 import json
@@ -20,10 +20,10 @@ from store.scripts import Scripts
 #: Maximum number of open requests of one key and of one session, and of sessions that a key begins in a day.
 MOST_OPEN, MOST_OPEN_HERE, MOST_SESSIONS = 256, 64, 1000
 
-#: Seconds for which a question that only its terminal can answer stays open, as `_asked.lua` has it.
+#: Seconds for which a question that only its terminal can answer stays open, as in `_asked.lua`.
 _TERMINAL_SECONDS = 86_400
 
-#: Maximum number of entries of the audit in which an earlier decision about a call is looked for.
+#: Maximum number of audit entries in which an earlier decision about a call is searched.
 _LOOKED_AT = 200
 
 State = Literal["pending", "approved", "rejected", "withdrawn", "expired"]
@@ -34,9 +34,9 @@ _STATES: Mapping[str, State] = {
     "reject": "rejected",
 }
 _BOUNDS = {
-    "full": f"This key has {MOST_OPEN} permission requests open, the most at once: answer or withdraw some first",
-    "session_full": f"This session has {MOST_OPEN_HERE} permission requests open, the most at once: answer some first",
-    "too_many_sessions": f"This key has begun {MOST_SESSIONS} sessions within 24 hours, the most: use another key",
+    "full": f"Limit of {MOST_OPEN} open permission requests of this key reached: answer or withdraw some first",
+    "session_full": f"Limit of {MOST_OPEN_HERE} open permission requests of this session reached: answer some first",
+    "too_many_sessions": f"Limit of {MOST_SESSIONS} sessions of this key in 24 hours reached: use another key",
 }
 
 
@@ -57,23 +57,23 @@ class TooMuchAsked(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A permission request as it stands."""
+    """The state of a permission request."""
 
     conversation_id: ConversationId
     action_id: str
     state: State
-    is_due: bool  #: a deadline or the lease is over, and nothing has followed from that yet
+    is_due: bool  #: a deadline or the lease has passed, without a consequence yet
     record: dict[str, Any] | None  #: the open action, as `_actions.lua` has it
-    entry: dict[str, Any] | None  #: of the audit: who decided it
+    entry: dict[str, Any] | None  #: the decision's entry in the audit
 
     @property
     def id(self) -> str:
-        """For its routes."""
+        """Return the id for its routes."""
         return f"{self.conversation_id}.{self.action_id}"
 
     @property
     def shown(self) -> dict[str, Any]:
-        """What its asker gets."""
+        """Return what its asker gets."""
         entry, record = self.entry, self.record or {}
         members: dict[str, Any] = {
             "id": self.id,
@@ -95,14 +95,15 @@ class Request:
 
 
 class Asked:
-    """The actions that agents in terminals await."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def read(self, conversation_id: ConversationId, action_id: str, owner: str, *, renews: bool = False) -> Request:
-        """A request of a key. renews: also its lease, if it waits. One round trip. Raises RequestNotFound."""
+        """Return a request of a key. renews: also renew its lease, if it waits. One round trip.
+
+        Raises RequestNotFound.
+        """
         root = ConversationKeys(conversation_id).root
         reply = self._scripts.read_request(root, id=action_id, renews=renews)
         if reply is None or not reply.external or Origin.of(json.loads(reply.origin)).key_id != owner:
@@ -114,7 +115,7 @@ class Asked:
         return Request(conversation_id, action_id, _state(reply.waits, entry), reply.is_due, record, entry)
 
     def _is_event(self, conversation_id: ConversationId, action_id: str) -> bool:
-        """Whether the log has an event of that id: of an action that ended without a decision."""
+        """Return whether the log has an event with that id, for an action that ended without a decision."""
         found = self._scripts.find_events(ConversationKeys(conversation_id).root, ids=[action_id])
         return bool(found and found[0] is not None)
 
@@ -124,7 +125,7 @@ class Asked:
         One round trip. Raises TooMuchAsked.
         """
         left = ask.get("patience") or (int(ask["ends"]) - now()) / 1e6
-        # One whose lease outlasts the wait of its hook is left to its terminal, without a further word of its asker.
+        # If the lease outlasts the wait of the hook, the terminal takes over, and the asker sends nothing more.
         seconds = ask["lease"] if ask["lease"] < left else left + _TERMINAL_SECONDS
         self._hold(owner, conversation_id, f"{conversation_id}.{action_id}", max(1, round(seconds)))
 
@@ -133,7 +134,7 @@ class Asked:
         self._hold(owner, conversation_id, "", 1)
 
     def leave(self, owner: str, request: Request) -> None:
-        """Count a request no longer, which is over. One round trip."""
+        """Stop counting a request that has ended. One round trip."""
         self._hold(owner, request.conversation_id, request.id, 0)
 
     def _hold(self, owner: str, conversation_id: ConversationId, request: str, lease: int) -> None:
@@ -150,9 +151,9 @@ class Asked:
             raise TooMuchAsked(_BOUNDS[reply])
 
     def of_call(self, conversation_id: ConversationId, digest: str, subagent: str) -> str | None:
-        """The action that a call without an id is about: the oldest that waits, else the newest that was allowed.
+        """Return the action of a call without an id: the oldest pending one, or else the newest approved one.
 
-        One of the same subagent goes before others. One round trip. None: nothing of the kind is open.
+        Actions of the same subagent come first. One round trip. None: no such action is open.
         """
         stored = self._redis.hgetall(ConversationKeys(conversation_id).pending)
         found = [(name.decode(), json.loads(record)) for name, record in stored.items()]
@@ -163,9 +164,9 @@ class Asked:
         return waiting[0][1] if waiting else allowed[-1][1] if allowed else None
 
     def open_ids(self, conversation_id: ConversationId, *, in_terminal: bool = False) -> tuple[list[str], list[str]]:
-        """The actions that wait, and those that were allowed and not seen to run; in log order. One round trip.
+        """Return the pending actions, and the approved ones that have not been seen to run; in log order.
 
-        in_terminal: of those that wait only what its terminal alone can answer.
+        One round trip. in_terminal: of the pending actions only those that their terminal alone can answer.
         """
         stored = self._redis.hgetall(ConversationKeys(conversation_id).pending)
         found = sorted(
@@ -176,21 +177,24 @@ class Asked:
         return waiting, [name for name, one in asked if "decided" in one]
 
     def was_refused(self, conversation_id: ConversationId, digest: str) -> bool:
-        """Whether the last decision about such a call was a refusal. Looks at the last entries. One round trip."""
+        """Return whether the last decision about such a call was a rejection. Searches the last entries.
+
+        One round trip.
+        """
         entry = self._last_decision(conversation_id, digest)
         return entry is not None and bool(entry["decision"] == "reject")
 
     def last_allowed(self, conversation_id: ConversationId, digest: str) -> str | None:
-        """The action of such a call that was decided last, if it was allowed. As `was_refused`."""
+        """Return the last decided action of such a call if it was approved. As `was_refused`."""
         entry = self._last_decision(conversation_id, digest)
         if entry is None or entry["decision"] == "reject":
             return None
         return str(entry["action_ids"][entry["digests"].index(digest)])
 
     def is_known_unasked(self, conversation_id: ConversationId, tool_name: str, digest: str, reason: str) -> bool:
-        """Whether the audit has a call of this tool that ran unasked, for this reason.
+        """Return whether the audit has a call of this tool that ran unasked, for this reason.
 
-        False of a call that was asked before and left without an answer. Looks at the last entries. One round trip.
+        False if the call was asked before and withdrawn without an answer. Searches the last entries. One round trip.
         """
         entries = self._last_entries(conversation_id)
         if any(one["decision"] == "withdrawn" and digest in one["digests"] for one in entries):
@@ -211,13 +215,13 @@ class Asked:
 
 
 def is_handed(record: Mapping[str, Any]) -> bool:
-    """Whether the asker of an action has stopped waiting, so that only its terminal can answer."""
+    """Return whether the asker of an action has stopped waiting, so that only its terminal can answer."""
     ask = record.get("ask") or {}
     return bool(ask) and (bool(ask.get("handed")) or (ask["kind"] != "gate" and int(ask["ends"]) <= now()))
 
 
-def shown_asker(record: Mapping[str, Any], began: Origin) -> dict[str, Any] | None:
-    """The terminal at which the agent of an open action asks; None where none does."""
+def asking_terminal(record: Mapping[str, Any], began: Origin) -> dict[str, Any] | None:
+    """Return the terminal whose agent asks for an open action; None for other actions."""
     if not (ask := record.get("ask")):
         return None
     return {

@@ -1,19 +1,19 @@
-"""The audit of a conversation: who decided what, when and why, each entry chained to the one before by its hash.
+"""The audit of a conversation: who decided what, when and why. Each entry contains the hash of the previous one.
 
-The script that decides writes the entry, in the conversation's slot: `scripts/_audit.lua`. Nobody who appends events
-can write one. Entry: {action_ids, actor: {kind, name, address}, conversation_id, decision, digests, hash, previous,
-reason, seq, time}; `conversation_title` where there is one; `shown` where there are actions: {tool_name, text, summary}
-of the first 20; and `edited` (digests) where arguments were edited. `hash` is the hex SHA-256 of the canonical JSON
-(RFC 8785) of the entry without `hash`; `previous` is the hash of the entry before, "" in the first.
+The script that decides writes the entry, in the conversation's slot: `scripts/_audit.lua`. Appended events cannot write
+an entry. Entry: {action_ids, actor: {kind, name, address}, conversation_id, decision, digests, hash, previous, reason,
+seq, time}; `conversation_title` if there is a title; `shown` for actions: {tool_name, text, summary} of the first 20;
+and `edited` (digests) for edited arguments. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry
+without `hash`; `previous` is the hash of the previous entry, "" in the first.
 
-The same script tells the followers of the conversation who decided, and keeps where the entry of an action stands, so
-that whoever may read the conversation reads the decision beside the action, without the address.
+The same script publishes the decision to followers of the conversation, and indexes the entry by its actions. Everybody
+who may read the conversation thus sees the decision beside the action, without the address.
 
-What sandboxes ask to reach has chains of its own, one for each day, in the slot of the sandboxes:
-`scripts/_destinations.lua`. Such an entry also has `chain` (destinations-2026-11-25), `destination` {name, port,
-program, sandbox_id}, and as they apply `rule_id` and `scope`; its `conversation_id` is null where the sandbox has none,
-or several. That chain also has the entries `joined`: a key has begun to act in a sandbox that runs already.
-They have `sandbox_id` instead of `destination`, and the `conversation_id` in which the key acts.
+Requests of sandboxes for destinations have one chain per day, in the slot of the sandboxes:
+`scripts/_destinations.lua`. These entries also have `chain` (destinations-2026-11-25), `destination` {name, port,
+program, sandbox_id}, and where they apply `rule_id` and `scope`. Their `conversation_id` is null if the sandbox has
+none or several. The chain also has entries `joined`: a key has begun to act in a running sandbox. They have
+`sandbox_id` instead of `destination`, and the `conversation_id` in which the key acts.
 """
 
 import json
@@ -35,7 +35,7 @@ from store.log.text import fold
 from store.projections import Projections
 from store.scripts import Scripts
 
-#: what an actor can be: who decided, or what did. Source: docs/approvals.md
+#: Kinds of actors. Source: docs/approvals.md.
 ActorKind = Literal[
     "key",
     "link",
@@ -53,115 +53,113 @@ ActorKind = Literal[
 ]
 ACTOR_KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
-#: actors by whose means a person decides with the action before them, and what they decide of actions
+#: Kinds of actors by which a person decides about the action in view, and decisions about actions.
 PEOPLE, VERBS = frozenset({"key", "link", "run", "person"}), frozenset({"approve", "reject", "edit"})
 
-#: longest name and address of an actor, in characters
+#: Maximum length of an actor's name and address, in characters.
 _LONGEST = 256
 
-#: longest text, summary and tool name of an action in an entry, in characters
+#: Maximum length of an action's text, summary and tool name in an entry, in characters.
 LONGEST_TEXT, LONGEST_SUMMARY, LONGEST_TOOL = 300, 150, 100
 
-#: kind of what a stream is told of a decision; no log keeps one
+#: Kind of the event that tells followers of a decision. It is not stored.
 DECISION = "DecisionEvent"
 
 #: Maximum distance of two entries of a chain that are read with those between them.
 _DENSE = 3
 
-#: what the name of a chain of the audit of destinations begins with; the day follows
+#: Prefix of the chains of destinations, followed by the day.
 DESTINATION_CHAIN = "destinations-"
 
 
 def chain_key(chain: str) -> str:
-    """The entries of a chain of the audit: of the destinations of a day, or of a conversation by its id."""
+    """Return the key of a chain's entries. chain: of the destinations of a day, or the id of a conversation."""
     if chain.startswith(DESTINATION_CHAIN):
         return f"{SandboxKeys.root}:audit:{chain.removeprefix(DESTINATION_CHAIN)}"
     return audit_key(ConversationKeys(ConversationId(chain)))
 
 
 def audit_member(chain: str, seq: int) -> str:
-    """An entry in the index of all audits: of equal times those of one chain are in the order of their seqs."""
+    """Return an entry's member of the index of all audits. At equal times, members of a chain sort by seq."""
     return f"{chain} {seq:010d}"
 
 
 class Actor(NamedTuple):
-    """Who decides: a person by a proxy; somebody by a key, a link, a message or a run; a rule; a deadline; an agent
-    that goes on."""
+    """Who decides: a person by a proxy, a key, a link, a message, a run, a rule, a deadline, or a running agent."""
 
     kind: ActorKind
     name: str
     address: str = ""
     may_decide: bool = True
-    rights: str = ""  #: of a person: what the right was read from, as `scripts/_rights.lua` compares it
-    voter: str = ""  #: as whom it counts where several people must approve, see `core.people.voter`; empty: as nobody
-    key_id: str = ""  #: of the key by which it asks
-    groups: tuple[str, ...] = ()  #: of a person
+    rights: str = ""  #: what the right of a person was read from, for `scripts/_rights.lua` to compare
+    voter: str = ""  #: voter where several people must approve, see `core.people.voter`; empty: does not count
+    key_id: str = ""  #: id of the requesting key
+    groups: tuple[str, ...] = ()
 
     def by(self, kind: ActorKind) -> "Actor":
-        """The same one, who decides by other means. A run approves nothing that several people must."""
+        """Return this actor with another kind. A run has no vote where several people must approve."""
         return self._replace(kind=kind, voter="" if kind == "run" else self.voter)
 
     @property
     def ballot(self) -> str:
-        """As whom it approves what several people must, as `decide_pending.lua` takes it; empty: as nobody."""
+        """Return its vote where several people must approve, for `decide_pending.lua`; empty: does not count."""
         if not self.voter:
             return ""
         of_person = {"person": self.name, "groups": ",".join(self.groups)} if self.kind == "person" else {}
-        name = said(beginning(self.name, _LONGEST))
+        name = canonical_text(beginning(self.name, _LONGEST))
         return json.dumps({"voter": self.voter, "name": name, "key": self.key_id, **of_person})
 
     @property
     def json(self) -> str:
-        """Its canonical JSON, as the scripts take it."""
-        name, address = (said(beginning(text, _LONGEST)) for text in (self.name, self.address))
+        """Return its canonical JSON, as the scripts take it."""
+        name, address = (canonical_text(beginning(text, _LONGEST)) for text in (self.name, self.address))
         return f'{{"address":{address},"kind":"{self.kind}","name":{name}}}'
 
 
-#: this server itself, where nobody asked
+#: This server, acting by itself.
 SERVER = Actor("server", "server")
 
 
-def said(text: str) -> str:
-    """A text as canonical JSON; RFC 8785 has no lone surrogates: replacement characters take their place."""
+def canonical_text(text: str) -> str:
+    """Return a text as canonical JSON. Lone surrogates, which RFC 8785 excludes, become replacement characters."""
     return canonical(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).decode()
 
 
 def shown(tool_name: str, summary: Any, arguments: Any) -> str:
-    """What an entry says of an action, in words, as canonical JSON: {summary, text, tool_name}."""
-    words = said(beginning(summary, LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
-    text = said(beginning(text_of(arguments), LONGEST_TEXT))
-    return f'{{"summary":{words},"text":{text},"tool_name":{said(beginning(tool_name, LONGEST_TOOL))}}}'
+    """Describe an action for an entry, as canonical JSON: {summary, text, tool_name}."""
+    words = canonical_text(beginning(summary, LONGEST_SUMMARY)) if isinstance(summary, str) else "null"
+    text = canonical_text(beginning(text_of(arguments), LONGEST_TEXT))
+    return f'{{"summary":{words},"text":{text},"tool_name":{canonical_text(beginning(tool_name, LONGEST_TOOL))}}}'
 
 
 class Place(NamedTuple):
-    """Where an entry stands in the order of all audits: a page follows the place of its cursor."""
+    """The position of an entry in the order of all audits. A page follows the position of its cursor."""
 
     at: Micros
-    chain: str  #: id of a conversation, or name of the chain of a day's destinations
+    chain: str  #: id of a conversation, or name of a day's chain of destinations
     seq: int
 
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """A filter of entries; each absent member lets all pass."""
+    """A filter of entries. Absent members let all pass."""
 
     since: Micros | None = None
     until: Micros | None = None
-    chain: str | None = None  #: id of a conversation, or name of the chain of a day's destinations
-    actor: str | None = None  #: its name, whole
+    chain: str | None = None
+    actor: str | None = None  #: full name of the actor
     actor_kind: str | None = None
-    people: bool = False  #: whether only decisions about actions pass that a person has taken, see PEOPLE
+    people: bool = False  #: pass only decisions of people about actions, see PEOPLE
     decision: str | None = None
-    tool_name: str | None = None  #: of one of the actions that the entry describes
-    text: str | None = None  #: case-insensitive part of what the entry says in words
+    tool_name: str | None = None  #: tool of one of the entry's described actions
+    text: str | None = None  #: case-insensitive substring of the entry's texts
 
     @property
     def reads_entries(self) -> bool:
-        """Whether the time and the chain of an entry do not tell alone if it passes."""
+        """Return whether the filter needs more than the time and the chain of an entry."""
         return self.people or any((self.actor, self.actor_kind, self.decision, self.tool_name, self.text))
 
     def passes(self, place: Place, raw: bytes) -> bool:
-        """Whether an entry passes."""
         if not (self.since is None or place.at >= self.since) or not (self.until is None or place.at < self.until):
             return False
         if not self.reads_entries:
@@ -172,7 +170,7 @@ class AuditFilter:
         wanted = (self.actor, self.actor_kind, self.decision)
         if not all(wish in (None, one) for wish, one in zip(wanted, found, strict=True)):
             return False
-        if self.people and not is_of_people(entry):
+        if self.people and not is_by_person(entry):
             return False
         actions = [one for one in entry.get("shown", []) if one]
         tools = [one["tool_name"] for one in actions]
@@ -182,9 +180,10 @@ class AuditFilter:
 
 
 class Audit:
-    """The audits of all conversations. The list of a conversation is the record; the index of all is written after it.
+    """The audits of all conversations.
 
-    A deleted conversation keeps its list for AUDIT_DAYS, and the index has the entries of the last AUDIT_DAYS.
+    The list of a conversation is the record, and the index of all is written after it. A deleted conversation keeps its
+    list for AUDIT_DAYS. The index has the entries of the last AUDIT_DAYS.
     """
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
@@ -192,16 +191,16 @@ class Audit:
         self._scripts = scripts
 
     def of(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> list[bytes]:
-        """The entries that follow a seq, as JSON. Empty of a conversation that never waited. One round trip."""
+        """Return the entries after a seq, as JSON; empty for a conversation that never waited. One round trip."""
         entries = self._redis.lrange(audit_key(ConversationKeys(conversation_id)), after, after + limit - 1)
         return list(entries)
 
     def decisions(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """By the ids of actions that were decided: who decided, how, when and why. One round trip.
+        """Return the decisions about actions, by their ids. One round trip.
 
-        A decision is {action_ids, actor: {kind, name}, decision, reason, seq, time}, of an edit also edited_shown: a
-        part of its entry, without the address. Actions that nobody decided, and those of a fork's source, are absent.
-        Raises ConversationNotFound.
+        A decision is {action_ids, actor: {kind, name}, decision, reason, seq, time}, for an edit with edited_shown: its
+        entry without the address. Undecided actions, and those of a fork's source, are absent. Raises
+        ConversationNotFound.
         """
         if not action_ids:
             return {}
@@ -215,9 +214,9 @@ class Audit:
         }
 
     def page(self, conversation_id: ConversationId, *, after: int = 0, limit: int) -> tuple[list[bytes], int | None]:
-        """The entries of one conversation that follow a seq, oldest first, as stored; and the next page's `after`.
+        """Return the entries of a conversation after a seq, the oldest first, as stored; and the next page's `after`.
 
-        One round trip. Raises ConversationNotFound where there is neither the conversation nor an entry.
+        One round trip. Raises ConversationNotFound if neither the conversation nor an entry exists.
         """
         keys = ConversationKeys(conversation_id)
         with self._redis.pipeline(transaction=False) as pipe:
@@ -237,10 +236,10 @@ class Audit:
         start: Place | None,
         most_scanned: int | None = None,
     ) -> tuple[list[bytes], Place | None]:
-        """One page of the entries of all conversations in the order of their times, and the next page's cursor.
+        """Return a page of the entries of all conversations, ordered by time, and the next cursor.
 
-        At most `most_scanned` entries are read, MOST_SCANNED by default, in two round trips per SCAN_CHUNK: the page
-        may be shorter than the limit and not the last. With a chain its own list is read, in the order of its seqs.
+        At most `most_scanned` entries are read, MOST_SCANNED by default, in two round trips per SCAN_CHUNK. A page may
+        be shorter than the limit without being the last. With a chain its own list is read, ordered by seq.
         """
         found: list[bytes] = []
         most = MOST_SCANNED if most_scanned is None else most_scanned
@@ -262,7 +261,7 @@ class Audit:
     def _following(
         self, filters: AuditFilter, descending: bool, most: int, start: Place | None
     ) -> list[tuple[Place, bytes | None]]:
-        """The entries that follow a place; None for one that is no longer kept."""
+        """Return the entries after a position; None for an expired entry."""
         if filters.chain is not None:
             return self._following_in(filters.chain, descending, most, start)
         reply = self._scripts.page_audit(
@@ -277,7 +276,7 @@ class Audit:
         return self._at([_place(member, at) for member, at in reply])
 
     def _at(self, places: Sequence[Place]) -> list[tuple[Place, bytes | None]]:
-        """The entries at these places, in one round trip. Those of a chain that lie close together are one command."""
+        """Return the entries at these positions, in one round trip. Neighbours in a chain share a command."""
         seqs: dict[str, list[int]] = {}
         for place in places:
             seqs.setdefault(place.chain, []).append(place.seq)
@@ -294,17 +293,17 @@ class Audit:
         return [(place, found.get((place.chain, place.seq))) for place in places]
 
     def before(self, place: Place | None, most: int) -> list[tuple[Place, bytes | None]]:
-        """The entries of all conversations before a place, the newest first; None for one that is no longer kept."""
+        """Return the entries of all conversations before a position, the newest first; None for an expired entry."""
         return self._following(AuditFilter(), True, most, place)
 
     def size(self) -> int:
-        """The number of entries of all audits."""
+        """Return the number of entries of all audits."""
         return int(self._redis.zcard(f"{ApprovalKeys.root}:audit"))
 
     def _following_in(
         self, chain: str, descending: bool, most: int, start: Place | None
     ) -> list[tuple[Place, bytes | None]]:
-        """The same within one chain."""
+        """Return the entries of one chain after a position."""
         if not descending:
             first, last = (0 if start is None else start.seq), (0 if start is None else start.seq) + most - 1
         elif start is None:
@@ -319,14 +318,14 @@ class Audit:
 
 
 class TerminalAudit:
-    """What the audit has of terminals, previews, pushes and rules of one conversation: entries about no action."""
+    """Writes audit entries about terminals, previews, pushes and rules of a conversation, which concern no action."""
 
     def __init__(self, scripts: Scripts, projections: Projections) -> None:
         self._scripts = scripts
         self._projections = projections
 
     def opened(self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str) -> None:
-        """Note that a terminal is opened. One round trip, then those of `Projections.settle`.
+        """Record that a terminal was opened. One round trip, then those of `Projections.settle`.
 
         Raises ConversationNotFound.
         """
@@ -335,14 +334,14 @@ class TerminalAudit:
     def closed(
         self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str, seconds: float
     ) -> None:
-        """Note that it is closed, after so many seconds. As `opened`."""
+        """Record that a terminal was closed, after some seconds. As `opened`."""
         reason = f"Terminal {terminal_id} in sandbox {sandbox_id}, open for {seconds:.0f} s."
         self._note("terminal_closed", conversation_id, actor, reason)
 
     def previewed(
         self, conversation_id: ConversationId, actor: Actor, preview_id: str, sandbox_id: str, port: int
     ) -> None:
-        """Note that a preview of a port is opened. As `opened`."""
+        """Record that a preview of a port was opened. As `opened`."""
         self._note(
             "preview_opened", conversation_id, actor, f"Preview {preview_id} of port {port} of sandbox {sandbox_id}."
         )
@@ -350,12 +349,12 @@ class TerminalAudit:
     def pushed(
         self, conversation_id: ConversationId, actor: Actor, push_id: str, commit: str, branch: str, address: str
     ) -> None:
-        """Note that a commit is about to be pushed as a branch to an address. As `opened`."""
+        """Record that a commit is about to be pushed as a branch to an address. As `opened`."""
         reason = f"Push {push_id} of commit {commit} as branch {branch} to {address}."
         self._note("push_begun", conversation_id, actor, reason)
 
     def rule_changed(self, conversation_id: ConversationId, actor: Actor, what: str, rule: Rule) -> None:
-        """Note that a rule of the conversation is made or revoked, in one sentence. what: `rule_made`, `rule_revoked`.
+        """Record that a rule of the conversation was made or revoked. what: `rule_made`, `rule_revoked`.
 
         As `opened`.
         """
@@ -369,7 +368,7 @@ class TerminalAudit:
             time=stamp.utc_time,
             what=what,
             actor=actor.json,
-            reason=said(reason),
+            reason=canonical_text(reason),
         )
         if reply is None:
             raise ConversationNotFound
@@ -377,7 +376,7 @@ class TerminalAudit:
 
 
 def _texts(entry: dict[str, Any], actions: list[dict[str, Any]]) -> Iterator[str]:
-    """What an entry says in words: its actions, its destination or budget, its reason, the title."""
+    """Yield the texts of an entry: its actions, its destination or budget, its reason, the title."""
     for action in (*actions, *entry.get("edited_shown", ())):
         yield from (action["tool_name"], action["text"], action["summary"] or "")
     yield (entry.get("destination") or {}).get("name", "")
@@ -386,7 +385,7 @@ def _texts(entry: dict[str, Any], actions: list[dict[str, Any]]) -> Iterator[str
 
 
 def _runs(seqs: Sequence[int]) -> Iterator[list[int]]:
-    """Ascending seqs in runs of which at least every _DENSEth is there."""
+    """Yield runs of ascending seqs, in which at least every _DENSEth seq is present."""
     run: list[int] = []
     for seq in seqs:
         if run and seq - run[-1] > _DENSE:
@@ -403,23 +402,22 @@ def _place(member: str, at: float) -> Place:
 
 
 def place_of(raw: bytes) -> Place:
-    """Where an entry stands."""
     entry = json.loads(raw)
     return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
 
 
-def is_of_people(entry: dict[str, Any]) -> bool:
-    """Whether an entry is a decision about actions that a person has taken, see PEOPLE."""
+def is_by_person(entry: dict[str, Any]) -> bool:
+    """Return whether an entry is a person's decision about actions, see PEOPLE."""
     return entry["actor"]["kind"] in PEOPLE and entry["decision"] in VERBS and bool(entry.get("action_ids"))
 
 
 def decider_of(entry: dict[str, Any]) -> dict[str, str]:
-    """Who decided, without the address."""
+    """Return who decided, without the address."""
     return {name: entry["actor"][name] for name in ("kind", "name")}
 
 
 def decision_of(entry: dict[str, Any]) -> dict[str, Any]:
-    """What an entry says to whoever may read the conversation."""
+    """Return the part of an entry for everybody who may read the conversation."""
     return {
         "actor": decider_of(entry),
         **{name: entry[name] for name in ("action_ids", "decision", "reason", "seq", "time")},
@@ -428,10 +426,10 @@ def decision_of(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_decision(entry: FeedEntry) -> bool:
-    """Whether what followers receive is a decision, which no log keeps."""
+    """Return whether a follower's event is a decision, which is not stored."""
     return entry.seq == 0 and DECISION.encode() in entry.raw and entry.fields.get("kind") == DECISION
 
 
 def chain_of(entry: dict[str, object]) -> str:
-    """The chain of an entry: that of its conversation, unless it names another."""
+    """Return the chain of an entry: its conversation, unless it names another."""
     return str(entry.get("chain") or entry["conversation_id"])

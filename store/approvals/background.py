@@ -1,8 +1,8 @@
-"""Rehearsals over all recorded decisions, in the background: a process runs each, and any worker shows it.
+"""Rehearsals over all recorded decisions, in the background. A process runs each, and any worker shows it.
 
-The state lies in Redis. The process that runs a rehearsal, its runner, renews a lease with each report. Where it is
-killed, whoever asks for the rehearsal after the lease has ended takes it up where the last report stands, MOST_TRIES
-times in all. A rehearsal expires an hour after its last report.
+The state lies in Redis. The process that runs a rehearsal, its runner, renews a lease with each report. If it is
+killed, the next request for the rehearsal after the lease starts another runner, which continues at the last report. A
+rehearsal has at most MOST_TRIES runners, and expires an hour after its last report.
 """
 
 import json
@@ -15,7 +15,7 @@ from uuid import uuid4
 from core.approvals import Rule
 from core.refused import Kind
 from core.wire import Micros, now
-from store.approvals.audit import Audit, Place, is_of_people
+from store.approvals.audit import Audit, Place, is_by_person
 from store.approvals.rules import Rules, read_rule, written_rule
 from store.approvals.trials import Decisions, Trial
 from store.errors import StoreError
@@ -25,19 +25,19 @@ from store.link.commands import Redis
 from store.record import Record
 from store.scripts import Scripts
 
-#: Maximum number of rehearsals that run at once on a store, and of runners that one rehearsal has in turn.
+#: Maximum number of concurrent rehearsals of a store, and of runners of a rehearsal.
 MOST_AT_ONCE, MOST_TRIES = 2, 3
 
-#: Milliseconds of the lease of a runner, and for which a rehearsal is kept after its last report.
+#: Lease of a runner, and expiry of a rehearsal after its last report, in ms.
 LEASE, KEPT = 15_000, 3_600_000
 
-#: Number of entries that are read at once, and seconds between two reports.
+#: Number of entries per read, and seconds between two reports.
 _CHUNK, _REPORT_SECONDS = 500, 0.5
 
-#: Maximum number of seconds of one runner.
+#: Timeout of a runner, in seconds.
 MOST_SECONDS = 900.0
 
-#: Why a rehearsal failed whose runners have all gone.
+#: Detail of a rehearsal whose runners were all killed.
 _FAILED = "The rehearsal was interrupted too often. Start another one"
 
 State = Literal["running", "done", "failed"]
@@ -58,15 +58,15 @@ class TooManyRehearsals(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Record):
-    """A rehearsal in Redis."""
+class _StoredRehearsal(Record):
+    """A stored rehearsal."""
 
     key = RuleKeys.rehearsal("ID")
     state: str
     runner: str
     draft: str  #: JSON of the rule
-    tries: int = 1  #: its runners so far
-    found: dict[str, Any] | None = None  #: the last report
+    tries: int = 1  #: number of its runners so far
+    found: dict[str, Any] | None = None
 
 
 class Progress(NamedTuple):
@@ -74,25 +74,23 @@ class Progress(NamedTuple):
 
     id: str
     state: str
-    detail: str  #: why it ended early; empty otherwise
+    detail: str  #: why it ended early; empty: it did not
     decided: int
     answered: int
     rejected: int
     unread: int
-    read: int  #: entries of the audit that were read
-    of: int  #: entries of the audit when it began
+    read: int  #: number of audit entries that were read
+    of: int  #: number of audit entries when it began
     examples: list[dict[str, Any]]
 
 
 def _parsed(entries: Iterable[bytes]) -> list[dict[str, Any]]:
-    """Entries from their JSON: read together they take two thirds of the time, as names are shared."""
+    """Parse entries together, which takes two thirds of the time, because names are shared."""
     found: list[dict[str, Any]] = json.loads(b"[%s]" % b",".join(entries))
     return found
 
 
 class BackgroundRehearsals:
-    """All rehearsals in the background."""
-
     def __init__(self, redis: Redis, scripts: Scripts, audit: Audit, rules: Rules) -> None:
         self._redis = redis
         self._scripts = scripts
@@ -101,7 +99,7 @@ class BackgroundRehearsals:
         self._rules = rules
 
     def open(self, draft: Rule) -> tuple[str, str | None]:
-        """Keep a rehearsal, and return its id and that of its runner, which has to be started; None of a repeat.
+        """Store a rehearsal, and return its id and that of the runner to start; None for a repeat.
 
         Raises TooManyRehearsals.
         """
@@ -120,7 +118,7 @@ class BackgroundRehearsals:
         return rehearsal_id, runner if reply == "opened" else None
 
     def take_up(self, rehearsal_id: str) -> str | None:
-        """The id of a runner that has to be started, where the last one has gone; None where there is no need."""
+        """Return the id of a runner to start if the last one is gone, or None."""
         runner = uuid4().hex
         reply = self._scripts.claim_rehearsal(
             RuleKeys.root,
@@ -134,7 +132,7 @@ class BackgroundRehearsals:
         return runner if reply == "claimed" else None
 
     def get(self, rehearsal_id: str) -> Progress:
-        """A rehearsal as its last report has it. One round trip. Raises RehearsalNotFound."""
+        """Return a rehearsal as of its last report. One round trip. Raises RehearsalNotFound."""
         kept = self._read(rehearsal_id)
         found = kept.found or {}
         detail = found.get("detail", "") if kept.state != "failed" else found.get("detail") or _FAILED
@@ -142,10 +140,9 @@ class BackgroundRehearsals:
         return Progress(rehearsal_id, kept.state, detail, **numbers, examples=found.get("examples", []))
 
     def run(self, rehearsal_id: str, runner: str, goes_on: Callable[[], bool]) -> None:
-        """Run a rehearsal to its end, from where the last report stands; as its runner.
+        """Run a rehearsal to its end, from its last report on, as its runner.
 
-        goes_on: asked between two reads; where it says no, another runner may take the rehearsal up. Raises
-        RehearsalNotFound.
+        goes_on: called between two reads; if it returns false, another runner may continue. Raises RehearsalNotFound.
         """
         kept = self._read(rehearsal_id)
         draft = read_rule(kept.draft)
@@ -167,10 +164,10 @@ class BackgroundRehearsals:
                     return
                 due = time.monotonic() + _REPORT_SECONDS
             if time.monotonic() > ends:
-                report("done", f"It ended after {MOST_SECONDS:.0f} s, having read {read:,} of {of:,} entries")
+                report("done", f"It stopped after {MOST_SECONDS:.0f} s and {read:,} of {of:,} entries")
                 return
             entries = self._audit.before(place, _CHUNK)
-            trial.take([entry for entry in _parsed(raw for _, raw in entries if raw) if is_of_people(entry)])
+            trial.take([entry for entry in _parsed(raw for _, raw in entries if raw) if is_by_person(entry)])
             read += len(entries)
             if len(entries) < _CHUNK:
                 report("done")
@@ -178,7 +175,7 @@ class BackgroundRehearsals:
             place = entries[-1][0]
 
     def fail(self, rehearsal_id: str, runner: str, detail: str) -> None:
-        """End a rehearsal with a sentence, as its runner."""
+        """End a rehearsal with an error, as its runner."""
         found = self._read(rehearsal_id).found or {}
         self._report(rehearsal_id, runner, "failed", found | {"detail": detail})
 
@@ -193,8 +190,8 @@ class BackgroundRehearsals:
             kept=KEPT,
         )
 
-    def _read(self, rehearsal_id: str) -> _Kept:
+    def _read(self, rehearsal_id: str) -> _StoredRehearsal:
         fields = self._redis.hgetall(RuleKeys.rehearsal(rehearsal_id))
         if not fields:
             raise RehearsalNotFound
-        return _Kept.read(fields)
+        return _StoredRehearsal.read(fields)

@@ -1,7 +1,7 @@
-"""Decisions of pending actions: the policy that holds actions back, the actions that wait, and the decision that wins.
+"""Decisions of pending actions: the policy that holds actions back, the pending actions, and the winning decision.
 
-An executable action is open until it is observed; an open action is pending while it is undecided and its conversation
-is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`); one script takes the decision.
+An executable action is open until it is observed. An open action is pending while it is undecided and its conversation
+is `waiting_for_confirmation`. An append opens and closes actions (`effects.py`), and one script decides.
 """
 
 import json
@@ -15,9 +15,9 @@ from core.refused import Kind
 from core.scopes import Origin
 from core.wire import ConversationId, Event, Micros
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, said, shown
+from store.approvals.audit import SERVER, Actor, canonical_text, shown
 from store.approvals.effects import effect, held_risks
-from store.approvals.seen import shown_seen
+from store.approvals.seen import assessment
 from store.approvals.waiting import read_pending
 from store.conversation import Conversation
 from store.errors import ConversationNotFound, NeedsApproval, ReasonTooLong, RightsChanged, StoreError
@@ -32,7 +32,7 @@ from telemetry import traces
 
 _NEVER = Micros(0)
 
-#: what is wrong with a decision, by the word that `decide_pending.lua` has for it
+#: Problems of a decision, by their names in `decide_pending.lua`.
 PROBLEMS = {
     "not_pending": "is not pending: it was decided, observed or never waited",
     "expired": "has expired: its deadline has passed",
@@ -49,40 +49,40 @@ PROBLEMS = {
 }
 
 
-#: entries of an audit that one read of pending actions takes
+#: Maximum number of audit entries that one read of pending actions returns.
 MOST_ENTRIES = 100
 
-#: times that a decision is read again because what it was read from has changed meanwhile
+#: Maximum number of attempts at a decision whose data change meanwhile.
 MOST_READ = 10
 
-#: reads what several people must approve, as `Quorums.read`
+#: Reads which actions several people must approve, as `Quorums.read`.
 ReadQuorum = Callable[[ConversationId, Actor, bool], str]
 
-#: reason of the rejection of pending actions by a user's message. Source: docs/wire.md, 2
+#: Reason for rejecting pending actions because of a user's message. Source: docs/wire.md, 2.
 SUPERSEDED = "Superseded by a new user message."
 
 
 class Decision(NamedTuple):
-    """The decision of one action. digest: of the action as it was shown; None: whatever it is.
+    """The decision of an action. digest: of the action as it was shown; None: any.
 
-    since: of its record, where the decision is about this wait alone, and not about one in another incarnation.
+    since: of its record, if the decision is for this wait alone, not for one in another incarnation.
     """
 
     action_id: str
     verb: Literal["approve", "reject", "edit", "withdraw"]
     reason: str = ""
     digest: str | None = None
-    arguments: object = None  #: of an edit: those that take the place of the action's
+    arguments: object = None  #: of an edit: the new arguments
     since: str = ""
 
 
 class StaleDecision(StoreError):
-    """At least one decision of the request is not possible any more, so none was made."""
+    """At least one decision of the request is no longer possible, so none was made."""
 
     kind = Kind.CONFLICT
 
     def __init__(self, problems: list[dict[str, str]]) -> None:
-        """problems: {action_id, problem} each, a problem of PROBLEMS."""
+        """problems: {action_id, problem} each, with a key of PROBLEMS."""
         words = "; ".join(f"{one['action_id']} {PROBLEMS[one['problem']]}" for one in problems[:10])
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
         super().__init__(f"No decision was taken. The action {words}{more}. Read what waits again")
@@ -90,20 +90,20 @@ class StaleDecision(StoreError):
 
 
 def check_reason(reason: str, most_bytes: int) -> None:
-    """most_bytes: of UTF-8. Raises ReasonTooLong."""
+    """Raise ReasonTooLong for a reason of more than most_bytes bytes of UTF-8."""
     if len(reason.encode("utf-8", "surrogatepass")) > most_bytes:
         raise ReasonTooLong(most_bytes)
 
 
 def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) -> str:
-    """Decisions as `decide_pending.lua` takes them. tools: by the ids of edited actions, the names of their tools."""
+    """Encode decisions for `decide_pending.lua`. tools: names of tools by the ids of edited actions."""
     return json.dumps(
         [
             {
                 "id": one.action_id,
                 "verb": one.verb,
                 "reason": json.dumps(one.reason),
-                "said": said(one.reason),
+                "said": canonical_text(one.reason),
                 "digest": one.digest or "",
                 "since": one.since,
                 "arguments": json.dumps(one.arguments),
@@ -116,7 +116,7 @@ def encode_decisions(decisions: Sequence[Decision], tools: dict[str, object]) ->
 
 
 def _edited_shown(tool: object, arguments: object) -> str:
-    """What an edited action is in words, as its entry has it."""
+    """Describe an edited action for its entry."""
     return shown(str(tool), None, arguments)
 
 
@@ -135,11 +135,10 @@ def decide_pending(
     quorum: ReadQuorum,
     at_terminal: bool = False,
 ) -> "DecidePending.Reply | None":
-    """Run `decide_pending.lua`, which has the verbs. decisions: as `encode_decisions` makes them.
+    """Run `decide_pending.lua`, which defines the verbs. decisions: from `encode_decisions`.
 
-    at_terminal: they are told by the asker of an action, `agents/asking.py`.
-
-    Raises RightsChanged, and then nothing was decided.
+    at_terminal: the asker of an action reports them, see `agents/asking.py`. Raises RightsChanged if nothing was
+    decided.
     """
     verbs = {one["verb"] for one in json.loads(decisions)} if verb == "each" else {verb}
     approves = bool(verbs & {"approve", "edit"})
@@ -154,7 +153,7 @@ def decide_pending(
             may_decide=actor.may_decide,
             echo=echo,
             actor=actor.json,
-            said=said(reason),
+            said=canonical_text(reason),
             ballot=actor.ballot,
             rights=actor.rights,
             quorum=quorum(conversation_id, actor, attempt > 0) if approves else "",
@@ -169,25 +168,25 @@ def decide_pending(
 
 
 class Approvals(NamedTuple):
-    """What waits in a conversation, and the end of its audit, as one moment has them."""
+    """The pending actions of a conversation, and the end of its audit, at one moment."""
 
-    gone: bool  #: there is no such conversation; its audit may have outlived it
-    left: bool  #: all that waited is decided, and its agent ended the last one by itself: what is decided takes effect
-    revision: int  #: grows with every change, also from one incarnation to the next
+    gone: bool  #: the conversation does not exist; its audit may
+    left: bool  #: all pending actions are decided or were ended by the agent itself, so the decisions take effect
+    revision: int  #: grows with every change, also across incarnations
     title: str | None
     tags: dict[str, str]
     sandbox_id: str | None
-    capabilities: list[str]  #: what its agent has said that it understands
-    audited: int  #: entries of the audit in all
-    audit: list[bytes]  #: those that were asked for
-    folder: str | None  #: of its agent; None: it is not known
-    origin: Origin  #: where the conversation began
-    approves_inside: bool  #: this server approves what stays inside the folder, and the policy is that of this mode
-    pending: list[dict[str, Any]]  #: records as `_actions.lua` has them, in log order; `tool` is read
+    capabilities: list[str]
+    audited: int  #: number of all audit entries
+    audit: list[bytes]  #: the requested audit entries
+    folder: str | None  #: folder of its agent; None: unknown
+    origin: Origin
+    approves_inside: bool  #: this server approves actions inside the folder, and the policy is that of this mode
+    pending: list[dict[str, Any]]  #: records as in `_actions.lua`, in log order, with parsed `tool`
 
     @property
     def together(self) -> bool:
-        """Whether the agent takes one decision for all pending actions."""
+        """Return whether the agent takes one decision for all pending actions."""
         return self.sandbox_id is not None and "decide_each" not in self.capabilities
 
 
@@ -202,7 +201,7 @@ class Confirmations:
         bounds: ConversationLimits,
         quorum: ReadQuorum,
     ) -> None:
-        """quorum: reads what several people must approve."""
+        """quorum: reads which actions several people must approve."""
         self._redis = redis
         self._scripts = scripts
         self._projections = projections
@@ -213,8 +212,7 @@ class Confirmations:
         """Accept or reject the pending actions of a detached conversation. True only for the decision that took effect.
 
         True also for an approval that was counted where several people must approve. Raises ConversationNotFound,
-        ReasonTooLong, StaleDecision, RightsChanged, NeedsApproval of an actor who may not decide.
-        Source: docs/wire.md, 2.
+        ReasonTooLong, StaleDecision, RightsChanged, NeedsApproval if the actor may not decide. Source: docs/wire.md, 2.
         """
         check_reason(reason, self._bounds.max_reason_bytes)
         reply = self._decide(conversation_id, "approve" if accept else "reject", actor, reason=reason)
@@ -234,9 +232,9 @@ class Confirmations:
     ) -> None:
         """Decide single actions of a detached conversation, all or none.
 
-        at_terminal: the asker of the actions tells what was decided at its terminal, and no quorum holds that back.
-        Raises ConversationNotFound, ReasonTooLong, StaleDecision, NeedsApproval of an actor who may not decide, and
-        RightsChanged. Source: docs/approvals.md.
+        at_terminal: the asker reports a decision at its terminal, which no quorum can hold back. Raises
+        ConversationNotFound, ReasonTooLong, StaleDecision, RightsChanged, NeedsApproval if the actor may not decide.
+        Source: docs/approvals.md.
         """
         encoded = self.encode_decisions(conversation_id, decisions)
         reply = self._decide(conversation_id, "each", actor, decisions=encoded, at_terminal=at_terminal)
@@ -279,7 +277,7 @@ class Confirmations:
         return reply
 
     def encode_decisions(self, conversation_id: ConversationId, decisions: Sequence[Decision]) -> str:
-        """Decisions as `decide_pending.lua` takes them; for an edit one round trip. Raises ReasonTooLong."""
+        """Encode decisions for `decide_pending.lua`. One round trip for edits, otherwise none. Raises ReasonTooLong."""
         for one in decisions:
             check_reason(one.reason, self._bounds.max_reason_bytes)
         edited = [one.action_id for one in decisions if one.verb == "edit"]
@@ -290,7 +288,7 @@ class Confirmations:
         return encode_decisions(decisions, tools)
 
     def decided(self, conversation_id: ConversationId) -> list[dict[str, object]]:
-        """The actions that were approved and are not observed yet, in log order. Raises ConversationNotFound."""
+        """Return the approved actions that are not observed yet, in log order. Raises ConversationNotFound."""
         decided = self._scripts.list_decisions(ConversationKeys(conversation_id).root)
         if decided is None:
             raise ConversationNotFound
@@ -301,31 +299,31 @@ class Confirmations:
         ]
 
     def pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
-        """The pending actions, in log order. Raises ConversationNotFound."""
+        """Return the pending actions, in log order. Raises ConversationNotFound."""
         return read_pending(self._scripts, conversation_id)
 
     def shown_pending(self, conversation_id: ConversationId) -> list[dict[str, Any]]:
-        """The pending actions with what the server sees of them. Raises ConversationNotFound."""
+        """Return the pending actions with the server's own assessment. Raises ConversationNotFound."""
         folder = self.folder(conversation_id)
         return [
-            {**one, **shown_seen(one["tool_name"], one["arguments"], folder, one["security_risk"])}
+            {**one, **assessment(one["tool_name"], one["arguments"], folder, one["security_risk"])}
             for one in self.pending(conversation_id)
         ]
 
     def folder(self, conversation_id: ConversationId) -> str | None:
-        """The folder of a conversation's agent; None if it is not known. One round trip."""
+        """Return the folder of a conversation's agent; None if unknown. One round trip."""
         stored = self._redis.hget(ConversationKeys(conversation_id).root, "folder")
         return stored.decode() if stored else None
 
     def open_ids(self, conversation_id: ConversationId) -> list[str]:
-        """Ids of the open, unanswered actions, in no order, whether or not they are pending. One round trip."""
+        """Return the ids of the open, undecided actions, in no order, pending or not. One round trip."""
         stored = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
-        """Make these actions of the log the open ones, and no other: after a restart the agent says which wait.
+        """Make exactly these actions of the log the open ones, because a restarted agent reports which wait.
 
-        Single decisions that the agent has not received count on only where it waits for exactly the actions of before.
+        Single decisions that the agent has not received stay valid only if it waits for exactly the same actions.
         """
         effects = ((action, effect(action).get("open")) for action in actions)
         self._scripts.reopen_actions(
@@ -349,9 +347,9 @@ class Confirmations:
         before: Mapping[str, Any] | None = None,
         actor: Actor = SERVER,
     ) -> None:
-        """Store a policy; a change is an event of the log. Raises ConversationNotFound, ValueError.
+        """Store a policy. A change is an event of the log. Raises ConversationNotFound, ValueError.
 
-        before: the record as it was. With it a change is also an entry of the audit, `mode_changed`, by the actor.
+        before: the earlier record. With it, a change also writes an audit entry `mode_changed`, by the actor.
         """
         fields = Conversation.fields_of(confirmation_policy=policy)
         inside = Conversation.fields_of(approves_inside=True)["approves_inside"] if approves_inside else ""
@@ -361,7 +359,7 @@ class Confirmations:
             noted = {
                 "mode": json.dumps({"before": mode_of(*was), "mode": mode_of(*is_now)}),
                 "actor": actor.json,
-                "reason": said(f"{policy_words(*is_now)}. Before: {policy_words(*was)}."),
+                "reason": canonical_text(f"{policy_words(*is_now)}. Before: {policy_words(*was)}."),
             }
         reply = self._scripts.set_fields(
             ConversationKeys(conversation_id).root,
@@ -377,31 +375,31 @@ class Confirmations:
 
 @dataclass(frozen=True, slots=True)
 class LinkUse(Record):
-    """What a one-time link was used for."""
+    """The use of a one-time link."""
 
     key = f"{ApprovalKeys.root}:link:SHA-256"
-    decision: str = ""  #: `approve` or `reject`; empty: it was not used
-    at: Micros = _NEVER  #: µs by Redis' clock; 0: it was not used
+    decision: str = ""  #: `approve` or `reject`; empty: not used
+    at: Micros = _NEVER  #: µs by Redis' clock; 0: not used
 
 
 class LinkUses:
-    """The uses of all links. Redis' clock says when a link expires."""
+    """The uses of all links. Redis' clock decides when a link expires."""
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     def find(self, identity: str, ends: Micros) -> LinkUse | None:
-        """The use of a link; None of one that has expired. One round trip."""
+        """Return the use of a link; None if it has expired. One round trip."""
         reply = self._scripts.read_link(ApprovalKeys.root, id=identity)
         return LinkUse.read(pairs(reply.use)) if reply.now < ends else None
 
     def take(
         self, identity: str, ends: Micros, decision: Literal["approve", "reject"]
     ) -> tuple[Literal["first", "again", "other", "past"], LinkUse]:
-        """Use a link for a decision, which a repeat finds again. One round trip.
+        """Use a link for a decision, once. One round trip.
 
-        Returns `first`, `again` after an earlier use for the same decision, `other` after one for the other decision,
-        which alone counts then, and `past` for a link that has expired; and the use that counts.
+        Returns `first`, `again` after an earlier use for this decision, `other` after one for the other decision, which
+        stays valid, or `past` for an expired link; and the valid use.
         """
         reply = self._scripts.take_link(ApprovalKeys.root, id=identity, ends=ends, decision=decision)
         match reply:

@@ -1,12 +1,12 @@
-"""Deliveries: the decisions of people that the agent of a sandbox may not have received yet.
+"""Deliveries: decisions of people that the agent of a sandbox may not have received yet.
 
 A worker opens a delivery (an entry of the due index, and the lease of the agent), decides in the conversation's slot,
-calls the agent, and closes. Each step leaves all that the next one needs: after a kill of the worker the delivery
-is due when its lease ends, and a supervisor claims it, calls the agent, and closes. An entry without a decision is
-forgotten when it is claimed; a decision is never taken after the lease of its entry has ended.
+calls the agent, and closes. Each step stores what the next one needs. If the worker is killed, the delivery is due when
+its lease ends, and a supervisor claims it, calls the agent, and closes. An entry without a decision is deleted when it
+is claimed. No decision is made after the lease of its entry has ended.
 
-An agent (the agent server of a sandbox) receives one delivery at a time: its lease is a key that expires.
-All times are those of Redis' clock.
+An agent (the agent server of a sandbox) receives one delivery at a time: its lease is a key that expires. All times are
+those of Redis' clock.
 """
 
 import json
@@ -33,23 +33,23 @@ from telemetry import traces
 
 _log = logging.getLogger(__name__)
 
-#: seconds before the end of a lease after which no decision is taken: the nodes of a cluster have a clock each
+#: Seconds before the end of a lease after which nothing is decided: the nodes of a cluster have their own clocks.
 _MARGIN = 3.0
 
 
 class Delivery(NamedTuple):
-    """A decision that must reach the agent. id is that of the request that decided; actions are the ids decided."""
+    """A decision that must reach the agent. id: of the request that decided. actions: ids of the decided actions."""
 
     id: str
     accept: bool
     reason: str
     actions: list[str]
-    decisions: list[dict[str, object]]  #: of each action, for an agent that takes them singly; empty: all alike
-    trace: str  #: W3C traceparent of the batch that proposed the actions; empty where it was not traced
+    decisions: list[dict[str, object]]  #: for an agent that takes single decisions; empty: all alike
+    trace: str  #: W3C traceparent of the batch that proposed the actions; empty: not traced
 
 
 class Claim(NamedTuple):
-    """One attempt to deliver, and its sandbox as it was when the attempt began."""
+    """One delivery attempt, and its sandbox at the beginning of the attempt."""
 
     delivery_id: str
     conversation_id: ConversationId
@@ -61,22 +61,20 @@ class Claim(NamedTuple):
     status: str
     agent_url: str
     agent_key: str  #: sealed
-    asked_at: float  #: `time.monotonic` before the lease was asked for
-    tried_for: float = 0.0  #: seconds for which a supervisor tried without success while the sandbox had its status
+    asked_at: float  #: `time.monotonic` before the request for the lease
+    tried_for: float = 0.0  #: seconds for which a supervisor failed while the sandbox had this status
 
     @property
     def entry(self) -> str:
-        """Its member of the due index."""
+        """Return its member of the due index."""
         return f"{self.delivery_id} {self.conversation_id} {self.sandbox_id}"
 
     def is_of(self, delivery: Delivery | None) -> bool:
-        """Whether this claim was opened for this delivery; the outstanding delivery may be an earlier one."""
+        """Return whether this claim was opened for this delivery. The outstanding delivery may be an earlier one."""
         return delivery is not None and delivery.id == self.delivery_id
 
 
 class Deliveries:
-    """The deliveries of all conversations."""
-
     def __init__(
         self,
         scripts: Scripts,
@@ -86,7 +84,7 @@ class Deliveries:
         sealer: Sealer,
         quorum: ReadQuorum,
     ) -> None:
-        """quorum: reads what several people must approve."""
+        """quorum: reads which actions several people must approve."""
         self._quorum = quorum
         self._scripts = scripts
         self._projections = projections
@@ -95,11 +93,11 @@ class Deliveries:
         self._spans = limits.spans
 
     def session_api_key(self, claim: Claim) -> str:
-        """The key of the agent server that a claim is about. Raises KeyUnreadable."""
+        """Return the key of a claim's agent server. Raises KeyUnreadable."""
         return self._sealer.open_key(claim.sandbox_id, claim.agent_key)
 
     def open(self, conversation_id: ConversationId, sandbox_id: str, seconds: float) -> Claim:
-        """Begin a delivery before its decision, with a lease of so many seconds unless another delivery has it."""
+        """Begin a delivery before its decision, with a lease in seconds unless another delivery has it."""
         identity = (Stamp.now().id_prefix, conversation_id, sandbox_id, uuid4().hex)
         return self.reopen(Claim(*identity, seconds, False, Micros(0), "", "", "", 0))
 
@@ -135,16 +133,16 @@ class Deliveries:
         decisions: str = "",
         echo: str = "",
     ) -> tuple[bool, Delivery | None]:
-        """Decide pending actions, as `decide_pending.lua` has the verbs. Returns whether this decision took effect, and
-        the outstanding delivery: `claim.is_of` it if all is decided by this call.
+        """Decide pending actions, with the verbs of `decide_pending.lua`.
 
-        decisions: of single actions, as `encode_decisions` makes them.
-        echo: what the agent is expected to claim after it (`effects.py`), whether or not anything was pending, until
-        `Echoes.forget` with the token of this claim.
-        The listing does not change: status and observations come from the agent.
-        Raises ReasonTooLong, ConversationNotFound, NeedsApproval of an actor who may not decide, StaleDecision,
-        RightsChanged, and
-        TimeoutError if the lease ended before; then nothing was decided, and the claim is closed.
+        Nothing is listed: the agent reports the results. decisions: of single actions, from `encode_decisions`. echo:
+        expected claim of the agent after it (`effects.py`), even if nothing was pending, until `Echoes.forget` with the
+        token of this claim.
+
+        Returns whether this decision took effect, and the outstanding delivery: `claim.is_of` it if this call decided
+        all. Raises ReasonTooLong, ConversationNotFound, NeedsApproval if the actor may not decide, StaleDecision,
+        RightsChanged, and TimeoutError if the lease has ended. After an error nothing was decided, and the claim is
+        closed.
         """
         try:
             check_reason(reason, self._bounds.max_reason_bytes)
@@ -185,12 +183,12 @@ class Deliveries:
         return reply.outcome in ("won", "agreed"), _delivery(*reply.delivery[0]) if reply.delivery else None
 
     def get(self, conversation_id: ConversationId) -> Delivery | None:
-        """The decision that a conversation's agent may not have received."""
+        """Return the decision that a conversation's agent may not have received."""
         reply = self._scripts.read_delivery(ConversationKeys(conversation_id).root)
         return _delivery(*reply) if reply else None
 
     def claim(self, seconds: float) -> Claim | None:
-        """Take the delivery that has been due for longest, among those whose agent has no other delivery."""
+        """Claim the delivery that has been due for longest, among those whose agent has no other delivery."""
         host_span, start_span = self._spans
         while True:
             token = uuid4().hex
@@ -228,12 +226,12 @@ class Deliveries:
         )
 
     def settle(self, conversation_id: ConversationId, delivery: Delivery | Claim) -> None:
-        """Forget a decision that the agent has received, or never will; of a claim, as its record cannot be read."""
+        """Delete a decision that the agent has received or never will. A claim stands for a corrupt record."""
         identity = delivery.delivery_id if isinstance(delivery, Claim) else delivery.id
         self._scripts.settle_delivery(ConversationKeys(conversation_id).root, id=identity)
 
     def close(self, claim: Claim, *, again_in: float | None = None) -> None:
-        """End an attempt; the delivery is due again in so many seconds, or (None) never."""
+        """End an attempt. again_in: seconds until the delivery is due again; None: never."""
         again = None if again_in is None else round(again_in * 1000)
         self._scripts.close_delivery(SandboxKeys.root, entry=claim.entry, token=claim.token, again=again)
 

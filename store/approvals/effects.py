@@ -1,4 +1,4 @@
-"""What an event does to its conversation, and what the events of a sandbox claim of people.
+"""The effects of an event on its conversation, and the claims of a sandbox's events about people.
 
 An effect is a JSON object for `append_events.lua`, with any of these members. Source: docs/wire.md, 4 and 5.
 
@@ -8,31 +8,31 @@ An effect is a JSON object for `append_events.lua`, with any of these members. S
 |              | `call` (tool_call_id), each as JSON text and "" for none, `subject` (the members   |
 |              | by which an observation names the action, as JSON text without braces), `name`     |
 |              | (its id as canonical JSON), `tool` (as JSON text), `shown` (of `audit.py`),       |
-|              | `digest` (of `core.approvals`), `size` (bytes of the event), and where it is      |
-|              | traced `trace` (W3C traceparent)                                                  |
-| `close`      | id of the action that was observed, or that an action of its sub-task shows begun |
+|              | `digest` (of `core.approvals`), `size` (bytes of the event), and `trace` (W3C     |
+|              | traceparent) if it is traced                                                      |
+| `close`      | id of the action that was observed, or whose sub-task has begun an action         |
 | `close_call` | tool_call_id of the actions that failed, as JSON text                             |
 | `set`        | object: field of the conversation's hash → its text                               |
-| `snapshot`   | true: `set` is of a full state, which has no effect when it comes a second time     |
+| `snapshot`   | true: `set` is a full state, without effect when it arrives a second time         |
 | `final`      | true: the agent finishes or speaks                                                |
-| `claim`      | what the event of a sandbox claims of a person, see below                          |
+| `claim`      | claim of a sandbox's event about a person, see below                              |
 | `live`       | true: the event is published to followers, and not stored                         |
-| `fetched`    | true: the event is of the agent's own log, and later ones may have been posted     |
+| `fetched`    | true: the event is from the agent's own log, and newer ones may be stored         |
 
-A text that may hold a lone surrogate stays JSON text inside, because cjson refuses a lone surrogate.
+Texts that may contain a lone surrogate are nested as JSON text, because cjson refuses lone surrogates.
 
-Code in a sandbox can make its agent server, or its webhooks, say anything. So `append_events.lua` takes an event that
-speaks for a person only where this server expects it: as the echo of a message, a rejection or a policy that it has
-sent to the agent. Else the event is stored as `disowned` makes it. Nothing is refused: an agent server sends a refused
-batch again forever, and the honest events after it would be lost. Source: docs/promises.md.
+Code in a sandbox can make its agent server, or its webhooks, send anything. So `append_events.lua` accepts an event in
+the name of a person only if this server expects it: as the echo of a message, a rejection or a policy that it has sent
+to the agent. Otherwise the event is stored as `disowned` rewrites it. Nothing is refused: an agent server retries a
+refused batch forever, and the honest events after it would be lost. Source: docs/promises.md.
 
-| claim            | of                                             | expected from                              |
+| claim            | of                                             | expected because of                        |
 |------------------|------------------------------------------------|--------------------------------------------|
 | `message SHA256` | a user's message with that content             | a message sent to the agent, its start     |
-| `reject ID`      | the rejection of an action by a user           | the decision here, a settlement, a message |
+| `reject ID`      | the rejection of an action by a user           | a decision here, a settlement, a message   |
 |                  |                                                | that the agent got before the action came  |
-| `policy RISKS`   | a policy that holds back those risks           | a change here; the present policy          |
-| `person`         | any other event of source `user`               | never                                      |
+| `policy RISKS`   | a policy that holds back those risks           | a change here; the current policy          |
+| `person`         | any other event of source `user`               | nothing                                    |
 """
 
 import json
@@ -60,34 +60,33 @@ from telemetry import traces
 
 _log = logging.getLogger("request_log")
 
-#: from harmless to dangerous; an action of any other risk counts as UNKNOWN
+#: From harmless to dangerous. An action with any other risk counts as UNKNOWN.
 RISKS = ("LOW", "MEDIUM", "HIGH")
 
 
-#: actions that change nothing beside the conversation: a lone one waits only if its agent says that it does
+#: Actions that change only the conversation. A single one waits only if its agent says that it does.
 _HARMLESS_ACTIONS = ("FinishAction", "ThinkAction", "TaskTrackerAction")
 
-#: kind of what a command that runs has printed so far. Source: docs/wire.md, 5
+#: Kind of the output so far of a running command. Source: docs/wire.md, 5.
 COMMAND_OUTPUT = "CommandOutputEvent"
 
-#: kinds that followers receive and the log does not keep. Source: the agent-server wire, which has the first two
+#: Kinds that followers receive and the log does not store. Source: the agent-server wire, for the first two.
 LIVE_KINDS = ("StreamingDeltaEvent", "ServerErrorEvent", COMMAND_OUTPUT)
 
-#: kinds of the events that end an action
 CLOSING_KINDS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 
-#: a longer live event is dropped: Redis' channels, which carry it, have no bound of their own
+#: Maximum size of a live event, in bytes, because Redis' channels have no limit. Longer ones are dropped.
 MOST_LIVE_BYTES = 64 * 1024
 
-#: code of the event that takes the place of a policy's
+#: Code of the event that replaces a policy's.
 UNAPPROVED_POLICY = "unapproved_policy"
 
-#: kinds of source `user` that say nothing but that the agent has stopped. Source: the agent-server wire
+#: Kinds of source `user` that only say that the agent has stopped. Source: the agent-server wire.
 _SILENT_KINDS = ("PauseEvent", "InterruptEvent")
 
 
 def held_risks(policy: dict[str, object]) -> str:
-    """The risks that a policy holds back, joined by commas, as the scripts read them.
+    """Return the risks that a policy holds back, joined by commas, for the scripts.
 
     Source: the agent-server wire. Raises ValueError for any other value.
     """
@@ -104,12 +103,12 @@ def held_risks(policy: dict[str, object]) -> str:
     raise ValueError(f"not a confirmation policy: {policy!r}")
 
 
-#: `json.dumps` would make an encoder for each effect
+#: `json.dumps` would make an encoder for each effect.
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def effect(event: Event) -> dict[str, object]:
-    """The effect of one event; empty when it has none."""
+    """Return the effect of an event; empty if it has none."""
     match event.kind:
         case "ActionEvent":
             return _opened(event) | _begun(event) | final_effect(event)
@@ -129,13 +128,13 @@ def effect(event: Event) -> dict[str, object]:
 
 
 def final_effect(event: Event) -> dict[str, object]:
-    """The part of an event's effect that a copy of it has too. Source: docs/wire.md, 8."""
+    """Return the part of an event's effect that also applies to a copy. Source: docs/wire.md, 8."""
     speaks = event.kind == "MessageEvent" or (event.kind == "ActionEvent" and finish_message(event.fields) is not None)
     return {"final": True} if speaks and event.source == "agent" else {}
 
 
 def stored_bytes(event: Event) -> bytes:
-    """What `append_events.lua` gets of an event: as the log keeps it, or as it came where followers alone receive it.
+    """Return an event's bytes for `append_events.lua`: as the log stores them, or unchanged for a live event.
 
     Empty for a snapshot, and for a live event that is too long. Source: docs/wire.md, 5.
     """
@@ -147,19 +146,19 @@ def stored_bytes(event: Event) -> bytes:
 
 
 def is_kept(event: Event) -> bool:
-    """Whether a log keeps an event: no snapshot, and none that followers alone receive."""
+    """Return whether a log stores an event: all but snapshots and live events."""
     return event.kind not in LIVE_KINDS and not _is_snapshot(event)
 
 
 def closes(event: Event, action: Event) -> bool:
-    """Whether an event ends an action: it observes or rejects the action, or is an error of the action's tool call."""
+    """Return whether an event ends an action: it observes or rejects it, or is an error of the action's tool call."""
     found = effect(event)
     call = action.fields.get("tool_call_id")
     return found.get("close") == action.id or ("close_call" in found and found["close_call"] == json.dumps(call))
 
 
 def written(effect: dict[str, object]) -> str:
-    """An effect as `append_events.lua` gets it; empty when there is none."""
+    """Return an effect for `append_events.lua`; empty if there is none."""
     return _json(effect) if effect else ""
 
 
@@ -168,7 +167,7 @@ def _is_snapshot(event: Event) -> bool:
 
 
 def finish_message(action: dict[str, object]) -> str | None:
-    """The message of an ActionEvent that finishes; None if the event does not finish."""
+    """Return the message of an ActionEvent that finishes; None if the event does not finish."""
     details = action.get("action")
     if not isinstance(details, dict) or details.get("kind") != "FinishAction":
         return None
@@ -177,7 +176,7 @@ def finish_message(action: dict[str, object]) -> str | None:
 
 
 def encodable(text: str) -> bool:
-    """Whether text can be written as UTF-8: not when it has a lone surrogate."""
+    """Return whether a text can be encoded as UTF-8, which lone surrogates cannot."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
@@ -212,7 +211,7 @@ def _opened(event: Event) -> dict[str, object]:
 
 
 def _begun(event: Event) -> dict[str, object]:
-    """The end of the wait of an action in whose sub-task another action is proposed. Source: docs/wire.md, 4."""
+    """Return the end of an action's wait, because its sub-task proposes another action. Source: docs/wire.md, 4."""
     task, slash, _ = _text(event.fields.get("llm_response_id")).partition("/")
     return {"close": task} if slash and task and encodable(task) else {}
 
@@ -234,7 +233,7 @@ def _set(key: object, value: object) -> dict[str, object]:
 
 
 def _fields(name: str, value: object) -> dict[str, str]:
-    """The fields of the conversation's hash that one setting changes; none if it is not of the right shape."""
+    """Return the fields of the conversation's hash that a setting changes; none if it is malformed."""
     match name, value:
         case "execution_status", str() if value in EXECUTION_STATUSES:
             return Conversation.fields_of(execution_status=value)
@@ -266,17 +265,17 @@ def _are_texts(values: Iterable[object]) -> bool:
 
 
 def _is_kept(value: dict[str, object] | list[object]) -> bool:
-    """Whether lists, reports and imports carry it too."""
+    """Return whether a value is short enough for lists, reports and imports."""
     return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 
 
 def claim(event: Event) -> str | None:
-    """What an event claims of a person; None: nothing."""
+    """Return an event's claim about a person, or None."""
     if event.source == "user" and event.kind not in _SILENT_KINDS:
-        said = event.fields.get("llm_message")
-        if event.kind != "MessageEvent" or not isinstance(said, dict):
+        message = event.fields.get("llm_message")
+        if event.kind != "MessageEvent" or not isinstance(message, dict):
             return "person"
-        return message_claim(said.get("content"))
+        return message_claim(message.get("content"))
     if _rejects(event):
         action_id = event.fields.get("action_id")
         return reject_claim(action_id) if isinstance(action_id, str) and encodable(action_id) else "person"
@@ -286,8 +285,8 @@ def claim(event: Event) -> str | None:
 
 
 def message_claim(content: object) -> str:
-    """The claim of the echo of a message; what an agent adds to its parts by itself counts for nothing."""
-    parts = [_said(part) for part in content] if isinstance(content, list) else content
+    """Return the claim of a message's echo. What an agent adds to its parts does not count."""
+    parts = [_message_part(part) for part in content] if isinstance(content, list) else content
     return "message " + sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -300,7 +299,7 @@ def policy_claim(policy: dict[str, object]) -> str:
 
 
 def disowned(event: Event) -> Event:
-    """What is stored, under the same id, of an event whose claim nothing bears out; it claims nothing."""
+    """Rewrite an event whose claim nothing supports, under the same id. The result claims nothing."""
     fields = dict(event.fields)
     if event.source == "user":
         fields["source"] = "environment"
@@ -316,14 +315,14 @@ def disowned(event: Event) -> Event:
 
 
 def disowned_code(event: Event) -> str:
-    """The name that a line of the log gives an event whose claim nothing bears out."""
+    """Return the name of an event whose claim nothing supports, for the log."""
     if _sets_policy(event):
         return UNAPPROVED_POLICY
     return "unapproved_rejection" if _rejects(event) else "unapproved_message"
 
 
 def _rejects(event: Event) -> bool:
-    """Whether an event rejects an action for a user, which it does unless it names another source."""
+    """Return whether an event rejects an action for a user, as it does unless it names another source."""
     return event.kind == "UserRejectObservation" and event.fields.get("rejection_source") != "hook"
 
 
@@ -338,13 +337,13 @@ def _risks(policy: Any) -> str:
         return "unknown"
 
 
-def _said(part: object) -> object:
+def _message_part(part: object) -> object:
     if not isinstance(part, dict):
         return part
     return [part.get(name) for name in ("type", "text", "image_urls")]
 
 
 def log_unapproved(conversation_id: str, sandbox_id: str | None, code: str, ids: list[str]) -> None:
-    """One line of JSON about what an agent did, or claimed, without a person of this server. ids: of events."""
+    """Log a line of JSON about actions or claims of an agent without a person of this server. ids: of events."""
     line = {"event": code, "conversation_id": conversation_id, "sandbox_id": sandbox_id, "ids": ids}
     _log.warning(json.dumps(line))

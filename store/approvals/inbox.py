@@ -1,22 +1,22 @@
 """The inbox: an index of the pending actions of all conversations, in a slot of its own, and a stream of its changes.
 
-The conversation's slot decides what waits. One script brings the index up to date with a conversation and ignores an
-older revision: so the index, its stream, the index of the audit and the outbox change together, and each change once.
-Where one server has all keys, the script that changes a conversation runs it too. Elsewhere `refresh` does: a worker
-that is killed before leaves a wrong entry, which the next reader refreshes and the supervisors' sweep finds.
+The conversation's slot decides what waits. One script updates the index for a conversation, and ignores an older
+revision. The index, its stream, the index of the audit and the outbox thus change together, and each change is made
+once. If one server has all keys, the script that changes a conversation also runs that script. Otherwise `refresh`
+does. A worker that is killed before leaves a stale entry, which the next reader refreshes and the supervisors' sweep
+finds.
 
 | entry of `…:items`           | value                                                                       |
 |------------------------------|-----------------------------------------------------------------------------|
-| seq, since                   | of the action in its log, and when it began to wait, UTC text               |
-| tool, risk, digest, expires  | as the conversation's record has them; `expires` is µs as text, "" never    |
-| size                         | bytes of its event, 0 where they are not known                              |
-| opened                       | id of the entry of the stream by which it was opened                        |
+| seq, since                   | seq of the action in its log, and when it began to wait, UTC text           |
+| tool, risk, digest, expires  | as in the conversation's record; `expires` is µs as text, "" never          |
+| size                         | bytes of its event; 0: unknown                                              |
+| opened                       | id of the stream's entry that opened it                                     |
 
-An entry of `…:stream` has `kind` (`opened`, `decided`, `expired`, or `closed`: it left without an audit
-entry), `conversation_id`, `action_id`, `seq`, `since`, `tool`, `risk`, `size`, and of a decided or
-expired action `entry`, that of the audit.
-An entry of `…:outbox` is JSON: `id`, `type`, `time`, `conversation_id`, `action_id`, `tool`, `risk`, and of a
-decided or expired action `decision`, `actor` and `detail`, the reason.
+An entry of `…:stream` has `kind` (`opened`, `decided`, `expired`, or `closed`: it ended without an audit entry),
+`conversation_id`, `action_id`, `seq`, `since`, `tool`, `risk`, `size`, and for a decided or expired action `entry`, its
+audit entry. An entry of `…:outbox` is JSON: `id`, `type`, `time`, `conversation_id`, `action_id`, `tool`, `risk`, and
+for a decided or expired action `decision`, `actor` and `detail`, the reason.
 """
 
 import json
@@ -34,10 +34,10 @@ from core.refused import Kind
 from core.rehearsal import like_answer
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
-from store.approvals.asked import shown_asker
+from store.approvals.asked import asking_terminal
 from store.approvals.decisions import MOST_ENTRIES, Approvals
 from store.approvals.effects import held_risks
-from store.approvals.seen import shown_seen
+from store.approvals.seen import assessment
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import REPORTED_FIELD, ApprovalKeys, ConversationKeys, audit_key
 from store.link.commands import Redis
@@ -49,39 +49,39 @@ from store.scripts import Scripts
 
 _log = logging.getLogger(__name__)
 
-#: bytes that an event counts as where the index does not know its size
+#: Assumed size of an event if the index does not know it, in bytes.
 _UNKNOWN_SIZE = 1024 * 1024
 
 
-#: the cursor of a page: when its first action began to wait, "CONVERSATION ACTION", and its seq in its log
+#: The cursor of a page: when its first action began to wait, "CONVERSATION ACTION", and its seq in its log.
 Cursor = tuple[Micros, str, int]
 
 
 _STATE = ["execution_status", "title", "tags", "sandbox_id", f"{REPORTED_FIELD}capabilities", "folder", "origin"]
 
-#: entries that one script scans for those that pass the filters, 1,000 at most, and scripts of one page
+#: Maximum number of entries that a script scans, 1,000 at most, and of scripts per page.
 SCAN_CHUNK, MOST_CHUNKS = 1000, 5
 
 #: Maximum number of characters of the arguments of an action for which a rule is proposed in lists.
 _MOST_LIKE = 4096
 
-#: actions that are read at once, and that a count reads at most
+#: Number of actions that are read at once, and maximum number that a count reads.
 _READ, MOST_COUNTED = 100, 10_000
 
-#: conversations that are due to expire and are taken at once, and those that one part of the sweep compares, twice
+#: Maximum number of expiring conversations per batch, and of conversations that a part of the sweep compares, twice.
 MOST_DUE, PART = 100, 500
 
-#: µs between two parts of the sweep, whatever the number of supervisors
+#: µs between two parts of the sweep, whatever the number of supervisors.
 _SWEEP_SPAN = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep(Record):
-    """The sweep of approvals: its cursor in the listing."""
+    """The cursor of the approvals' sweep in the listing."""
 
     key = ApprovalKeys.sweep
     at: Micros  #: time of the last part, µs
-    created: int = 0  #: µs; empty: it begins again
+    created: int = 0  #: µs; empty: start over
     id: str = ""
 
 
@@ -95,24 +95,23 @@ class InboxEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the action's event."""
+        """Return the size of the action's event, in bytes."""
         return int(self.item["size"]) or _UNKNOWN_SIZE
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor of a page that begins with it."""
         return self.at, f"{self.conversation_id} {self.action_id}", int(self.item["seq"])
 
 
 @dataclass(frozen=True, slots=True)
 class PendingAction:
-    """An action that waits for a decision, with what a person needs for it."""
+    """An action that waits for a decision, with what a person needs to decide."""
 
     conversation_id: ConversationId
     conversation_title: str | None
-    tags: dict[str, str]  #: of the conversation
+    tags: dict[str, str]
     action_id: str
-    seq: int  #: of its event in the conversation's log
+    seq: int  #: seq of its event in the conversation's log
     tool_name: str
     summary: str | None
     thought: str
@@ -122,24 +121,24 @@ class PendingAction:
     expires_at: str | None
     digest: str
     sandbox_id: str | None
-    can: list[str]  #: the decisions that its agent understands
-    decided_together: bool  #: whether its agent takes one decision for all that wait in the conversation
-    risk: str  #: the greater of `security_risk` and of what the server sees
-    seen: dict[str, Any]  #: what the server sees of it
-    like: dict[str, Any] | None  #: the arguments of a rule for actions like it; None where none is proposed
-    folder: str | None  #: that the start of its conversation named
-    repository: str | None  #: the same, HOST/OWNER/NAME
-    opened: str  #: id of the entry of the stream by which it was opened
-    asked_from: dict[str, Any] | None = None  #: the terminal at which its agent asks
+    can: list[str]  #: decisions that its agent understands
+    decided_together: bool  #: its agent takes one decision for all pending actions of the conversation
+    risk: str  #: the greater of `security_risk` and the server's own assessment
+    seen: dict[str, Any]  #: the server's own assessment
+    like: dict[str, Any] | None  #: arguments of a proposed rule for similar actions; None: none is proposed
+    folder: str | None  #: folder in the start request of its conversation
+    repository: str | None  #: repository in the start request, HOST/OWNER/NAME
+    opened: str  #: id of the stream's entry that opened it
+    asked_from: dict[str, Any] | None = None  #: terminal in which its agent asks
 
     @property
     def complete(self) -> bool:
-        """Whether the arguments are all that the tool gets."""
+        """Return whether the arguments are all that the tool gets."""
         return is_complete(self.arguments)
 
 
 def fitting(entries: Sequence[InboxEntry], room: int = PAGE_BYTES) -> int:
-    """How many of the first entries fit: their events have at most `room` bytes together."""
+    """Return how many of the first entries fit into `room`, in bytes of their events."""
     for number, entry in enumerate(entries):
         room -= entry.size
         if room < 0:
@@ -148,9 +147,9 @@ def fitting(entries: Sequence[InboxEntry], room: int = PAGE_BYTES) -> int:
 
 
 def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | None]:
-    """The pending actions of entries, in their order, None for each that its conversation does not bear out.
+    """Return the pending actions of entries, in order, None for each that its conversation does not confirm.
 
-    One round trip, whatever the number of conversations. The caller bounds the bytes by `fitting`.
+    One round trip, whatever the number of conversations. The caller limits the bytes with `fitting`.
     """
     if not entries:
         return []
@@ -171,7 +170,7 @@ def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | No
 
 
 def _like(tool_name: object, arguments: str) -> str | None:
-    """The arguments of a rule for actions like one, as JSON; None where none is proposed. Longer ones get none."""
+    """Return the arguments of a rule for similar actions, as JSON; None for long ones, or if no rule is proposed."""
     return _known_like(tool_name, arguments) if isinstance(tool_name, str) and len(arguments) <= _MOST_LIKE else None
 
 
@@ -182,19 +181,19 @@ def _known_like(tool_name: str, arguments: str) -> str | None:
 
 
 def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
-    """The pending action of an entry; None where the conversation says otherwise."""
-    status, title, tags, sandbox, told, folder, origin = state
+    """Return the pending action of an entry; None if the conversation contradicts."""
+    status, title, tags, sandbox, reported, folder, origin = state
     if status != b"waiting_for_confirmation" or stored is None or kept is None:
         return None
     record, event = json.loads(stored), parse_json(original(kept))
     is_same = (record["seq"], record["since"]) == (entry.item["seq"], entry.item["since"])
     if "decided" in record or not is_same or event["id"] != entry.action_id:
         return None
-    capabilities, sandbox_id = json.loads(told or b"[]"), sandbox.decode() if sandbox else None
+    capabilities, sandbox_id = json.loads(reported or b"[]"), sandbox.decode() if sandbox else None
     expires = record.get("expires")
     tool_name, arguments = json.loads(record["tool"]), shown_arguments(event.get("action"))
     like, began = _like(tool_name, json.dumps(arguments)), Origin.of(json.loads(origin or b"{}"))
-    asked_from = shown_asker(record, began)
+    asked_from = asking_terminal(record, began)
     can = [] if asked_from and asked_from["in_terminal"] else ["approve", "reject"]
     return PendingAction(
         conversation_id=entry.conversation_id,
@@ -213,7 +212,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
         sandbox_id=sandbox_id,
         can=[*can, *(["edit"] if can and "edit" in capabilities else [])],
         decided_together=sandbox_id is not None and "decide_each" not in capabilities,
-        **shown_seen(tool_name, arguments, folder and folder.decode(), record["risk"]),
+        **assessment(tool_name, arguments, folder and folder.decode(), record["risk"]),
         like=None if like is None else json.loads(like),
         folder=began.folder or None,
         repository=began.repository or None,
@@ -223,7 +222,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
 
 
 def thought_of(event: dict[str, object]) -> str:
-    """The text of the agent's thought about an action; empty where it has none."""
+    """Return the text of the agent's thought about an action; empty if there is none."""
     parts = event.get("thought")
     texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
     return "\n".join(text for text in texts if isinstance(text, str))
@@ -236,7 +235,7 @@ class TooManyToCount(StoreError):
     place = "query"
 
     def __init__(self, member: str) -> None:
-        """member: the filter that the index cannot decide."""
+        """member: the filter that the index cannot apply."""
         self.member = member
         super().__init__(
             f"A count by tag, text, risk, effect, machine or agent reads {MOST_COUNTED} pending actions at most. More "
@@ -246,7 +245,7 @@ class TooManyToCount(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class InboxFilter:
-    """A filter of pending actions; each absent member lets all pass. The index decides all but those of `reads`."""
+    """A filter of pending actions. Absent members let all pass. The index applies all but those of `reads`."""
 
     conversation_id: ConversationId | None = None
     tool: str | None = None
@@ -254,16 +253,19 @@ class InboxFilter:
     since: Micros | None = None
     until: Micros | None = None
     tag: tuple[str, str | None] | None = None  #: name and value of a tag of the conversation; None: any value
-    destinations: bool = False  #: of a stream: whether what sandboxes ask to reach is sent too
+    destinations: bool = False  #: of a stream: also send requests of sandboxes for destinations
     sandbox_id: str | None = None  #: of a stream of one conversation: its sandbox, which others may share
-    shown_risk: str | None = None  #: the greater of the agent's word and of what the server sees
-    effect: str | None = None  #: one that the server sees
-    machine: str | None = None  #: of an agent outside of sandboxes
-    agent: str | None = None  #: name of such an agent
-    text: str | None = None  #: a part of tool, summary, thought, arguments or title, whatever its case
+    shown_risk: str | None = None  #: the greater of the agent's risk and the server's own assessment
+    effect: str | None = None  #: effect in the server's own assessment
+    machine: str | None = None  #: machine of an agent outside of sandboxes
+    agent: str | None = None  #: name of an agent outside of sandboxes
+    text: str | None = None  #: case-insensitive substring of tool, summary, thought, arguments or title
 
     def passes_destination(self, conversation_id: str | None, sandbox_id: str) -> bool:
-        """Whether what a sandbox asks to reach passes. conversation_id: the only one in it; None: none or several."""
+        """Return whether a sandbox's request for a destination passes.
+
+        conversation_id: None if it has none or several.
+        """
         if not self.destinations or self.conversation_id is None:
             return self.destinations
         if conversation_id:
@@ -272,23 +274,23 @@ class InboxFilter:
 
     @property
     def selects(self) -> bool:
-        """Whether entries of the index may not pass, other than by their conversation."""
+        """Return whether the filter excludes entries of the index other than by their conversation."""
         return any(value is not None for value in (self.tool, self.risk, self.since, self.until))
 
     @property
     def unindexed(self) -> list[str]:
-        """The filters that the index cannot decide, as clients name them."""
+        """Return the names of the filters that the index cannot apply, as clients know them."""
         of = {"tag": self.tag, "text": self.text, "risk": self.shown_risk, "effect": self.effect}
         of |= {"machine": self.machine, "agent": self.agent}
         return [name for name, value in of.items() if value is not None]
 
     @property
     def reads(self) -> bool:
-        """Whether the index alone cannot decide."""
+        """Return whether the index alone cannot decide."""
         return bool(self.unindexed)
 
     def passes(self, action: PendingAction) -> bool:
-        """Whether an action passes the filters that the index cannot decide."""
+        """Return whether an action passes the filters that the index cannot apply."""
         if self.tag is not None and not has_tag(action.tags, *self.tag):
             return False
         if self.shown_risk not in (None, action.risk):
@@ -306,22 +308,22 @@ class InboxFilter:
 
 
 class Index:
-    """The index of what waits, with what follows a change of it."""
+    """The index of pending actions, and the consequences of its changes."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def refresh(self, conversation_id: ConversationId) -> None:
-        """Bring the index up to date with a conversation. Three round trips.
+        """Update the index for a conversation. Three round trips.
 
-        Any number of callers may do so for one conversation at once, and in any order: the newest revision stays.
+        Concurrent calls for a conversation may run in any order: the newest revision wins.
         """
         while self._note(conversation_id):
             pass
 
     def read_approvals(self, conversation_id: ConversationId, audited: int = 0) -> Approvals:
-        """What waits, and MOST_ENTRIES entries of the audit after a seq. One round trip."""
+        """Return the pending actions, and MOST_ENTRIES audit entries after a seq. One round trip."""
         reply = self._scripts.read_approvals(ConversationKeys(conversation_id).root, after=audited, most=MOST_ENTRIES)
         records = ((one.id, json.loads(one.record)) for one in reply.pending)
         return Approvals(
@@ -341,9 +343,9 @@ class Index:
         )
 
     def _note(self, conversation_id: ConversationId) -> bool:
-        """Index the present state of a conversation.
+        """Index the current state of a conversation.
 
-        True if more audit entries follow, and nobody else has noted a later state: whoever does indexes them.
+        True if more audit entries follow, and nobody else has indexed a later state, which includes them.
         """
         stored = self._redis.hget(ApprovalKeys.noted, conversation_id)
         audited = int(stored.split()[1]) if stored else 0
@@ -362,10 +364,8 @@ class Index:
 
 
 class Inbox:
-    """The pending actions of all conversations."""
-
     def __init__(self, redis: Redis, scripts: Scripts, approvals: Refresh) -> None:
-        """approvals: refreshed for a conversation whose entries are wrong."""
+        """approvals: refreshes a conversation whose entries are stale."""
         self._redis = redis
         self._scripts = scripts
         self._approvals = approvals
@@ -373,12 +373,13 @@ class Inbox:
     def page(
         self, filters: InboxFilter, *, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[PendingAction], Cursor | None]:
-        """Pending actions by when they began to wait, those of a batch as in its log, and the next page's cursor.
-        Each is what its conversation says.
+        """Return a page of pending actions, ordered by when they began to wait, and the next cursor.
 
-        Two round trips, whatever the number of pending actions; with filters 2 * MOST_CHUNKS at most. A wrong entry is
-        left out and its conversation refreshed. Filters and PAGE_BYTES of events may end a page before its limit: it is
-        the last where no cursor follows.
+        Actions of a batch are in log order. Each action is read from its conversation.
+
+        Two round trips, whatever the number of pending actions, and with filters at most 2 * MOST_CHUNKS. A stale entry
+        is omitted and its conversation refreshed. Filters and PAGE_BYTES of events may end a page before its limit: the
+        last page is the one without a cursor.
         """
         found: list[PendingAction] = []
         room = PAGE_BYTES
@@ -399,10 +400,11 @@ class Inbox:
         return found, start
 
     def count(self, filters: InboxFilter) -> int:
-        """The number of pending actions that pass. Raises TooManyToCount.
+        """Return the number of pending actions that pass. Raises TooManyToCount.
 
-        By the index alone, in one round trip for all or those of a time, and one per SCAN_CHUNK with other filters.
-        Limitation: the index may have a wrong entry for a moment. By what is no part of it every action is read.
+        The index answers in one round trip for all actions or for a range of times, and in one per SCAN_CHUNK with
+        other filters. Limitation: the index may be stale for a moment. Filters that the index cannot apply read every
+        action.
         """
         if filters.reads:
             entries = self._each_entry(filters)
@@ -421,14 +423,14 @@ class Inbox:
         return self._redis.zcount(ApprovalKeys.waiting, least, most)
 
     def _read(self, entries: list[InboxEntry]) -> Iterator[PendingAction]:
-        """The pending actions of entries, read PAGE_BYTES at a time."""
+        """Yield the pending actions of entries, with PAGE_BYTES per read."""
         while entries:
             number = fitting(entries) or 1
             yield from filter(None, self._load(entries[:number]))
             entries = entries[number:]
 
     def _load(self, entries: list[InboxEntry]) -> list[PendingAction | None]:
-        """The actions of entries, None for each that is wrong, whose conversation is refreshed then."""
+        """Return the actions of entries, None for each stale entry, whose conversation is refreshed."""
         found = load(self._redis, entries)
         # A worker was killed before it refreshed them, or is about to.
         for conversation_id in {
@@ -448,7 +450,7 @@ class Inbox:
     def _entries(
         self, filters: InboxFilter, descending: bool, most: int, start: Cursor | None
     ) -> tuple[list[InboxEntry], Cursor | None]:
-        """The entries that one script finds, and the cursor of the next one."""
+        """Return the entries that one script finds, and the cursor of the next one."""
         at, member, seq = start or (None, "", None)
         page = self._scripts.page_pending_actions(
             ApprovalKeys.root,
@@ -474,12 +476,12 @@ def _member(stored: str) -> tuple[ConversationId, str]:
 
 
 class ApprovalChecks:
-    """The checks of all supervisors. None has a lease: each step is decided by a script, and may be done twice."""
+    """The checks of all supervisors, without leases: each step is decided by a script, and may be repeated."""
 
     def __init__(
         self, redis: Redis, scripts: Scripts, listing: Listing, projections: Projections, *, audit_days: int
     ) -> None:
-        """audit_days: for which an audit entry is indexed."""
+        """audit_days: after which an audit entry leaves the index."""
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
@@ -487,19 +489,22 @@ class ApprovalChecks:
         self._kept = audit_days * 86_400 * 1_000_000
 
     def due(self) -> list[ConversationId]:
-        """Some of the conversations with an action whose deadline has passed by Redis' clock, in random order: so that
-        supervisors begin with different ones, and one that cannot be decided delays no other. One round trip."""
+        """Return conversations with an action whose deadline has passed by Redis' clock, in random order.
+
+        One round trip. The order lets supervisors begin with different ones, and keeps one that fails from delaying the
+        others.
+        """
         found = self._scripts.due_approvals(ApprovalKeys.root, most=MOST_DUE, random=str(random.random()))
         ids = [ConversationId(one) for one in found]
         random.shuffle(ids)
         return ids
 
     def sweep(self) -> None:
-        """Compare the next conversations with the index, and refresh those of which it is wrong.
+        """Compare the next conversations with the index, and refresh those that differ.
 
-        One part takes PART conversations of the listing and PART of the index, the latter also where they are deleted.
-        All supervisors together take a part each second: so one of N conversations is found within N / PART seconds.
-        Guarantee: what a killed worker did not index is indexed after that. Five round trips where nothing is wrong.
+        A part takes PART conversations of the listing and PART of the index, even if they are deleted. All supervisors
+        together take a part per second, so that a stale one of N conversations is found within N / PART seconds.
+        Guarantee: what a killed worker did not index is indexed after that. Five round trips if nothing differs.
         """
         part = self._scripts.claim_sweep(ApprovalKeys.root, span=_SWEEP_SPAN, most=PART, kept=self._kept)
         if part is None:
@@ -514,17 +519,17 @@ class ApprovalChecks:
                 self._projections.refresh(conversation_id)
             except UNAVAILABLE:
                 raise
-            except Exception:  # the sweep goes on: others wait after it
+            except Exception:  # the sweep must go on with the others
                 _log.exception("the index of what waits in conversation %s cannot be refreshed", conversation_id)
         created, identity = following or ("", "")
         self._redis.hset(ApprovalKeys.sweep, mapping=Sweep.fields_of(created=created, id=identity))
 
     def _wrong(self, ids: set[ConversationId]) -> list[ConversationId]:
-        """Those of which the index says something else. Two round trips, and one for those where nothing can wait."""
+        """Return the conversations that differ from the index. Two round trips, three if nothing is pending in some."""
         if not ids:
             return []
         among = list(ids)
-        noted = self._redis.hmget(ApprovalKeys.noted, among)  # first: what changes after it counts as wrong
+        noted = self._redis.hmget(ApprovalKeys.noted, among)  # first, so that later changes count as differences
         replies = self._pipelined(
             command
             for keys in map(ConversationKeys, among)
@@ -548,8 +553,8 @@ class ApprovalChecks:
 
 
 def _differs(noted: bytes | None, identity: bytes | None, revision: bytes | None, audited: int) -> bool:
-    """Whether what was noted last of a conversation is not what it has come to."""
+    """Return whether the indexed state of a conversation is outdated."""
     known, entries = (int(word) for word in (noted or b"0 0").split())
-    if identity is None and audited == 0:  # its audit has expired: the index forgets it
+    if identity is None and audited == 0:  # its audit has expired: the index drops it
         return noted is not None
     return entries != audited or known < int(revision or 0)

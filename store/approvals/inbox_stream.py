@@ -1,31 +1,31 @@
-"""The inbox as it changes: a snapshot of what waits, then each change once, resumed after any of them.
+"""The stream of the inbox: a snapshot of the pending actions, then each change once. It can be resumed at any change.
 
 All streams of a process share one reader of the changes (`ApprovalKeys.stream`), which loads the item of an opened
-action for all. A stream remembers its place in the changes before it reads the snapshot. An action of the snapshot
-bears the id of the change that opened it: that change, and those of the same action before it, are not sent. `ready`
-follows when the stream has passed all such changes, and is the first event with an id: a client that lost its
-connection before it has no id to resume after, and gets another snapshot.
+action for all. A stream remembers its position in the changes before it reads the snapshot. An action of the snapshot
+has the id of the change that opened it: this change, and earlier ones of the action, are not sent. When the stream has
+passed all such changes, it sends `ready`, which is the first event with an id. A client that is disconnected before has
+no id to resume after, and gets another snapshot.
 
 | event      | data                                                                                    |
 |------------|-----------------------------------------------------------------------------------------|
-| `reset`    | {reason}: a snapshot follows, and what the client knew before is void. `new`: it asked  |
-|            | for no change; `dropped`: changes after the one that it asked for are no longer held    |
-| `snapshot` | {items}: some of what waits                                                             |
-| `ready`    | {}: the client knows all that waits                                                     |
-| `opened`   | the item; of an action that waits no longer {conversation_id, action_id, since}         |
+| `reset`    | {reason}: a snapshot follows, and the client's state is void. `new`: it named no        |
+|            | change; `dropped`: changes after the named one are no longer stored                     |
+| `snapshot` | {items}: some of the pending actions                                                    |
+| `ready`    | {}: the client knows all pending actions                                                |
+| `opened`   | the item; {conversation_id, action_id, since} if it is no longer pending                |
 | `changed`  | the same, after an approval that is not the last one of several people                  |
 | `decided`  | {conversation_id, action_id, decision, actor, reason, time}                             |
 | `expired`  | the same                                                                                |
-| `closed`   | {conversation_id, action_id}: it waits no longer, and no decision was taken             |
+| `closed`   | {conversation_id, action_id}: it is no longer pending, without a decision               |
 
-An item is as the client's person or key sees it (`Quorums.shown`). The reader of the process asks for the version of
-the rules once a page. A follower asks for more only where a rule asks for several people, or for a person's rights.
+An item is rendered for the client's person or key (`Quorums.shown`). The reader of the process checks the version of
+the rules once per page. A follower reads more only if a rule requires several people, or for a person's rights.
 
-A client that asks for them also gets what sandboxes ask to reach: after the snapshot of the actions `destinations`
+A client can also request the sandboxes' requests for destinations: after the snapshot of the actions `destinations`
 {items}, then `destination_opened`, `destination_decided`, `destination_expired` and `destination_closed`, as
-`store/destinations.py` tells of them. What was opened while the snapshot was read is sent again.
+`store/destinations.py` publishes them. Requests that were opened while the snapshot was read are sent twice.
 
-The id "MS-N" of a change is the number MS * 2^64 + N here: so changes are followed as the log of a conversation is.
+The id "MS-N" of a change is the number MS * 2^64 + N here, so that changes are followed like the log of a conversation.
 """
 
 import json
@@ -45,57 +45,61 @@ from store.link.commands import Redis
 from store.log.feed import PAGE, Feed, FeedEntry, Follower, Followers, Held, Reading
 from store.scripts import Scripts
 
-#: bytes that end a page of changes, and bytes of the events whose items one page loads
+#: Maximum size of a page of changes, and of the events whose items a page loads, in bytes.
 _PAGE_BYTES, _ITEM_BYTES = 256 * 1024, 1024 * 1024
 
-#: most items of one `snapshot`
+#: Maximum number of items of a `snapshot`.
 _SNAPSHOT = 100
 
-#: members of a pending action that are not shown
+#: Members of a pending action that clients do not see.
 _INTERNAL = {"seq", "opened"}
 
-#: changes whose event has the item
+#: Changes whose event has the item.
 _WITH_ITEM = ("opened", "changed")
 
-#: a conversation and an action of it
+#: A conversation and one of its actions.
 Key = tuple[ConversationId, str]
 
-#: `Quorums.shown` for one client
+#: `Quorums.shown` for one client.
 Show = Callable[..., list[dict[str, Any]]]
 
 
 def place_of(change_id: str) -> Seq:
-    """The place of a change, by its id "MS-N"."""
+    """Return the position of a change, from its id "MS-N"."""
     milliseconds, number = change_id.split("-")
     return Seq(int(milliseconds) << 64 | int(number))
 
 
 def id_of(place: Seq) -> str:
-    """The reverse of `place_of`."""
+    """Return the id at a position."""
     return f"{place >> 64}-{place & (1 << 64) - 1}"
 
 
 class InboxChange(FeedEntry):
-    """A change of the inbox. action: the one that was opened or changed, None of another change or where it waits no
-    longer."""
+    """A change of the inbox.
+
+    action: opened or changed action; None for other changes, or if it is no longer pending.
+    """
 
     __slots__ = ("action", "is_destination", "key", "name", "risk", "sandbox_id", "tool")
 
     def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
         self.is_destination = found["kind"].startswith("destination_")
-        told = (
+        data = (
             found["entry"] if self.is_destination else json.dumps(_item(asdict(action)) if action else _members(found))
         )
-        self.sandbox_id = str(json.loads(told)["sandbox_id"]) if self.is_destination else ""
-        super().__init__(place, told.encode())
+        self.sandbox_id = str(json.loads(data)["sandbox_id"]) if self.is_destination else ""
+        super().__init__(place, data.encode())
         self.key = _key(found)
         self.name = found["kind"]
         self.tool, self.risk = found["tool"], found["risk"]
         self.action = action
 
     def passes(self, filters: InboxFilter) -> bool:
-        """Whether a client wants it. By tag, risk and effect, an end passes always:
-        the tags may have changed since the opening, and no entry of an end has what the server saw."""
+        """Return whether a client wants it. By tag, risk and effect, the end of an action always passes.
+
+        The tags may have changed since the opening, and the end does not contain the server's assessment.
+        """
         if self.is_destination:
             return filters.passes_destination(self.key[0] or None, self.sandbox_id)
         return (
@@ -111,7 +115,7 @@ class InboxChange(FeedEntry):
 
 
 def _item(members: dict[str, Any]) -> dict[str, Any]:
-    """An item, as `GET /api/v1/pending-actions` shows it."""
+    """Return an item as `GET /api/v1/pending-actions` shows it."""
     return {name: value for name, value in members.items() if name not in _INTERNAL}
 
 
@@ -131,7 +135,7 @@ def _key(found: dict[str, str]) -> Key:
 
 
 def _read(scripts: Scripts, after: Seq, most: int) -> tuple[Held, list[tuple[Seq, dict[str, str]]]]:
-    """What is held, and the changes after a place, as many as fit. One round trip."""
+    """Return which changes are stored, and the changes after a position that fit into a page. One round trip."""
     page = scripts.read_changes(ApprovalKeys.root, after=id_of(after), most=most, most_bytes=_PAGE_BYTES)
     held = Held(page.held, *(place_of(one) if one else Seq(0) for one in (page.first, page.last)))
     return held, [(place_of(one.id), _fields(one.fields)) for one in page.changes]
@@ -143,7 +147,7 @@ def _fields(words: list[bytes]) -> dict[str, str]:
 
 
 class InboxFeed(Feed):
-    """The one reader of the changes in this process."""
+    """The only reader of the changes in this process."""
 
     def __init__(self, last: Seq, redis: Redis, scripts: Scripts, ring_bytes: int, quorums: Quorums) -> None:
         super().__init__(ApprovalKeys.signal, "", last, ring_bytes)
@@ -152,9 +156,9 @@ class InboxFeed(Feed):
         self._quorums = quorums
 
     def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
-        """The place of the last change, and the next changes. Raises FellBehind where some are no longer held.
+        """Return the position of the last change, and the next changes. Raises FellBehind if some are no longer stored.
 
-        It refreshes no conversation, unlike other readers: what fails for one would end the streams of all.
+        Unlike other readers it refreshes no conversation, because an error would end the streams of all clients.
         """
         held, found = _read(self._scripts, after, PAGE)
         if not held.continues(after):
@@ -168,19 +172,19 @@ class InboxFeed(Feed):
             fitting.append((place, one))
         entries = [_indexed(place, one) for place, one in fitting if one["kind"] in _WITH_ITEM]
         if entries:
-            self._quorums.look()
+            self._quorums.refresh_rules()
         opened = {action.opened: action for action in load(self._redis, entries) if action is not None}
         return held.last, [InboxChange(place, one, opened.get(id_of(place))) for place, one in fitting]
 
 
 def _indexed(place: Seq, found: dict[str, str]) -> InboxEntry:
-    """The entry of the index by which the action of a change is read."""
+    """Return the index entry by which the action of a change is read."""
     item = {"seq": int(found["seq"]), "since": found["since"], "size": int(found["size"]), "opened": id_of(place)}
     return InboxEntry(*_key(found), micros(found["since"]), item)
 
 
 class Sent(NamedTuple):
-    """An event for a client; the id is "" where no client may resume after it."""
+    """An event for a client. The id is "" if no client may resume after it."""
 
     name: str
     raw: bytes
@@ -188,33 +192,32 @@ class Sent(NamedTuple):
 
 
 class InboxFollower(Reading):
-    """A snapshot of what waits where the client needs one, then every change once. Close it."""
+    """A snapshot of the pending actions if the client needs one, then every change once. Close it."""
 
     def __init__(
         self, follower: Follower, inbox: Inbox, destinations: Destinations, filters: InboxFilter, reset: str, show: Show
     ) -> None:
-        """reset: why the client gets a snapshot, "" where it gets none."""
+        """reset: why the client gets a snapshot; "": it gets none."""
         super().__init__(follower)
         self._show = show
-        self._taken: list[InboxChange] = []  #: changes that are to be sent
+        self._taken: list[InboxChange] = []  #: changes to send
         self._destinations = destinations
         self._inbox = inbox
         self._filters = filters
         self._reset = reset
         self._in_snapshot = self._is_catching_up = bool(reset)
-        self._cursor: Cursor | None = None  #: of the snapshot's next page
-        self._shown: dict[Key, Seq] = {}  #: what the snapshot showed: the changes that opened it, if they are to come
+        self._cursor: Cursor | None = None
+        self._shown: dict[Key, Seq] = {}  #: actions of the snapshot: changes that opened them and are yet to come
 
     @property
     def seq(self) -> str:
-        """The id of the last change that was taken."""
+        """Return the id of the last change that was taken."""
         return id_of(self._follower.seq)
 
     def next(self, timeout: float) -> list[Sent]:
-        """The next part of the snapshot, or the next changes as soon as there are any; none at the timeout.
+        """Return the next part of the snapshot, or the next changes when there are any; none on timeout, in seconds.
 
-        timeout is in seconds. Raises FellBehind, Stopping, or one of UNAVAILABLE: after one of UNAVAILABLE it may be
-        called again.
+        Raises FellBehind, Stopping, or one of UNAVAILABLE. After the latter it may be called again.
         """
         sent = self._next_page() if self._in_snapshot else self._next_changes(timeout)
         if self._is_catching_up and not self._in_snapshot:
@@ -235,11 +238,11 @@ class InboxFollower(Reading):
             if (opened := place_of(action.opened)) > self._follower.seq:
                 self._shown[action.conversation_id, action.action_id] = opened
         items = Sent("snapshot", json.dumps({"items": shown}).encode())
-        asked = [] if self._in_snapshot or not self._filters.destinations else list(self._asked())
+        asked = [] if self._in_snapshot or not self._filters.destinations else list(self._open_destinations())
         return [*([] if start else [reset]), *([items] if actions else []), *asked]
 
-    def _asked(self) -> Iterator[Sent]:
-        """What sandboxes ask to reach and the client wants."""
+    def _open_destinations(self) -> Iterator[Sent]:
+        """Yield the sandboxes' open requests for destinations that the client wants."""
         cursor: Any = None
         while True:
             found, cursor = self._destinations.page(limit=_SNAPSHOT, start=cursor)
@@ -262,7 +265,7 @@ class InboxFollower(Reading):
             ]
         changes = self._taken
         items = iter(self._show([change.action for change in changes if change.action is not None], fresh=False))
-        self._taken = []  # only now: what raises above is called again
+        self._taken = []  # only now: after an error above, the caller tries again
         return [
             Sent(
                 change.name,
@@ -274,8 +277,6 @@ class InboxFollower(Reading):
 
 
 class InboxStream:
-    """The streams of this process."""
-
     def __init__(
         self,
         redis: Redis,
@@ -293,11 +294,9 @@ class InboxStream:
         self._inbox = inbox
 
     def follow(self, after: str | None, filters: InboxFilter, actor: Actor = SERVER) -> InboxFollower:
-        """Follow the inbox after the change of an id; None: from a snapshot. Raises TooManyFollowers, Stopping.
+        """Follow the inbox after a change; None: from a snapshot. Raises TooManyFollowers, Stopping.
 
-        actor: who sees the items.
-
-        A filter's `since`, `until` and `text` must be absent.
+        filters: without `since`, `until` and `text`. actor: for whom the items are rendered.
         """
         follower, reset = self._followers.follow_changes(
             None if after is None else place_of(after),

@@ -1,8 +1,8 @@
-"""Which pending actions several people must approve, and who has approved so far.
+"""Pending actions that several people must approve, and the approvals so far.
 
-The rules that ask, the votes and the rights of those who voted lie in other slots than the conversation. They are read
-before the script that decides, which takes an approval only if all of them are as they were read (`_quorum.lua`).
-Limitation: in a cluster the script cannot compare the versions of rules and rights, which are read just before.
+The rules, the votes and the voters' rights lie in other slots than the conversation. They are read before the script
+that decides, which accepts an approval only if they are unchanged (`_quorum.lua`). Limitation: in a cluster the script
+cannot compare the versions of rules and rights, which are read just before.
 """
 
 import json
@@ -27,15 +27,13 @@ from store.scripts import Scripts
 
 
 class Rights(NamedTuple):
-    """What says whose approval counts; `store/access/` has it."""
+    """Functions of `store/access/` that say whose approval counts."""
 
-    scopes: Callable[[Person, ConversationId], frozenset[str]]  #: as `People.scopes`
-    live: Callable[[Collection[str]], set[str]]  #: as `AccessKeys.live`
+    scopes: Callable[[Person, ConversationId], frozenset[str]]  #: see `People.scopes`
+    live: Callable[[Collection[str]], set[str]]  #: see `AccessKeys.live`
 
 
 class Quorums:
-    """Reads what several people must approve."""
-
     def __init__(self, redis: Redis, scripts: Scripts, rules: Rules, rights: Rights) -> None:
         self._redis = redis
         self._scripts = scripts
@@ -43,9 +41,10 @@ class Quorums:
         self._rights = rights
 
     def read(self, conversation_id: ConversationId, actor: Actor, again: bool) -> str:
-        """What `_quorum.lua` reads about an approval by an actor. No round trip where no rule asks, in a cluster one.
+        """Return the data of `_quorum.lua` for an approval by an actor.
 
-        again: whether what was read before was outdated, as the script that decides has found.
+        No round trip without such rules, in a cluster one. again: the script that decides has found the earlier data
+        outdated.
         """
         version, asking = self._asking(fresh=again or isinstance(self._redis, LazyCluster))
         read: dict[str, Any] = {"version": version}
@@ -74,15 +73,15 @@ class Quorums:
             }
         return json.dumps({**read, "owner": owner.decode(), "asker": asker.decode(), "actions": actions})
 
-    def look(self) -> None:
-        """Remember the rules as they are now. One round trip, two after a change."""
+    def refresh_rules(self) -> None:
+        """Cache the current rules. One round trip, two after a change."""
         self._rules.versioned()
 
     def shown(self, items: Sequence[PendingAction], actor: Actor, *, fresh: bool = True) -> list[dict[str, Any]]:
-        """Pending actions as an actor sees them: `can` has what they may decide, `quorum` who must approve.
+        """Return pending actions for an actor: `can` has their possible decisions, `quorum` who must approve.
 
-        Of a key `can` is what the agent understands. Two round trips where no rule asks, of a key one.
-        fresh: False takes the rules as they are remembered, which saves one.
+        For a key, `can` has what the agent understands. Two round trips without such rules, for a key one. fresh: False
+        uses the cached rules, which saves one.
         """
         asking = self._asking(fresh=fresh)[1] if items else []
         if not items or (not asking and actor.kind != "person"):
@@ -125,7 +124,7 @@ class Quorums:
         return found
 
     def waiting(self, conversation_id: ConversationId, action_ids: Sequence[str]) -> list[dict[str, Any]]:
-        """Of approved actions those that others must approve too. One round trip where no rule asks."""
+        """Return the approved actions that others must approve too. One round trip without such rules."""
         if not action_ids or not self._asking()[1]:
             return []
         held = json.loads(self.read(conversation_id, SERVER, True)).get("actions", {})
@@ -145,9 +144,9 @@ class Quorums:
         ]
 
     def _asking(self, *, fresh: bool = True) -> tuple[str, list[Rule]]:
-        """The version of the rules, and those in force that ask. One round trip, two where one of them ends.
+        """Return the version of the rules, and those in force that ask. One round trip, two if one of them expires.
 
-        fresh: False where the script that decides compares the version, or the caller has looked.
+        fresh: False if the script that decides compares the version, or the caller has refreshed the cache.
         """
         version, rules = self._rules.versioned() if fresh else self._rules.remembered()
         asking = [rule for rule in rules if rule.decision == "ask"]
@@ -158,7 +157,7 @@ class Quorums:
         return version, asking
 
     def _standing(self, record: Mapping[str, Any], conversation_id: ConversationId) -> list[dict[str, Any]]:
-        """The votes of those who may still approve."""
+        """Return the votes of people who may still approve."""
         return [vote for vote in record.get("votes", ()) if self._stands(vote, conversation_id)]
 
     def _stands(self, vote: Mapping[str, Any], conversation_id: ConversationId) -> bool:
@@ -174,7 +173,7 @@ def _members(item: PendingAction) -> dict[str, Any]:
 
 
 def _is_own(hold: Hold, who: str, owner: str, asker: str) -> bool:
-    """Whether somebody may not approve an action. Where nobody has sent a message, the owner has asked."""
+    """Return whether somebody may not approve an action. Without any message, the owner counts as its sender."""
     owners = {voter(owner)} if hold.not_by_owner else set()
     askers = {asker or voter(owner)} if hold.not_by_asker else set()
     return who != "" and who in owners | askers

@@ -1,8 +1,8 @@
-"""What people have decided of late, and what a rule would have answered of it. Nothing here writes.
+"""Recent decisions of people, and what a rule would have decided. It only reads.
 
-A record is an entry of the audit, which names the actions, and their events, which have the arguments in full. An event
-counts as unread if its conversation is deleted or its log is cold, or if it is not the action that was decided, as the
-digest shows. A read is bounded in entries, bytes and seconds, and goes on at the cursor that it returns.
+A record is an entry of the audit, which names the actions, and their events, which have the full arguments. An event
+counts as unread if its conversation is deleted, its log is cold, or its digest is not that of the decided action. A
+read is limited in entries, bytes and seconds, and continues at the cursor that it returns.
 """
 
 import time
@@ -28,20 +28,29 @@ from core.wire import ConversationId, now, parse_json
 from store.approvals.audit import LONGEST_TEXT, Audit, AuditFilter, Place, decider_of, place_of
 from store.approvals.inbox import Index
 from store.approvals.rules import Rules
-from store.approvals.trials import FEW, ConversationPlace, Decisions, Example, Trial, Wanted, slices, wanted_of
+from store.approvals.trials import (
+    FEW,
+    AuditedAction,
+    ConversationPlace,
+    Decisions,
+    Example,
+    Trial,
+    audited_actions,
+    slices,
+)
 from store.errors import ConversationNotFound, StoreError
 from store.log.frames import PAGE_BYTES
 
-#: Seconds and bytes of events after which a read ends with the entry that it is at.
+#: Seconds and bytes of events after which a read ends with the current entry.
 MOST_SECONDS, MOST_BYTES = 1.0, PAGE_BYTES
 
-#: Maximum number of entries that proposals are made from, and of proposals.
+#: Maximum number of entries for proposals, and of proposals.
 MOST_RECENT, MOST_PROPOSALS = 500, 50
 
-#: Number of decisions that a ready answer is tried on, and of entries of the audit that are scanned for them.
+#: Number of decisions on which a ready answer is tried, and of audit entries that are scanned for them.
 _TRIED, _SCANNED = 20, 1000
 
-#: a seq after every entry of an audit
+#: A seq beyond every entry of an audit.
 _END = 10**12
 
 
@@ -49,18 +58,16 @@ class ActionNotPending(StoreError):
     """The action is not pending, or does not exist."""
 
     kind = Kind.MISSING
-    words = "This action does not wait for a decision. GET /api/v1/pending-actions lists those that do"
+    words = "This action does not wait for a decision. GET /api/v1/pending-actions lists the pending actions"
 
 
 class Decided(NamedTuple):
-    """An action that a person has decided."""
-
     conversation: Conversation
     conversation_title: str | None
     action_id: str
     action: Action
     decision: str  #: `approve`, `reject` or `edit`
-    actor: dict[str, str]  #: kind and name
+    actor: dict[str, str]
     time: str
 
     @property
@@ -73,7 +80,7 @@ class Decided(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The action in words."""
+        """Return a description of the action."""
         return beginning(text_of(self.action.arguments), LONGEST_TEXT)
 
 
@@ -85,18 +92,18 @@ class Records(NamedTuple):
 
 
 class Rehearsal(NamedTuple):
-    """What a draft would have done with the decisions of a page."""
+    """The effect of a draft on the decisions of a page."""
 
     decided: int
     answered: int
-    rejected: int  #: those of the answered that a person decided otherwise
+    rejected: int  #: number of answers that differ from the person's decision
     unread: int
-    examples: list[Example]  #: those that a person decided otherwise come first
+    examples: list[Example]  #: first those with differing decisions
     following: Place | None
 
 
 class Proposal(NamedTuple):
-    """A rule for what people approve again and again."""
+    """A rule for actions that people approve repeatedly."""
 
     answer: Answer
     evidence: list[Decided]  #: the newest first
@@ -110,20 +117,18 @@ class Tried(NamedTuple):
     """A ready answer, tried on the last decisions about its tool."""
 
     ready: ReadyAnswer
-    answered: list[int]  #: in each of its scopes
+    answered: list[int]  #: number of answers in each of its scopes
     of: int
 
 
 class Answers(NamedTuple):
-    """The ready answers about an action, and the scopes of any other rule that is made of it."""
+    """The ready answers about an action, and the possible scopes of a custom rule."""
 
     tried: list[Tried]
     scopes: list[Scope]
 
 
 class Rehearsals:
-    """Reads decisions of people, and tries rules on them."""
-
     def __init__(self, decisions: Decisions, audit: Audit, rules: Rules, index: Index) -> None:
         self._decisions = decisions
         self._audit = audit
@@ -131,7 +136,7 @@ class Rehearsals:
         self._index = index
 
     def rehearse(self, draft: Rule, *, limit: int, start: Place | None) -> Rehearsal:
-        """Try a draft on a page of decisions. limit: entries of the audit."""
+        """Try a draft on a page of decisions. limit: number of audit entries."""
         trial = Trial(self._decisions, draft, self._rules.in_force(now()))
         raws, following = self._audit.search(AuditFilter(people=True), descending=True, limit=limit, start=start)
         entries = [parse_json(raw) for raw in raws]
@@ -144,9 +149,9 @@ class Rehearsals:
         return Rehearsal(trial.decided, trial.answered, trial.rejected, trial.unread, trial.examples, following)
 
     def proposals(self, least: int) -> tuple[list[Proposal], int, int]:
-        """Rules for what was approved at least so often and never rejected; and the decisions read, and unread.
+        """Propose rules for what was approved `least` times and never rejected. Also returns decisions read and unread.
 
-        A rule that the rules in force already stand for is not proposed.
+        A rule that the rules in force already cover is not proposed.
         """
         rules = self._rules.in_force(now())
         groups: dict[bytes, Proposal] = {}
@@ -171,10 +176,10 @@ class Rehearsals:
     def answers(
         self, conversation_id: ConversationId, action_id: str, name_of_key: Callable[[str], str] = str
     ) -> Answers:
-        """The ready answers about an action that waits, tried on the last decisions about its tool.
+        """Return the ready answers about a pending action, tried on the last decisions about its tool.
 
-        name_of_key: the name of a key by its id, for sentences; empty: no rule is proposed for that key.
-        Raises ConversationNotFound, ActionNotPending.
+        name_of_key: returns the name of a key by its id, for sentences; empty: propose no rule for that key. Raises
+        ConversationNotFound, ActionNotPending.
         """
         waiting = self._index.read_approvals(conversation_id, _END)
         if waiting.gone:
@@ -209,10 +214,10 @@ class Rehearsals:
         only: bool = False,
         most_scanned: int | None = None,
     ) -> Records:
-        """Decisions of people, the newest first.
+        """Read decisions of people, the newest first.
 
-        take: called with each one, within the seconds of a read. limit: entries of the audit. tool_name: decisions
-        about other tools are not read. only: entries about this tool alone count for the limit.
+        take: called with each decision, within the time of a read. limit: number of audit entries. tool_name: skip
+        decisions about other tools. only: only entries about this tool count towards the limit.
         """
         filters = AuditFilter(people=True, tool_name=tool_name if only else None)
         raws, _ = self._audit.search(filters, descending=True, limit=limit, start=None, most_scanned=most_scanned)
@@ -220,8 +225,8 @@ class Rehearsals:
         found: list[Decided] = []
         unread = 0
         for _, some in slices([parse_json(raw) for raw in raws]):
-            wanted = (one for entry in some for one in wanted_of(entry))
-            mine = [one for one in wanted if tool_name is None or one.may_be_of(tool_name)]
+            wanted = (one for entry in some for one in audited_actions(entry))
+            mine = [one for one in wanted if tool_name is None or one.may_use(tool_name)]
             read, size = self._load(mine)
             decided = [one for one in read if one is not None]
             of_tool = [one for one in decided if tool_name in (None, one.action.tool_name)]
@@ -235,8 +240,8 @@ class Rehearsals:
                 break
         return Records(found, unread)
 
-    def _load(self, wanted: list[Wanted]) -> tuple[list[Decided | None], int]:
-        """Decisions with the arguments of their actions, None for each that cannot be read; and the bytes read."""
+    def _load(self, wanted: list[AuditedAction]) -> tuple[list[Decided | None], int]:
+        """Return decisions with their actions' arguments, None for each unreadable one, and the bytes read."""
         places = self._decisions.places(one.conversation_id for one in wanted)
         there = [one for one in wanted if places[one.conversation_id] is not None]
         actions, size = self._decisions.actions(there)
@@ -245,7 +250,7 @@ class Rehearsals:
 
 
 def _decided(
-    wanted: Wanted, action: Action | None, places: dict[ConversationId, ConversationPlace | None]
+    wanted: AuditedAction, action: Action | None, places: dict[ConversationId, ConversationPlace | None]
 ) -> Decided | None:
     place, entry = places[wanted.conversation_id], wanted.entry
     if action is None or place is None:
@@ -260,7 +265,7 @@ def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:
 
 
 def _tried(ready: ReadyAnswer, rules: Sequence[Rule], recent: Sequence[Decided]) -> Tried:
-    """A scope only narrows a rule: the one of all conversations is tried, and counted where each scope holds."""
+    """Try a ready answer. The widest scope is tried, and its matches are counted in each narrower scope."""
     answered = [one for one in recent if _answers(ready.answer.rule, rules, one)]
     return Tried(
         ready,
@@ -275,5 +280,5 @@ def _matches(rule: Rule, one: Decided) -> bool:
 
 
 def _is_decided(rules: Sequence[Rule], one: Decided) -> bool:
-    """Whether rules decide such an action already."""
+    """Return whether rules already decide such an action."""
     return bool(matching(rules, one.action, one.conversation).deciding())

@@ -1,20 +1,20 @@
-"""Approval rules in Redis, in a slot of their own: made, used and revoked; and what they decide.
+"""Approval rules in Redis, in a slot of their own, and their decisions.
 
-A use is counted before the decision, by a claim: a script sees that the rule is neither revoked nor expired, by Redis'
-clock, and has a use left. So an action that was appended after a revocation is never decided by that rule, and a rule
-decides at most `max_uses` actions. A worker that dies between claim and decision leaves a use that the repeat of the
-claim finds: it counts once. Limitation: where a person decides such an action in between, the use stays counted.
+A use is counted before the decision, by a claim: a script checks by Redis' clock that the rule is neither revoked nor
+expired, and has a use left. An action that is appended after a revocation is thus never decided by that rule, and a
+rule decides at most `max_uses` actions. If a worker dies between claim and decision, the repeated claim finds its use,
+which counts once. Limitation: if a person decides such an action in between, the use stays counted.
 
-Rules decide after every change of what waits in a conversation, before the index is written. For each pending action
-the rule is found, a use is counted, then the action is decided in the conversation's slot. A worker that loses against
-another decision gives the use back, unless the same rule won by another worker.
+Rules decide after every change of a conversation's pending actions, before the index is written. For each pending
+action the rule is found, a use is counted, then the action is decided in the conversation's slot. A worker that loses
+against another decision returns the use, unless the same rule won by another worker.
 
-After the rules the server itself approves what waits in a conversation of the approval mode `outside` and stays inside
-its folder (`core/inside.py`), unless a rule that rejects holds for it, or may. In that mode rules that approve some
-commands of a line decide it where its others stay inside.
+In the approval mode `outside`, the server then approves pending actions that stay inside the conversation's folder
+(`core/inside.py`), unless a rule that rejects applies, or may apply. In that mode, rules that approve some commands of
+a line decide it if its other commands stay inside.
 
-An agent that takes one decision for all gets one where rules decide all its pending actions alike; otherwise a person
-decides all of them. The agent of a sandbox receives the decision from a supervisor: a request waits for no agent.
+An agent that takes one decision for all gets one if rules decide all its pending actions alike. Otherwise a person
+decides all of them. The agent of a sandbox receives the decision from a supervisor: requests do not wait for agents.
 """
 
 import json
@@ -48,24 +48,24 @@ from store.scripts.calls import MakeRule
 
 _log = logging.getLogger(__name__)
 
-#: most rules that are kept, and most bytes of one as JSON
+#: Maximum number of rules, and maximum size of one as JSON, in bytes.
 MOST_RULES, MOST_RULE_BYTES = 1000, 16 * 1024
 
 
-#: members that are stored where a rule has them alone. A server of an earlier release reads no rule that has one, and
-#: leaves what waits to people: it must not take such a rule for one of all conversations
+#: Members that are stored only if a rule has them. A server of an earlier release cannot read such a rule, and leaves
+#: pending actions to people: it must not apply the rule to all conversations.
 _LATER = ("key_id", "repository", "folder", "machine", "person", "agent", "effects")
 
-#: seconds of the lease under which a decision is taken: no agent is called meanwhile
+#: Seconds of the lease under which a decision is made, without a call of the agent.
 _LEASE_SECONDS = 10.0
 
-#: a seq after every entry of an audit
+#: A seq beyond every entry of an audit.
 _END = 10**12
 
-#: why this server itself approves an action
+#: Reason of this server's own approvals.
 _INSIDE = "Approval mode “Ask what leaves the folder”: it only reads, or writes inside the folder."
 
-#: problems of a decision after which no decision of that wait can be taken
+#: Problems of a decision that exclude any decision of this wait.
 _OVER = ("expired", "changed")
 
 
@@ -107,34 +107,35 @@ class TooManyRules(StoreError):
 
 
 class Doubted(Exception):
-    """A rule that rejects may match the action: a person decides it."""
+    """A rule that rejects may match the action, so a person must decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsedRule:
-    """A rule as it is listed."""
-
     rule: Rule
     uses: int
     last_used_at: Micros | None
-    ended_at: Micros | None = None  #: when it was revoked, or forgotten because it had expired
-    ended_by: str = ""  #: name of the key that revoked it; empty: nobody did
+    ended_at: Micros | None = None  #: when it was revoked, or deleted because it had expired
+    ended_by: str = ""  #: name of the key that revoked it; empty: none
 
 
 class RuleUse(NamedTuple):
-    """The use of a rule for one action, before its decision."""
+    """The use of a rule for an action, before its decision."""
 
     rule: Rule
     claim: str
 
     @classmethod
     def of(cls, rule: Rule, conversation_id: ConversationId, *action: str) -> "RuleUse":
-        """action: what tells this wait of an action from every other, also from that in another incarnation."""
+        """Make the use of a rule.
+
+        action: words that distinguish this wait of an action from others, in all incarnations.
+        """
         return cls(rule, sha256(json.dumps([rule.id, conversation_id, *action]).encode()).hexdigest())
 
 
 class Rules:
-    """All rules. A worker remembers them, and asks for their version alone while nothing changes."""
+    """All rules. A worker caches them, and checks their version."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
@@ -142,7 +143,7 @@ class Rules:
         self._remembered: tuple[bytes, tuple[Rule, ...]] = b"", ()
 
     def make(self, rule: Rule, what: str = "rule") -> UsedRule:
-        """Keep a rule, whose `id` and `created_at` are given here; once per request and `what`.
+        """Store a rule with a new `id` and `created_at`, once per request and `what`.
 
         Raises TooManyRules, RuleTooLong, RuleWouldBePast, RuleWasRevoked.
         """
@@ -169,12 +170,12 @@ class Rules:
                 raise RuleWasRevoked
 
     def all(self) -> list[UsedRule]:
-        """The rules, the newest first, expired ones and those without a use left too."""
+        """Return the rules, the newest first, including expired and used-up ones."""
         found = self._list([])
         return sorted(found, key=lambda one: (one.rule.created_at or 0, one.rule.id), reverse=True)
 
     def ended(self) -> list[UsedRule]:
-        """The last 1,000 rules that have ended, the latest first: revoked, or expired and forgotten. One round trip."""
+        """Return the last 1,000 revoked or expired rules, the latest first. One round trip."""
         found = [json.loads(one) for one in self._redis.lrange(RuleKeys.ended, 0, -1)]
         return [
             replace(
@@ -186,34 +187,34 @@ class Rules:
         ]
 
     def get(self, rule_id: str) -> UsedRule:
-        """One rule. Raises RuleNotFound."""
+        """Return a rule. Raises RuleNotFound."""
         for found in self._list([rule_id]):
             return found
         raise RuleNotFound
 
     def revoke(self, rule_id: str, by: str = "") -> None:
-        """Forget a rule: no action that is appended after this returns is decided by it. Raises RuleNotFound.
+        """Delete a rule. It decides no action that is appended after this returns. Raises RuleNotFound.
 
-        by: name of who revokes it, for `ended`.
+        by: name of the revoker, for `ended`.
         """
         if not self._scripts.revoke_rule(RuleKeys.root, id=rule_id, request=uuid4().hex, by=json.dumps(by)):
             raise RuleNotFound
 
     def current(self) -> tuple[Rule, ...]:
-        """The rules, for `core.approvals.matching`. One round trip, two after a change."""
+        """Return the rules, for `core.approvals.matching`. One round trip, two after a change."""
         return self.versioned()[1]
 
     def remembered(self) -> tuple[str, tuple[Rule, ...]]:
-        """The version and the rules as they were read last, without a round trip."""
+        """Return the cached version and rules, without a round trip."""
         known, rules = self._remembered
         return known.decode(), rules
 
     def versioned(self) -> tuple[str, tuple[Rule, ...]]:
-        """The version of the rules, empty where there was never one, and the rules. As `current`."""
+        """Return the version of the rules, empty if there were never any, and the rules. As `current`."""
         return self._current(self._redis.get(RuleKeys.version))
 
     def current_for(self, conversation_id: ConversationId) -> tuple[tuple[Rule, ...], bool]:
-        """As `current`, and whether this server approves what stays inside the folder of a conversation."""
+        """Return the rules as `current`, and whether this server approves actions inside a conversation's folder."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.get(RuleKeys.version)
             pipe.hget(ConversationKeys(conversation_id).root, "approves_inside")
@@ -229,7 +230,10 @@ class Rules:
         return known.decode(), rules
 
     def in_force(self, at: Micros) -> tuple[Rule, ...]:
-        """The rules that can decide an action at a time. As `current`, one round trip more if uses are limited."""
+        """Return the rules that can decide an action at a time.
+
+        As `current`, one round trip more if uses are limited.
+        """
         rules = [rule for rule in self.current() if rule.expires_at is None or rule.expires_at > at]
         limited = [rule.id for rule in rules if rule.max_uses is not None]
         uses = {one.rule.id: one.uses for one in self._list(limited)} if limited else {}
@@ -238,9 +242,9 @@ class Rules:
         )
 
     def claim(self, uses: Sequence[RuleUse], doubts: Collection[str] = ()) -> RuleUse | None:
-        """Count uses, all or none, each once by its claim. Returns the first one that its rule refuses.
+        """Count uses, all or none, each once by its claim. Returns the first use that its rule refuses.
 
-        Raises Doubted, and counts nothing, while one of the rules in `doubts` (ids) is in force.
+        doubts: ids of rules; raises Doubted, and counts nothing, while one of them is in force.
         """
         if not uses:
             return None
@@ -251,7 +255,7 @@ class Rules:
         return uses[refused - 1] if refused else None
 
     def give_back(self, uses: Collection[RuleUse]) -> None:
-        """Count uses as not made: their actions were decided by other means."""
+        """Return uses, because their actions were decided by other means."""
         if uses:
             self._scripts.return_rule_uses(RuleKeys.root, uses=[(use.rule.id, use.claim) for use in uses])
 
@@ -266,15 +270,14 @@ def _used(rule: str, use: dict[str, str]) -> UsedRule:
 
 
 def is_short(rule: Rule) -> bool:
-    """Whether a rule has at most MOST_RULE_BYTES."""
     return len(written_rule(replace(rule, id=str(uuid4())))) <= MOST_RULE_BYTES
 
 
 def written_rule(rule: Rule) -> str:
-    """A rule as JSON, without when it was made."""
+    """Return a rule as JSON, without its time of creation."""
     members = asdict(rule)
     del members["created_at"]
-    for name in _LATER:  # what an earlier release reads has no such members
+    for name in _LATER:  # earlier releases do not know these members
         if members[name] is None:
             del members[name]
     if rule.decision != "ask":
@@ -284,22 +287,19 @@ def written_rule(rule: Rule) -> str:
 
 
 def read_rule(rule: str) -> Rule:
-    """A rule from its JSON."""
     members = json.loads(rule)
     lists = {name: members.get(name) for name in ("conversation_ids", "effects")}
     return Rule(**{**members, **{name: None if found is None else tuple(found) for name, found in lists.items()}})
 
 
 class Waiting(NamedTuple):
-    """A pending action, and the rules that match it."""
-
     id: str
     since: str
     digest: str
     matched: Matched
 
     def uses(self, conversation_id: ConversationId, without: Collection[str]) -> list[RuleUse]:
-        """A use of each rule that decides it; empty if none do. without: ids of other rules."""
+        """Return a use of each rule that decides it; empty if none does. without: ids of excluded rules."""
         return [
             RuleUse.of(rule, conversation_id, self.id, self.since, self.digest)
             for rule in self.matched.deciding(without)
@@ -307,7 +307,7 @@ class Waiting(NamedTuple):
 
 
 class RuleDecisions:
-    """The decisions of approval rules, which precede the index of what waits."""
+    """The decisions of approval rules, which precede the index of pending actions."""
 
     def __init__(
         self,
@@ -319,7 +319,7 @@ class RuleDecisions:
         index: Index,
         bounds: ConversationLimits,
     ) -> None:
-        """confirmations, deliveries: whose changes are indexed, and apply no rules."""
+        """confirmations, deliveries: must index changes without applying rules."""
         self._redis = redis
         self._rules = rules
         self._confirmations = confirmations
@@ -329,17 +329,17 @@ class RuleDecisions:
         self._most_reason = bounds.max_reason_bytes
 
     def refresh(self, conversation_id: ConversationId) -> None:
-        """Apply the rules to what waits in a conversation, then bring the index up to date with it.
+        """Apply the rules to a conversation's pending actions, then update the index.
 
-        Four round trips where there are no rules, the first of which asks for their version.
+        Four round trips without rules, the first of which checks their version.
         """
         self.apply(conversation_id)
         self._index.refresh(conversation_id)
 
     def apply(self, conversation_id: ConversationId) -> None:
-        """Decide the pending actions that rules match. One round trip where there are no rules.
+        """Decide the pending actions that rules match. One round trip without rules.
 
-        Raises errors of UNAVAILABLE alone: then the next call goes on.
+        Raises only errors of UNAVAILABLE; the next call continues then.
         """
         try:
             with attempts.aside():
@@ -348,7 +348,7 @@ class RuleDecisions:
             return
         except UNAVAILABLE:
             raise
-        except Exception:  # the caller's append has been taken: it must not fail by a fault of ours
+        except Exception:  # the caller's append is stored, and must not fail by an error here
             _log.exception("the approval rules of conversation %s failed: its actions wait for people", conversation_id)
 
     def _apply(self, conversation_id: ConversationId) -> None:
@@ -372,9 +372,9 @@ class RuleDecisions:
                 self._decide(conversation_id, found, [one], uses)
 
     def _approve_inside(self, conversation_id: ConversationId) -> None:
-        """Approve what waits and stays inside the folder; where a rule may reject it, a person decides.
+        """Approve pending actions inside the folder. If a rule may reject one, a person decides.
 
-        An agent that takes one decision for all gets one where all that waits stays inside.
+        An agent that takes one decision for all gets one if all pending actions stay inside.
         """
         found = self._index.read_approvals(conversation_id, _END)
         if not found.approves_inside or not found.pending:
@@ -393,21 +393,20 @@ class RuleDecisions:
                 digest = action_digest(action.tool_name, action.arguments)
                 decisions.append(Decision(shown["id"], "approve", _INSIDE, digest, since=shown["since"]))
         if decisions and (not found.together or len(decisions) == len(found.pending)):
-            with suppress(StaleDecision, ConversationNotFound):  # others were faster: the next change goes on
+            with suppress(StaleDecision, ConversationNotFound):  # others were faster: the next change continues
                 if found.sandbox_id is None:
                     self._confirmations.decide_each(conversation_id, decisions, SERVER)
                 else:
                     self._hand_over(conversation_id, found.sandbox_id, decisions, SERVER)
 
     def _folder_of(self, found: Approvals) -> str | None:
-        """The folder of a conversation, else that of its sandbox."""
+        """Return the folder of a conversation, or else of its sandbox."""
         if found.folder or not found.sandbox_id:
             return found.folder
         stored = self._redis.hget(SandboxKeys.box(found.sandbox_id), "working_dir")
         return stored.decode() if stored else None
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
-        """The pending actions that rules match."""
         tools = {rule.tool_name for rule in rules}
         here = Conversation(conversation_id, found.tags, found.folder, found.origin)
         folder = self._folder_of(found) if found.approves_inside else None
@@ -426,10 +425,10 @@ class RuleDecisions:
         return waiting
 
     def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, list[RuleUse]]:
-        """Uses for each action, of rules that decide alike; empty where they do not, or have no use left.
+        """Return uses for each action, if rules decide alike and have uses left; otherwise empty.
 
-        Several rules may approve one shell line together: a use of each is counted, or none of any.
-        Also empty if the rules approve, and one that rejects may match: then a person decides.
+        Several rules may approve one shell line together: a use of each is counted, or none. Also empty if the rules
+        approve and one that rejects may match, because a person must decide then.
         """
         doubts = {rule.id for one in waiting for rule in one.matched.doubts}
         without: set[str] = set()
@@ -458,7 +457,7 @@ class RuleDecisions:
         waiting: Sequence[Waiting],
         uses: dict[str, list[RuleUse]],
     ) -> None:
-        """Decide actions whose uses are counted. Where others were faster, their uses are given back."""
+        """Decide actions whose uses are counted. If others were faster, their uses are returned."""
         names = dict.fromkeys(use.rule.id for found_uses in uses.values() for use in found_uses)
         actor = Actor("rule", " ".join(names))
         decisions = [
@@ -486,7 +485,7 @@ class RuleDecisions:
     def _hand_over(
         self, conversation_id: ConversationId, sandbox_id: str, decisions: Sequence[Decision], actor: Actor
     ) -> None:
-        """Decide in a sandbox; a supervisor delivers it, at once."""
+        """Decide in a sandbox, and let a supervisor deliver the decision at once."""
         words = self._confirmations.encode_decisions(conversation_id, decisions)
         claim = self._deliveries.open(conversation_id, sandbox_id, _LEASE_SECONDS)
         _, delivery = self._deliveries.decide(claim, "each", actor=actor, decisions=words)
@@ -495,10 +494,10 @@ class RuleDecisions:
     def _give_back(
         self, conversation_id: ConversationId, audited: int, uses: dict[str, list[RuleUse]], over: Collection[str]
     ) -> None:
-        """Give back the uses for actions that were decided by other means since so many entries of the audit.
+        """Return the uses of actions that were decided by other means, according to the audit since some entry.
 
-        over: the actions whose wait has ended for good. Any other that nobody has decided keeps its use: another
-        worker may be about to decide it by the same claim.
+        over: actions whose wait has ended for good. Any other undecided action keeps its use: another worker may be
+        about to decide it by the same claim.
         """
         deciders: dict[str, dict[str, str]] = {}
         while entries := self._audit.of(conversation_id, after=audited, limit=MOST_ENTRIES):
@@ -521,7 +520,7 @@ class RuleDecisions:
 
 
 def _verb(rules: Sequence[Rule]) -> Literal["approve", "reject"]:
-    """What rules decide that decide alike; none of them asks."""
+    """Return the decision of rules that decide alike. None of them asks."""
     return "reject" if rules[0].decision == "reject" else "approve"
 
 

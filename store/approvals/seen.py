@@ -1,17 +1,17 @@
-"""What the server sees of an action beside the agent's own word, as it is shown: its effects, and the greater risk."""
+"""The server's own assessment of an action for clients: its effects, and the greater risk."""
 
 from typing import Any
 
 from core.effects import WORDS_OF, Seen, greater, seen
 
 
-def shown_seen(tool_name: object, arguments: object, folder: str | None, risk: object) -> dict[str, Any]:
-    """The members `risk` and `seen` of an action that waits. risk: the agent's own word."""
+def assessment(tool_name: object, arguments: object, folder: str | None, risk: object) -> dict[str, Any]:
+    """Return the members `risk` and `seen` of a pending action. risk: as reported by the agent."""
     found = seen(tool_name, arguments, folder)
-    return {"risk": greater(risk, found.risk), "seen": _shown(found)}
+    return {"risk": greater(risk, found.risk), "seen": _seen_members(found)}
 
 
-def _shown(found: Seen) -> dict[str, Any]:
+def _seen_members(found: Seen) -> dict[str, Any]:
     effects = [
         {"effect": one.effect, "risk": one.risk, "words": WORDS_OF[one.effect], "because": one.because}
         for one in found.effects

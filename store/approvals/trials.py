@@ -1,8 +1,8 @@
-"""A draft of a rule, tried on recorded decisions: how many it would have answered, and which people decided otherwise.
+"""A draft of a rule, tried on recorded decisions: how many it would have answered, and how many differently.
 
-A digest binds a decision to one tool and its arguments. A trial therefore reads the event of one decision per digest,
-and of none whose words, as the audit has them, show that the draft does not match. Where a rule depends on what the
-digest does not bind, as on the risk, it reads the event of each decision.
+A digest binds a decision to one tool and its arguments. A trial therefore reads one event per digest, and none if its
+description in the audit excludes a match. If a rule depends on something outside the digest, such as the risk, the
+trial reads the event of each decision.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,63 +24,60 @@ from store.scripts.calls import GetEvents
 #: Maximum number of actions whose events are read at once.
 SLICE = 50
 
-#: Maximum number of examples that people decided otherwise, and of those that they decided alike.
+#: Maximum number of examples with differing decisions, and of those with equal ones.
 MOST_EXAMPLES, FEW = 100, 3
 
-#: Maximum number of digests whose answers a trial remembers, and of conversations.
+#: Maximum number of digests whose answers a trial caches, and of conversations.
 _MOST_KNOWN, _MOST_CONVERSATIONS = 100_000, 5_000
 
 
-#: Names of the sums of a trial.
 _SUMS = ("decided", "answered", "rejected", "unread")
 
 
 class ConversationPlace(NamedTuple):
-    """The conversation of decisions, as it is now."""
+    """The current conversation of decisions."""
 
     conversation: Conversation
     title: str | None
 
 
-class Wanted(NamedTuple):
+class AuditedAction(NamedTuple):
     """An action of an entry of the audit."""
 
     action_id: str
     digest: str
-    shown: dict[str, Any] | None  #: what the entry says of the action in words; None if it does not describe it
+    shown: dict[str, Any] | None  #: the entry's description of the action; None: there is none
     conversation_id: ConversationId
     entry: dict[str, Any]
 
-    def may_be_of(self, tool_name: str) -> bool:
-        """Whether the action may be of a tool."""
+    def may_use(self, tool_name: str) -> bool:
+        """Return whether the action may be of a tool."""
         return self.shown is None or self.shown["tool_name"] == beginning(tool_name, LONGEST_TOOL)
 
 
-def wanted_of(entry: dict[str, Any]) -> list[Wanted]:
-    """The actions of an entry."""
-    return [_wanted(entry, place) for place in range(len(entry["action_ids"]))]
+def audited_actions(entry: dict[str, Any]) -> list[AuditedAction]:
+    return [_audited_action(entry, place) for place in range(len(entry["action_ids"]))]
 
 
-def _wanted(entry: dict[str, Any], place: int) -> Wanted:
-    """One action of an entry."""
-    return Wanted(
+def _audited_action(entry: dict[str, Any], place: int) -> AuditedAction:
+    return AuditedAction(
         entry["action_ids"][place],
         entry["digests"][place],
-        _shown(entry, place),
+        _description(entry, place),
         ConversationId(entry["conversation_id"]),
         entry,
     )
 
 
-def _shown(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
-    """What an entry says of an action in words; None if it does not describe it."""
+def _description(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
+    """Return an entry's description of an action; None if there is none."""
     shown = entry.get("shown") or ()
     found: dict[str, Any] | None = shown[place] if place < len(shown) else None
     return found
 
 
 class Example(NamedTuple):
-    """An action that a person has decided, in words."""
+    """The description of an action that a person has decided."""
 
     conversation_id: str
     conversation_title: str | None
@@ -93,14 +90,14 @@ class Example(NamedTuple):
 
 
 class Decisions:
-    """Reads the actions of entries: their conversations, and their events."""
+    """Reads the actions of entries: their conversations and events."""
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def places(self, ids: Iterable[ConversationId]) -> dict[ConversationId, ConversationPlace | None]:
-        """Conversations by id; None for one that is deleted, or whose log is cold. One round trip."""
+        """Return conversations by id; None if deleted or cold. One round trip."""
         of = list(dict.fromkeys(ids))
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:
@@ -113,10 +110,11 @@ class Decisions:
             for one, (title, cold, *place) in zip(of, states, strict=True)
         }
 
-    def actions(self, wanted: Sequence[Wanted]) -> tuple[list[Action | None], int]:
-        """Actions with their arguments, and the bytes that were read. One round trip for each SLICE of a conversation.
+    def actions(self, wanted: Sequence[AuditedAction]) -> tuple[list[Action | None], int]:
+        """Return actions with their arguments, and the number of bytes read.
 
-        None for an event that is missing, or that is not the action that was decided, as the digest shows.
+        One round trip per SLICE of a conversation. None for a missing event, and for one whose digest is not that of
+        the decided action.
         """
         found: list[Action | None] = [None] * len(wanted)
         size = 0
@@ -135,7 +133,7 @@ class Decisions:
         return found, size
 
     def events(self, conversation_id: ConversationId, ids: Sequence[str]) -> list[bytes | None]:
-        """Events by id, None where there is none. One round trip; one for each event if they are long."""
+        """Return events by id, None for an unknown one. One round trip, or one per event if they are long."""
         reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=ids)
         if reply is None or (reply == "too_long" and len(ids) == 1):
             return [None] * len(ids)
@@ -150,7 +148,7 @@ def _action(event: bytes, digest: str) -> Action | None:
 
 
 class Trial:
-    """The sums of a draft over the decisions that it was tried on so far."""
+    """The results of a draft on the decisions so far."""
 
     def __init__(self, decisions: Decisions, draft: Rule, rules: Sequence[Rule]) -> None:
         """rules: those in force."""
@@ -160,7 +158,7 @@ class Trial:
         self._basis = basis_of([draft, *self._rules])
         self._needed = needed_words(draft)
         self._tool_name = beginning(draft.tool_name, LONGEST_TOOL)
-        self._known: dict[tuple[str, str], str | None] = {}  #: words of an answered action, None of another
+        self._known: dict[tuple[str, str], str | None] = {}  #: description of an answered action, None for another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
         self.decided = self.answered = self.rejected = self.unread = 0
         self.contrary: list[Example] = []
@@ -168,18 +166,18 @@ class Trial:
 
     @property
     def examples(self) -> list[Example]:
-        """Those that people decided otherwise come first."""
+        """Return the examples, first those with differing decisions."""
         return self.contrary + self.alike
 
     def sums(self) -> dict[str, Any]:
-        """The sums and the examples as JSON has them."""
+        """Return the sums and the examples as JSON members."""
         return {
             **{name: getattr(self, name) for name in _SUMS},
             "examples": [example._asdict() for example in self.examples],
         }
 
     def resume(self, sums: dict[str, Any]) -> None:
-        """Go on from the sums of an earlier trial."""
+        """Continue from the sums of an earlier trial."""
         for name in _SUMS:
             setattr(self, name, sums.get(name, 0))
         examples = [Example(**one) for one in sums.get("examples", ())]
@@ -187,32 +185,32 @@ class Trial:
         self.alike = [one for one in examples if one.decision == self._draft.decision]
 
     def take(self, entries: Sequence[dict[str, Any]]) -> int:
-        """Try the draft on the actions of decisions of people, the newest first. Returns the bytes of events read.
+        """Try the draft on actions that people decided, the newest first. Returns the bytes of events read.
 
-        What is done for each action is written out here: a trial on a million takes as many times as long.
+        The work per action is inlined, because a trial may run over a million actions.
         """
-        mine: list[tuple[dict[str, Any], int, str | None]] = []  # entry, place in it, words as far as they are whole
+        mine: list[tuple[dict[str, Any], int, str | None]] = []  # entry, position in it, its description if complete
         for entry in entries:
             take_turns()
             number = len(entry["action_ids"])
             self.decided += number
             for place in range(number):
-                shown = _shown(entry, place)
+                shown = _description(entry, place)
                 if shown is None:
                     mine.append((entry, place, None))
                 elif shown["tool_name"] == self._tool_name:
                     text = shown["text"]
                     mine.append((entry, place, text if len(text) < LONGEST_TEXT else None))
         self._read_places({entry["conversation_id"] for entry, _, _ in mine})
-        answers: list[tuple[int, Wanted, str]] = []
-        unknown: dict[tuple[str, str], list[tuple[int, Wanted]]] = {}
+        answers: list[tuple[int, AuditedAction, str]] = []
+        unknown: dict[tuple[str, str], list[tuple[int, AuditedAction]]] = {}
         places, may_match = self._places, self._needed.may_match
         for number, (entry, place, words) in enumerate(mine):
             if places[entry["conversation_id"]] is None:
                 self.unread += 1
             elif words is None or may_match(words):
                 take_turns()
-                one = _wanted(entry, place)
+                one = _audited_action(entry, place)
                 key = self._key(one)
                 if key not in self._known:
                     unknown.setdefault(key, []).append((number, one))
@@ -225,7 +223,7 @@ class Trial:
             self._count(one, text)
         return size
 
-    def _key(self, one: Wanted) -> tuple[str, str]:
+    def _key(self, one: AuditedAction) -> tuple[str, str]:
         if self._basis == "digest":
             return one.digest, ""
         return (
@@ -234,9 +232,11 @@ class Trial:
         )
 
     def _judge(
-        self, unknown: dict[tuple[str, str], list[tuple[int, Wanted]]], answers: list[tuple[int, Wanted, str]]
+        self,
+        unknown: dict[tuple[str, str], list[tuple[int, AuditedAction]]],
+        answers: list[tuple[int, AuditedAction, str]],
     ) -> int:
-        """Read one action of each key; what the others of a readable one are is known then."""
+        """Read one action of each key, and answer the others of the key alike if it is readable."""
         first = {key: waiting.pop(0) for key, waiting in unknown.items()}
         actions, size = self._decisions.actions([one for _, one in first.values()])
         for (key, (number, one)), action in zip(first.items(), actions, strict=True):
@@ -246,7 +246,7 @@ class Trial:
                 if not waiting:
                     del unknown[key]
                 continue
-            text = self._words(action, one)
+            text = self._answered(action, one)
             if self._basis != "event":
                 self._remember(key, text)
             if text is not None:
@@ -254,8 +254,8 @@ class Trial:
             del unknown[key]
         return size
 
-    def _words(self, action: Action, one: Wanted) -> str | None:
-        """The action in words if the draft would have answered it; None if not."""
+    def _answered(self, action: Action, one: AuditedAction) -> str | None:
+        """Return the description of the action if the draft would have answered it, or None."""
         take_turns()
         place = self._places[one.conversation_id]
         if place is None or not would_answer(self._draft, self._rules, action, place.conversation):
@@ -275,7 +275,7 @@ class Trial:
         if missing:
             self._places |= self._decisions.places(missing)
 
-    def _count(self, one: Wanted, text: str) -> None:
+    def _count(self, one: AuditedAction, text: str) -> None:
         self.answered += 1
         is_alike = one.entry["decision"] == self._draft.decision
         examples, most = (self.alike, FEW) if is_alike else (self.contrary, MOST_EXAMPLES)
@@ -298,7 +298,7 @@ class Trial:
 
 
 def slices(entries: Sequence[dict[str, Any]]) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Entries, those of about SLICE actions at a time, and the place of the last of these."""
+    """Yield entries with about SLICE actions, and the position of the last of them."""
     some: list[dict[str, Any]] = []
     actions = 0
     for place, entry in enumerate(entries):

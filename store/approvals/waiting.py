@@ -1,4 +1,4 @@
-"""The pending actions of one conversation, as people and rules see them."""
+"""The pending actions of a conversation, as people and rules see them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from store.scripts import Scripts
 
 
 def read_pending(scripts: Scripts, conversation_id: ConversationId) -> list[dict[str, Any]]:
-    """The pending actions, in log order. Raises ConversationNotFound."""
+    """Return the pending actions, in log order. Raises ConversationNotFound."""
     found: list[dict[str, Any]] = []
     last = 0
     while True:

@@ -1,4 +1,4 @@
-"""Conversations: their state, their events, their lists and copies."""
+"""Conversations: their state, events, lists and copies."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
 
-#: seconds for which an answer is remembered
+#: Seconds for which the last answer of a chat is remembered.
 _SECONDS = 7 * 86_400
 
 
 class ConversationWing(Conversations):
-    """All conversations, and by name what belongs to them."""
+    """All conversations, and the stores of what belongs to them."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ConversationWing(Conversations):
         bounds: ConversationLimits,
         quorum: ReadQuorum,
     ) -> None:
-        """quorum: reads what several people must approve."""
+        """quorum: reads which actions several people must approve."""
         super().__init__(redis, scripts, listing, projections, sealer, sandboxes.places, bounds.audit_days, quorum)
         self.cold = cold
         self.pages = ConversationPages(redis, listing, self.get_each)
@@ -65,40 +65,43 @@ class Chat(Record):
     """The last answer of a chat."""
 
     key = chat_root("SHA-256")
-    conversation: str  #: that gave it; empty: several conversations gave it
-    words: str = ""  #: digest of the words that followed it
+    conversation: str  #: id of the conversation that gave it; empty: several did
+    words: str = ""  #: digest of the messages that followed it
 
 
 class Chats:
-    """Which conversation gave the last answer of a chat, for the chats of all keys.
+    """Maps the last answer of a chat to its conversation, for each key.
 
-    A chat client sends all messages again with every call, and most cannot send the id of a conversation. So what was
-    said up to an answer stands for the conversation that gave it, to the key that was given it, for a week. Only the
-    first words that follow the answer take it: if a person goes back in a chat and says something else, another
-    conversation begins.
+    A chat client sends all messages again with every call, and most clients cannot send the id of a conversation. So
+    the messages up to an answer identify the conversation for a week, for the key that received the answer. Only the
+    first messages that follow an answer continue its conversation. If a person goes back in a chat and writes something
+    else, a new conversation begins.
     """
 
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
     def remember(self, owner: str, said: Sequence[Mapping[str, object]], conversation_id: ConversationId) -> None:
-        """Note which conversation gave the last message of a chat.
+        """Record which conversation gave the last message of a chat. One round trip.
 
-        owner: id of the key; "" without one. said: all messages, with `role` and `content`. One round trip.
+        owner: id of the key; "" without one. said: all messages, with `role` and `content`.
         """
         self._scripts.remember_chat(chat_root(_digest(owner, said)), conversation=conversation_id, span=_SECONDS * 1000)
 
     def take(
         self, owner: str, said: Sequence[Mapping[str, object]], words: Sequence[Mapping[str, object]]
     ) -> ConversationId | None:
-        """The conversation that gave the last message of a chat, for the words that follow; None: there is none, or
-        other words have followed. It may be deleted. One round trip."""
+        """Return the conversation that gave the last message of a chat, for the messages that follow it.
+
+        One round trip. None if it is unknown, or if other messages have followed. The conversation may have been
+        deleted.
+        """
         found = self._scripts.take_chat(chat_root(_digest(owner, said)), words=_digest(owner, words))
         return ConversationId(found) if found else None
 
 
 def _digest(owner: str, said: Sequence[Mapping[str, object]]) -> str:
-    """Of a chat as one key sees it; clients may change the blanks of a text, and their instructions with every call."""
+    """Digest a chat of a key. Clients may change white space, and the instructions with every call."""
     spoken = [
         [one["role"], " ".join(" ".join(texts(one["content"])).split()), _images(one["content"])]
         for one in said

@@ -1,13 +1,13 @@
-"""Cold conversations: those whose log lies in a compressed object outside Redis, until something needs it.
+"""Cold conversations, whose log lies in a compressed object outside Redis until it is needed.
 
-A conversation is cold while its hash has the field `cold`, the name of its object. `freeze` puts the object there,
-`thaw` brings the log back; `store/scripts` thaws before a script that needs the log, and calls the script again. Each
-freezing has an object of its own name, which is registered before it is put: an object that nobody needs is found,
-whatever was killed, and none that was given up is ever needed again. A log lies in pieces, which the object names, or
-holds itself if there is only one.
+A conversation is cold while its hash has the field `cold`, the name of its object. `freeze` writes the object, `thaw`
+restores the log. `store/scripts` thaws before a script that needs the log, and calls the script again. Each freeze uses
+a new name, which is registered before the object is written. Orphaned objects are therefore found after any kill, and
+an abandoned object is never needed again. A log is split into pieces, which its object names. A single piece is stored
+in the object itself.
 
-What comes back is put aside under keys of its own, which end by themselves; one short script then makes all
-of it current. A kill leaves the conversation as cold as it was, and the next thaw goes on where that one ended.
+A thaw stages the log under keys of its own, which expire. Then one short script adopts all of it. After a kill the
+conversation is as cold as before, and the next thaw continues with what is staged.
 """
 
 import json
@@ -43,48 +43,48 @@ from store.scripts import IsCold, Scripts
 _log = logging.getLogger(__name__)
 
 
-#: events, members and fields of one round trip, and its bytes
+#: Maximum number of events, members and fields of one round trip, and its bytes.
 _EVENTS, _MEMBERS, _FIELDS, _BYTES = 500, 5_000, 1_000, 1024 * 1024
 
-#: ms after which what was put aside of a log ends, unless a further piece comes
+#: ms after which the staged part of a log expires, unless another piece follows.
 _ASIDE = 600_000
 
-#: times that a thaw restarts because its staged data expired
+#: Maximum number of attempts at a thaw whose staged data expire.
 _MOST_TRIES = 2
 
 _SECOND = 1_000_000
 
-#: seconds for which a thawed one stays in Redis, one that is too large stays, a freezing may take, an object that
-#: may be unneeded is left (also so that a failover of Redis which forgets a thaw finds it), and between two looks at an
-#: object that is needed
+#: Seconds, as µs: for which a thawed conversation stays in Redis; for which one that is too large stays; timeout of a
+#: freeze; before a possibly orphaned object is deleted (long enough to notice that a failover of Redis lost a thaw);
+#: between two checks of an object that is needed.
 _THAWED, _STAYS, _FREEZING, _LEFT, _LOOK = (seconds * _SECOND for seconds in (3600, 30 * 86400, 1800, 3600, 86400))
 
-#: conversations that one search for resting ones reads
+#: Maximum number of conversations that one search for resting ones reads.
 _SCANNED = 500
 
-#: locks of thaws: one at a time of a conversation in a process
+#: Number of locks that keep one process from thawing a conversation twice at once.
 _LOCKS = 64
 
 _BUSY = (b"running", b"waiting_for_confirmation")
 
-#: fields of a cold conversation: its object, that object's digest, and what the object must say
+#: Fields of a cold conversation: its object, that object's digest, and the expected content of the object.
 _STORED = ["cold", "cold_digest", "incarnation", "revision", "text_chunk"]
 
 _STATE = ["execution_status", "cold", "aside_until", "delivery_id", "imported_at"]
 
 
 class ObjectMissing(Exception):
-    """There is no object of that name."""
+    """No object has that name."""
 
 
 class ObjectsAway(Exception):
-    """The place of the objects cannot be reached, or refuses; the message says what is wrong with it."""
+    """The place of the objects is unreachable or refuses. The message says why."""
 
 
 class StillCold(TemporaryRefusal):
-    """A cold conversation cannot be brought back now. The request gets 503, and a supervisor retries.
+    """A cold conversation cannot be thawed now. The request gets 503, and a supervisor retries.
 
-    Its cause names places and addresses: it is for the log, and not for clients.
+    Its cause names places and addresses, so it is logged, and not shown to clients.
     """
 
     def __init__(self, conversation_id: ConversationId, why: str) -> None:
@@ -92,44 +92,40 @@ class StillCold(TemporaryRefusal):
 
 
 class Objects(Protocol):
-    """A place for objects: bytes by name. A name has letters, digits and hyphens, and is used for one content.
+    """A place for objects: bytes by name. A name has letters, digits and hyphens, and never gets a second content.
 
-    Each call raises ObjectsAway when the place cannot be reached.
+    Each call raises ObjectsAway if the place is unreachable.
     """
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep an object; when it returns, the whole object is on stable storage."""
+        """Store an object. Returns after all of it is on stable storage."""
 
     def get(self, name: str) -> bytes:
-        """An object. Raises ObjectMissing."""
+        """Return an object. Raises ObjectMissing."""
 
     def delete(self, name: str) -> None:
-        """Delete an object; of a missing one it does nothing."""
+        """Delete an object, if it exists."""
 
     def names(self) -> Iterator[str]:
-        """The names of all objects."""
+        """Return the names of all objects."""
 
 
 class Checked(NamedTuple):
-    """What was found of one object with its pieces."""
-
     name: str
-    is_needed: bool  #: a conversation needs it; else it is removed later, or its conversation is not here
-    fault: str | None  #: None: it verifies
+    is_needed: bool  #: a conversation needs it; otherwise it will be deleted, or its conversation is not in this Redis
+    fault: str | None  #: None: it is intact
 
 
 class _ColdConversation(NamedTuple):
-    """A cold conversation, as Redis has it."""
-
     of: Frozen
-    may: set[str] | None  #: parts that its log may have; None: any
-    digest: str | None = None  #: of its object; None: it is not known
+    may: set[str] | None  #: allowed parts of its log; None: any
+    digest: str | None = None  #: digest of its object; None: unknown
 
 
 def checks(redis: Redis, objects: Objects) -> Iterator[Checked]:
-    """Every object: first those that cold conversations need, then all others that are there.
+    """Check every object: first those that cold conversations need, then all others in the place.
 
-    One object, or one piece, is in memory at a time. Nothing is written, and servers may run meanwhile.
+    One object, or one piece, is in memory at a time. It only reads, and servers may run meanwhile.
 
     Raises ObjectsAway, or one of UNAVAILABLE.
     """
@@ -137,19 +133,18 @@ def checks(redis: Redis, objects: Objects) -> Iterator[Checked]:
         if needed := _needing(redis, member.decode()):
             yield from _checked(redis, objects, member.decode(), needed)
     for name in objects.names():
-        is_piece = head_name(name)[1] is not None  # which is checked with its object
+        is_piece = head_name(name)[1] is not None  # checked with its object
         if is_piece or (_needing(redis, name) and redis.zscore(ColdKeys.objects, name) is not None):
             continue
         yield from _checked(redis, objects, name, _needing(redis, name))
 
 
 def owner(name: str) -> ConversationId:
-    """The conversation of an object or of a piece."""
     return ConversationId(head_name(name)[0].rpartition("-")[0])
 
 
 def _needing(redis: Redis, name: str) -> _ColdConversation | None:
-    """The cold conversation whose log an object has; None: there is none."""
+    """Return the cold conversation whose log is in an object, or None."""
     keys = ConversationKeys(owner(name))
     stored, digest, *state = redis.hmget(keys.root, *_STORED)
     if stored != name.encode():
@@ -164,7 +159,7 @@ def _needing(redis: Redis, name: str) -> _ColdConversation | None:
 
 
 def _checked(redis: Redis, objects: Objects, name: str, needed: _ColdConversation | None) -> Iterator[Checked]:
-    """One object with its pieces; nothing of one that is gone, or no longer needed, at the end of its check."""
+    """Check an object with its pieces. Yields nothing if it is gone or orphaned at the end of the check."""
     try:
         content = objects.get(name)
         of, may, kept = needed or _as_it_says(name, content)
@@ -182,7 +177,7 @@ def _checked(redis: Redis, objects: Objects, name: str, needed: _ColdConversatio
 
 
 def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None, inner: bytes) -> None:
-    """Raises Unreadable or ObjectMissing. inner: the piece, if the object of the log holds it."""
+    """Raise Unreadable or ObjectMissing for a bad piece. inner: the piece, if the log's object contains it."""
     try:
         ranges_in(inner or objects.get(name), digest, may)
     except Unreadable as error:
@@ -190,7 +185,7 @@ def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None,
 
 
 def _as_it_says(name: str, content: bytes) -> _ColdConversation:
-    """What an object that no conversation needs says of itself, but for its name. Raises Unreadable."""
+    """Return the claims of an orphaned object about its log. Raises Unreadable."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(content.partition(b"\n")[0].decode("utf-8", "replace"))
         return _ColdConversation(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
@@ -199,20 +194,18 @@ def _as_it_says(name: str, content: bytes) -> _ColdConversation:
 
 
 class Changed(Exception):
-    """The conversation was deleted, or is no longer under that name, while its log was read or came back."""
+    """The conversation was deleted or replaced, or its log has returned, during a freeze or a thaw."""
 
 
 class Pieces:
-    """Puts logs into pieces, and brings them back."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def put(self, of: Frozen, parts: Sequence[str], keep: Callable[[str, bytes], None]) -> bytes:
-        """Keep the pieces of a log one after the other, unless there is only one; returns the content of its object.
+        """Write the pieces of a log, unless there is only one, and return the content of its object.
 
-        parts: of the log. keep: given the name and the content of each piece. Raises Changed.
+        parts: of the log. keep: called with the name and the content of each piece. Raises Changed.
         """
         root, digests, first = ConversationKeys(of.conversation_id).root, list[str](), b""
         for content, digest in pieces(self._ranges(root, of.incarnation, parts)):
@@ -225,10 +218,10 @@ class Pieces:
         return head(of, digests, first if len(digests) == 1 else b"")
 
     def restore(self, cold: _ColdConversation, content: bytes, get: Callable[[str], bytes], aside: int) -> None:
-        """Bring a log back. content: of its object. get: a piece by its name. aside: µs for which it is not frozen
-        again.
+        """Restore a log.
 
-        Raises Unreadable, Changed where the log is back already, what `get` raises, or one of UNAVAILABLE.
+        content: of its object. get: returns a piece by name. aside: µs for which the log is not frozen again. Raises
+        Unreadable, Changed if the log has returned already, errors of `get`, or one of UNAVAILABLE.
         """
         of, may, kept = cold
         (digests, inner), root = read_head(of, content, kept), ConversationKeys(of.conversation_id).root
@@ -244,8 +237,8 @@ class Pieces:
                 if done is None:
                     raise Changed
                 if done < number:
-                    break  # what was aside has ended
-                number = done  # more than the next one, if another process thaws it too
+                    break  # the staged pieces have expired
+                number = done  # may skip pieces that another process has staged
             else:
                 match self._scripts.adopt_thaw(root, name=of.name, span=aside, pieces=len(digests)):
                     case "adopted":
@@ -257,10 +250,10 @@ class Pieces:
         raise Changed
 
     def _ranges(self, root: str, incarnation: str, parts: Sequence[str]) -> Iterator[Range]:
-        """All of a log, a bounded range at a time.
+        """Yield all of a log in ranges of limited size.
 
-        Ids that are not packed come before those that are: a packing moves ids from the one key to the other, and what
-        it moves meanwhile is found in one of them.
+        Ids that are not packed come before packed ids: packing moves ids from one key to the other, and an id that
+        moves meanwhile is found in at least one of them.
         """
         packed, _ = ColdKeys.ids
         for part in sorted(parts, key=lambda part: part == packed):
@@ -273,7 +266,7 @@ class Pieces:
                     found = self._members(key)
                 case b"string":
                     found = self._bytes(key)
-                case _:  # the conversation has no such key
+                case _:  # the conversation lacks this key
                     continue
             yield from ((part, words) for words in found if words)
 
@@ -311,12 +304,12 @@ class Pieces:
 
 
 class Cold:
-    """Freezes conversations, thaws them, and knows the objects that nobody needs."""
+    """Freezes and thaws conversations, and finds orphaned objects."""
 
     def __init__(
         self, redis: Redis, scripts: Scripts, listing: Listing, bounds: ConversationLimits, objects: Objects | None
     ) -> None:
-        """objects: where they lie; None: nothing is frozen, and what is cold stays so. scripts: that thaw nothing."""
+        """objects: their place; None: freeze and thaw nothing. scripts: without automatic thaw."""
         self._redis = redis
         self._scripts = scripts
         self._listing = listing
@@ -327,10 +320,10 @@ class Cold:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def resting(self, before: Micros, limit: int) -> list[ConversationId]:
-        """The next conversations that may be frozen: unchanged since a time, neither cold nor set aside.
+        """Return the next conversations that may be frozen: unchanged since a time, neither cold nor excluded.
 
-        Each call continues where the last one ended, and starts over after the last conversation. It scans _SCANNED
-        conversations: fewer than `limit`, or none, does not mean that no others are left. Three round trips.
+        Each call continues after the last one, and starts over after the last conversation. It scans _SCANNED
+        conversations: fewer results than `limit`, or none, do not mean that no others are left. Three round trips.
         """
         entries, self._start = self._listing.page(
             ListingFilter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
@@ -354,10 +347,10 @@ class Cold:
         return found
 
     def freeze(self, conversation_id: ConversationId) -> bool:
-        """Move the log of a conversation into an object. False if the conversation is cold, does not rest, is too
-        large, has changed meanwhile, or does not exist. Raises ObjectsAway, or one of UNAVAILABLE.
+        """Move the log of a conversation into an object; True on success. Raises ObjectsAway, or one of UNAVAILABLE.
 
-        A change raises the revision, which is compared before anything is dropped.
+        False if the conversation is cold, is busy, is too large, has changed meanwhile, or does not exist. A change
+        raises the revision, which is compared before anything is deleted.
         """
         root = ConversationKeys(conversation_id).root
         plan = self._scripts.plan_freeze(root) if self.objects else None
@@ -390,7 +383,7 @@ class Cold:
         return is_cold
 
     def thaw(self, conversation_id: ConversationId) -> None:
-        """Bring the log of a conversation back, if it is cold. Raises StillCold, or one of UNAVAILABLE."""
+        """Restore the log of a conversation, if it is cold. Raises StillCold, or one of UNAVAILABLE."""
         root = ConversationKeys(conversation_id).root
         with self._locks[hash(conversation_id) % _LOCKS]:
             with self._redis.pipeline(transaction=True) as pipe:
@@ -408,19 +401,19 @@ class Cold:
             self._note(_LEFT, [name])
 
     def thaw_below(self, root: str) -> None:
-        """The same of a conversation whose root a script was called with."""
+        """Thaw the conversation with this root of its keys."""
         self.thaw(ConversationId(root.partition("{")[2].partition("}")[0]))
 
     def set_aside(self, conversation_id: ConversationId) -> None:
-        """Leave a conversation in Redis for an hour: its freezing has failed. Raises one of UNAVAILABLE."""
+        """Exclude a conversation from freezing for an hour, after an error. Raises one of UNAVAILABLE."""
         self._scripts.set_aside(ConversationKeys(conversation_id).root, span=_THAWED)
 
     def unneeded(self, limit: int) -> list[str]:
-        """Names of objects that nobody needs, now or later: delete each, then `forget` it. At most three round trips.
+        """Return the names of orphaned objects: delete each, then `forget` it. At most three round trips.
 
-        An object is named an hour after its thaw, and a day or so after its conversation's deletion. Its pieces come
-        before it, the last one first: as long as one of them is left, the register has the object. limit: of objects,
-        whose pieces do not count.
+        An object is returned an hour after its thaw, and about a day after its conversation's deletion. Its pieces come
+        before it, the last one first, so that the register has the object as long as a piece is left. limit: of
+        objects, without their pieces.
         """
         pieces = {one.name: one.pieces for one in self._scripts.due_objects(ColdKeys.root, most=limit)}
         names = list(pieces)
@@ -443,26 +436,28 @@ class Cold:
             self._scripts.forget_objects(ColdKeys.root, names=names)
 
     def postpone(self, names: Sequence[str]) -> None:
-        """Retry in an hour the objects that could not be deleted. One round trip."""
+        """Retry in an hour to delete objects. One round trip."""
         self._note(_LEFT, names)
 
     def checks(self) -> Iterator[Checked]:
-        """The result of checking every object in cold storage. Raises ObjectsAway, or one of UNAVAILABLE."""
+        """Check every object in cold storage. Raises ObjectsAway, or one of UNAVAILABLE."""
         return checks(self._redis, self.objects) if self.objects else iter(())
 
     def fault(self) -> str | None:
-        """What is wrong with the settings, as a sentence. One round trip without cold storage. Raises one of
-        UNAVAILABLE."""
+        """Describe a fault of the settings, or return None. Raises one of UNAVAILABLE.
+
+        One round trip without cold storage.
+        """
         number = 0 if self.objects else self._redis.zcard(ColdKeys.objects)
         if not number:
             return None
         return f"The events of up to {number} conversations are in cold storage, and COLD_URL is not set."
 
     def enter(self, names: Sequence[str]) -> int:
-        """Enter objects that the register may lack: each is unneeded in an hour unless its conversation needs it.
+        """Register objects that the register may lack. Each is deleted in an hour unless its conversation needs it.
 
-        Returns how many are of no conversation that is here. They are left alone: a Redis that lost its data, or
-        another one, may need them. At most two round trips.
+        Returns the number of objects whose conversation is not in this Redis. They are left alone: a Redis that lost
+        its data, or another Redis, may need them. At most two round trips.
         """
         with self._redis.pipeline(transaction=False) as pipe:
             for name in names:
@@ -474,34 +469,34 @@ class Cold:
         return len(names) - len(ours)
 
     def claim(self, task: str, seconds: float) -> bool:
-        """Whether this supervisor does a task now; no other one does for so many seconds. Two round trips at most."""
+        """Return whether this supervisor does a task now, and nobody else for some seconds. At most two round trips."""
         key, span = ColdKeys.turn(task), round(seconds * 1000)
         if self._redis.set(key, 1, nx=True, px=span):
             return True
-        if self._redis.pttl(key) > span:  # Redis ends a key by the time of day: its clock stepped back
+        if self._redis.pttl(key) > span:  # Redis expires keys by the time of day: its clock has stepped back
             self._redis.pexpire(key, span)
         return False
 
     def _put(self, name: str, content: bytes) -> None:
-        """Keep an object, which the register has before it is there. Raises ObjectsAway."""
+        """Register an object, then store it. Raises ObjectsAway."""
         if self.objects is None:
             raise ObjectsAway("COLD_URL is not set")
         self._note(_LEFT, [name])
         self.objects.put(name, content)
 
     def _put_frames(self, root: str, name: str, texts: Sequence[str]) -> None:
-        """Put each text chunk aside as a frame: `freeze_log` makes them current, and what is left of them ends."""
+        """Stage each text chunk as a frame. `freeze_log` adopts the frames, and leftovers expire."""
         for text in texts:
             if chunk := self._redis.get(root + text):
                 self._redis.set(ColdKeys.frame(root, name, text), as_frame(chunk), px=_FREEZING // 1000)
 
     def _note(self, span: int, names: Sequence[str]) -> None:
-        """Schedule objects for a check in so many µs. One round trip."""
+        """Schedule objects for a check after some µs. One round trip."""
         if names:
             self._scripts.note_objects(ColdKeys.root, span=span, only_new=False, names=names)
 
     def _is_too_large(self, conversation_id: ConversationId, size: int) -> bool:
-        """Whether a log has more bytes in Redis than an object may have; it is left alone then for a month."""
+        """Return whether a log is larger in Redis than COLD_MAX_BYTES, and exclude it for a month."""
         if size <= self._most_bytes:
             return False
         _log.warning(
@@ -513,7 +508,7 @@ class Cold:
 
     @contextmanager
     def _readable(self, of: Frozen) -> Iterator[Objects]:
-        """The place of an object; turns what is wrong with it or with the object into StillCold."""
+        """Yield the place of an object. Turns errors of the place and the object into StillCold."""
         if self.objects is None:
             raise StillCold(of.conversation_id, "COLD_URL is not set")
         try:
@@ -527,8 +522,11 @@ class Cold:
 
 
 def _rests(state: Sequence[bytes | None], before: Micros, *, at: int) -> bool:
-    """Whether a conversation that was not changed since may be frozen. An import keeps its times: it begins to rest
-    with the import. at: now, by Redis' clock, as is the time until which it is set aside: at most _STAYS."""
+    """Return whether a conversation may be frozen, which has not changed since a time.
+
+    The idle time of an import begins with the import, as it keeps its own times. at: now, by Redis' clock, which also
+    measures how long it is excluded: at most _STAYS.
+    """
     status, cold, aside_until, delivery, imported_at = state
     return (
         status is not None

@@ -2,7 +2,7 @@
 
 Round trips are those to Redis. A change takes one more in a cluster, where it is listed after its script.
 
-App conversations are those in a sandbox, with the members that only they have. Source: the app-server wire.
+App conversations are those in a sandbox, with members of their own. Source: the app-server wire.
 """
 
 import json
@@ -15,7 +15,7 @@ from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.scopes import NOWHERE, Origin
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
-from store.approvals.audit import SERVER, Actor, said
+from store.approvals.audit import SERVER, Actor, canonical_text
 from store.approvals.decisions import MOST_READ, ReadQuorum
 from store.approvals.effects import encodable, held_risks, message_claim
 from store.conversation import Conversation, State, info_fields, read_state, title_fields
@@ -54,26 +54,25 @@ from store.scripts.calls import (
     SetOwner,
 )
 
-#: changes that agents know by name: they are events of the log. Source: the agent-server wire
+#: Changes that agents know by name, which become events of the log. Source: the agent-server wire.
 _ANNOUNCED = ("tags", "security_analyzer")
 
-#: most tombstones of one sandbox, 100 bytes each; beyond it the oldest are forgotten
+#: Maximum number of tombstones of a sandbox, 100 bytes each. Beyond it the oldest are deleted.
 MOST_TOMBSTONES = 10_000
 
-#: children that a conversation's state names, the oldest first
+#: Maximum number of children in a conversation's state, the oldest first.
 MOST_CHILDREN = 100
 
-#: how an agent without a model reports itself, as clients of the wire can read no agent that names none
+#: Model of an agent without one, because clients of the wire require a name.
 _NO_MODEL = "none"
 
-#: conversations that are read at once
+#: Number of conversations that are read at once.
 _PAGE = 100
 
 
 def _own_fields(
     confirmation_seconds: int | None, origin: Origin, approves_inside: bool, external: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """The fields that some conversations have."""
     values: dict[str, Any] = {
         "confirmation_seconds": confirmation_seconds,
         "origin": origin.stored or None,
@@ -85,20 +84,18 @@ def _own_fields(
 
 
 def _groups_of(sandbox_id: str, app: Mapping[str, object]) -> str:
-    """The groups that an app conversation is listed in, beside its status; see `store/keys.toml`."""
+    """Return the groups in which an app conversation is listed, besides its status; see `store/keys.toml`."""
     parent = app.get("parent_conversation_id")
     return ",".join(["app", f"in-{sandbox_id}", f"of-{parent}" if parent else "top"])
 
 
 def in_sandbox(sandbox_id: str, app: Mapping[str, object], incarnation: str) -> dict[str, str]:
-    """The fields of a conversation in a sandbox; it is masked by the secrets of the others there, too."""
+    """Return the fields of a conversation in a sandbox. Secrets of other conversations there are masked in it, too."""
     groups = _groups_of(sandbox_id, app)
     return Conversation.fields_of(sandbox_id=sandbox_id, secrets_version=incarnation, groups=groups, app=app)
 
 
 class Conversations:
-    """The state of all conversations."""
-
     def __init__(
         self,
         redis: Redis,
@@ -110,7 +107,7 @@ class Conversations:
         audit_days: int,
         quorum: ReadQuorum,
     ) -> None:
-        """quorum: reads what several people must approve."""
+        """quorum: reads which actions several people must approve."""
         self._redis = redis
         self._quorum = quorum
         self._audit_seconds = audit_days * 86_400
@@ -141,15 +138,16 @@ class Conversations:
         external: Mapping[str, Any] | None = None,
         **info: object,
     ) -> bool:
-        """Create a conversation unless the id is taken; True if this call created it, also when it was repeated.
+        """Create a conversation unless the id exists; True if this call, or an earlier attempt at it, created it.
 
-        confirmation_policy is that of docs/wire.md, 4; initial_message is the content of a first user message, which
-        starts a run: the agent of a sandbox gets it with its start, and is expected to post it. info is kept as given.
-        A conversation with a sandbox is an app conversation; app holds the members that only app conversations have.
-        start_body: `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside: `core/modes.py`. owner: name
-        of who starts it. right_tags: those that grants are compared with, where they are not its tags. external:
-        `agents/asking.py`. One round trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull,
-        and ConversationNotFound where the start task that `app` names has ended.
+        confirmation_policy: see docs/wire.md, 4. initial_message: content of a first user message, which starts a run;
+        a sandbox's agent gets it with its start, and is expected to post it. info: stored unchanged. app: members of an
+        app conversation, which is a conversation with a sandbox. start_body: see `sandboxes/start_tasks.py`. origin:
+        `core/scopes.py`. approves_inside: `core/modes.py`. owner: name of the starter. right_tags: for grants, if they
+        differ from its tags. external: `agents/asking.py`.
+
+        One round trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and
+        ConversationNotFound if the start task in `app` has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -196,17 +194,17 @@ class Conversations:
             if took and sandbox_id:
                 self._places.leave(sandbox_id, conversation_id, made=True)
             raise
-        if took and sandbox_id and not is_new:  # the id is that of another sandbox's conversation, or of none
+        if took and sandbox_id and not is_new:  # the id belongs to a conversation of another sandbox, or of none
             self._places.leave(sandbox_id, conversation_id, made=True)
         if sandbox_id and (sealed or start_body):
             self._renew_masks(conversation_id, sandbox_id)
         return is_new
 
     def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
-        """Create a child that the agent of its parent has started by itself, unless it exists.
+        """Create a child that the agent of its parent has started, unless it exists.
 
-        Raises NotStartedHere unless it is a child of a conversation in that sandbox, and where the sandbox has a
-        tombstone of it: a late webhook creates nothing that was deleted. Raises TooManyConversations.
+        Raises TooManyConversations, and NotStartedHere unless its parent is a conversation in that sandbox. Also if the
+        sandbox has a tombstone of the child, so that a late webhook does not create a deleted conversation again.
         """
         is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
         [parent] = [None] if parent_id is None else self.get_many([parent_id])
@@ -218,25 +216,28 @@ class Conversations:
         self.create(conversation_id, app=app, origin=origin, right_tags=right_tags, **inherited)
 
     def get(self, conversation_id: ConversationId) -> State:
-        """The state of a conversation. Raises ConversationNotFound."""
+        """Return the state of a conversation. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
     def get_many(self, conversation_ids: Sequence[ConversationId]) -> list[State | None]:
-        """States in the order of the ids, None for an unknown id. One round trip."""
+        """Return states in the order of the ids, None for an unknown id. One round trip."""
         return [read_state(stored, names) if stored else None for stored, names in self._stored(conversation_ids)]
 
     def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
-        """As `get_many`; one that cannot be read is named in the log, and keeps none of the others back."""
+        """Return states as `get_many`, with Damaged for corrupt ones, which are logged."""
         return [
             readable(one, read_state, *stored) if stored[0] else None
             for one, stored in zip(conversation_ids, self._stored(conversation_ids), strict=True)
         ]
 
     def _stored(self, conversation_ids: Sequence[ConversationId]) -> list[tuple[dict[bytes, bytes], list[bytes]]]:
-        """The hash of each conversation, empty for an unknown id, and the names of its secrets. One round trip."""
+        """Return the hash of each conversation, empty for an unknown id, and the names of its secrets.
+
+        One round trip.
+        """
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in conversation_ids:
                 keys = ConversationKeys(conversation_id)
@@ -248,10 +249,10 @@ class Conversations:
     def page(
         self, filters: ListingFilter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[State], Cursor | None]:
-        """One page of the conversations that pass, and the next page's cursor. Cost: `Listing.page`, and one read.
+        """Return a page of the conversations that pass, and the next cursor. Cost: `Listing.page`, and one read.
 
-        Each wrong entry of the listing that the page meets is corrected, by one round trip. A conversation that cannot
-        be read is named in the log, and keeps none of the others back.
+        Each wrong entry of the listing on the page is corrected, with one round trip. Corrupt conversations are logged
+        and omitted.
         """
         entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
         found = []
@@ -264,20 +265,20 @@ class Conversations:
         return found, following
 
     def count(self, *, status: str | None = None) -> int:
-        """The number of conversations, of a status or in all. One round trip."""
-        return self._listing.count(ListingFilter(statuses=_one(status)))
+        """Return the number of conversations, with a status or in all. One round trip."""
+        return self._listing.count(ListingFilter(statuses=_statuses(status)))
 
     def sandbox_of(self, conversation_id: ConversationId) -> str | None:
-        """The sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
+        """Return the sandbox of a conversation; None if it is detached. One round trip. Raises ConversationNotFound."""
         stored = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "sandbox_id"])
         if stored[0] is None:
             raise ConversationNotFound
         return stored[1].decode() if stored[1] else None
 
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, Any] | None = None, **fields: Any) -> bool:
-        """Set a title, tags, a security analyzer, confirmation_seconds, or `app` members; others stay as they are.
+        """Set a title, tags, a security analyzer, confirmation_seconds, or `app` members. Others stay.
 
-        True if its agent must be told a title or tags. One round trip. Raises ConversationNotFound.
+        Returns whether its agent must receive a new title or tags. One round trip. Raises ConversationNotFound.
         """
         if "title" in fields:
             fields["folded_title"] = folded(fields["title"])
@@ -292,24 +293,24 @@ class Conversations:
         return isinstance(self._projections.settled(conversation_id, reply), SetFields.Due)
 
     def right_tags(self, conversation_id: ConversationId) -> dict[str, str]:
-        """The tags that grants are compared with: as clients gave them, whatever an agent reports. One round trip."""
+        """Return the tags for grants: those of clients, without an agent's reports. One round trip."""
         stored = self._redis.hget(ConversationKeys(conversation_id).root, "right_tags")
         found: dict[str, str] = json.loads(stored or b"{}")
         return found
 
     def owner(self, conversation_id: ConversationId) -> str:
-        """Who owns a conversation; empty where nobody is known. Raises ConversationNotFound."""
+        """Return the owner of a conversation; empty if unknown. Raises ConversationNotFound."""
         known, owner = self._redis.hmget(ConversationKeys(conversation_id).root, ["id", "owner"])
         if known is None:
             raise ConversationNotFound
         return (owner or b"").decode()
 
     def own(self, conversation_id: ConversationId, name: str) -> None:
-        """Make somebody the owner of a copy that has none yet. One round trip."""
+        """Set the owner of a copy without an owner. One round trip."""
         self._scripts.name_owner(ConversationKeys(conversation_id).root, owner=name)
 
     def give(self, conversation_id: ConversationId, owner: str, *, before: str, actor: Actor) -> None:
-        """Give a conversation to another owner; an entry of its audit says so.
+        """Change the owner of a conversation, with an entry in its audit.
 
         before: the owner that the actor has seen. Raises ConversationNotFound, OwnerChanged, RightsChanged.
         """
@@ -319,7 +320,7 @@ class Conversations:
             id_prefix=stamp.id_prefix,
             time=stamp.utc_time,
             actor=actor.json,
-            reason=said(f"From {before or 'nobody'} to {owner}."),
+            reason=canonical_text(f"From {before or 'nobody'} to {owner}."),
             rights=actor.rights,
             owner=owner,
             before=before,
@@ -342,11 +343,10 @@ class Conversations:
         parent_id: ConversationId | None = None,
         **fields: object,
     ) -> None:
-        """Keep an agent server's report; an unknown child of a conversation there is created. Members that the report
-        lacks stay.
+        """Store an agent server's report. Creates an unknown child of a conversation in its sandbox.
 
-        A title is kept where there is none; tags are merged. One round trip.
-        Raises NotItsSandbox, NotStartedHere, TooManyConversations.
+        Members that the report lacks stay, an existing title stays, tags are merged. One round trip. Raises
+        NotItsSandbox, NotStartedHere, TooManyConversations.
         """
         kept = {name: value for name, value in (tags or {}).items() if encodable(name + value)}
         report = partial(
@@ -367,10 +367,10 @@ class Conversations:
             raise NotItsSandbox
 
     def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
-        """Run, pause or interrupt, as `_status.lua` has it.
+        """Run, pause or interrupt, as defined in `_status.lua`.
 
-        actor: who may or may not approve what waits. Raises ConversationNotFound, NobodyRuns, IllegalMove,
-        NeedsApproval, HeldByQuorum and RightsChanged.
+        actor: may need the right to decide the pending actions. Raises ConversationNotFound, NobodyRuns, IllegalMove,
+        NeedsApproval, HeldByQuorum, RightsChanged.
         """
         stamp, root, actor = Stamp.now(), ConversationKeys(conversation_id).root, actor.by("run")
         for attempt in range(MOST_READ):
@@ -402,7 +402,7 @@ class Conversations:
     def put_secrets(
         self, conversation_id: ConversationId, secrets: Mapping[str, object], sandbox_id: str | None = None
     ) -> None:
-        """Keep secrets, sealed; no response contains them. They are masked in all conversations of its sandbox.
+        """Store secrets, sealed. No response contains them. They are masked in all conversations of the sandbox.
 
         Raises ConversationNotFound, SecretsRefused, TooManySecrets.
         """
@@ -424,22 +424,22 @@ class Conversations:
             self._renew_masks(conversation_id, sandbox_id)
 
     def _renew_masks(self, conversation_id: ConversationId, sandbox_id: str) -> None:
-        """Have a conversation's secrets masked in the others of its sandbox. A round trip, and one for each of them."""
+        """Invalidate the masks of the other conversations in a sandbox. One round trip, and one for each of them."""
         others, _ = self._places.known(SandboxId(sandbox_id))
         for other in others - {conversation_id}:
             root = ConversationKeys(ConversationId(other)).root
             self._scripts.keep_fields(root, fields=Conversation.fields_of(secrets_version=str(uuid4())))
 
     def secrets_of(self, conversation_id: ConversationId) -> dict[str, object]:
-        """The secrets of a conversation, unsealed: for its agent alone. One round trip. Raises SecretsRefused."""
+        """Return the unsealed secrets of a conversation, for its agent alone. One round trip. Raises SecretsRefused."""
         sealed = self._redis.hgetall(ConversationKeys(conversation_id).secrets)
         return self._sealer.open(conversation_id, {name.decode(): value for name, value in sealed.items()})
 
     def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
-        """The secrets of each conversation in a sandbox that has some: for its way out alone. Two round trips.
+        """Return the secrets of each conversation in a sandbox, for its egress proxy alone. Two round trips.
 
-        First those of conversations that the sandbox's owner started, or of which no key is known; then those of other
-        keys' conversations. In a sandbox without an owner all are of the first kind. Raises SecretsRefused.
+        First those of conversations that the sandbox's owner started, or with unknown key; then those of other keys'
+        conversations. Without an owner of the sandbox, all are of the first kind. Raises SecretsRefused.
         """
         present, _ = self._places.known(sandbox_id)
         ids = [ConversationId(one) for one in sorted(present)]
@@ -460,10 +460,10 @@ class Conversations:
     def interrupt(
         self, conversation_id: ConversationId, sandbox_id: str, stamp: Stamp, error: Mapping[str, object]
     ) -> None:
-        """Note that the agent server of a conversation ended: a run is paused, and remembered as interrupted.
+        """Record that a conversation's agent server ended. A run is paused, and recorded as interrupted.
 
-        stamp: its id prefix is that of this end, so that a repeat appends nothing. error: members of a
-        ConversationErrorEvent; empty: no such event. One round trip. Raises ConversationNotFound, NotItsSandbox.
+        stamp: with an id prefix of this end, so that a repeat appends nothing. error: members of a
+        ConversationErrorEvent; empty: no event. One round trip. Raises ConversationNotFound, NotItsSandbox.
         """
         reply = self._scripts.interrupt_conversation(
             ConversationKeys(conversation_id).root,
@@ -475,20 +475,19 @@ class Conversations:
             raise NotItsSandbox
 
     def note_recovery(self, conversation_id: ConversationId, agent_log: Sequence[object], *, interrupted: bool) -> None:
-        """Keep what the recovery knows, as `Conversation` has it. Of an unknown conversation nothing is kept."""
+        """Store the state of the recovery, see `Conversation`. Ignores an unknown conversation."""
         fields = Conversation.fields_of(agent_log=agent_log, interrupted=interrupted)
         self._scripts.keep_fields(ConversationKeys(conversation_id).root, fields=fields)
 
     def settle_labels(self, conversation_id: ConversationId, due: str) -> None:
-        """Note that the agent has the titles and tags that were due, as `labels_due` of the state named them; a change
-        since then stays due."""
+        """Record that the agent has the due title and tags. due: `labels_due` of the state. Later changes stay due."""
         self._scripts.settle_labels(ConversationKeys(conversation_id).root, due=due)
 
     def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
-        """Remove a conversation with its events and secrets. Three round trips, in a sandbox four. Its audit is kept.
+        """Delete a conversation with its events and secrets. Its audit stays. Three round trips, in a sandbox four.
 
-        The tombstone is written first: after a kill in between the conversation still exists. revision: that which it
-        must have; of another one nothing changes, and this is False. Raises ConversationNotFound.
+        The tombstone is written first: after a kill in between, the conversation still exists. revision: required
+        revision; if it differs, nothing changes, and the result is False. Raises ConversationNotFound.
         """
         sandbox_id = self._redis.hget(ConversationKeys(conversation_id).root, "sandbox_id")
         if sandbox_id and not revision:
@@ -505,26 +504,26 @@ class Conversations:
             raise ConversationNotFound
         if reply == "changed":
             return False
-        if sandbox_id and revision:  # only now: one that stays needs its place in the sandbox
+        if sandbox_id and revision:  # only now: a conversation that stays needs its place
             self.bury(conversation_id, sandbox_id.decode())
         self._listing.forget(conversation_id, reply.revision)
         if reply.is_audited:
             self._projections.refresh(conversation_id)
         if isinstance(
             reply, DeleteConversation.Gone
-        ):  # its worker may have been killed before it took the conversation off the list
+        ):  # its worker may have been killed before it removed the conversation from the list
             raise ConversationNotFound
         return True
 
     def bury(self, conversation_id: ConversationId, sandbox_id: str) -> None:
-        """Keep a tombstone of a conversation in a sandbox, and free its place. One round trip."""
+        """Write a tombstone of a conversation in a sandbox, and free its place. One round trip."""
         self._scripts.bury_conversation(
             SandboxKeys.root, sandbox=sandbox_id, conversation=conversation_id, most=MOST_TOMBSTONES
         )
 
 
 class _FirstMessage(TypedDict):
-    """A first user message as `create_conversation.lua` takes it: an event, or the expected echo of one."""
+    """A first user message for `create_conversation.lua`: an event, or its expected echo."""
 
     message_id: str
     pair: str
@@ -542,19 +541,19 @@ def _first_message(content: list[dict[str, object]] | None, stamp: Stamp, *, in_
     return {"message_id": event.id, "pair": place, "event": event.raw, "record": record(event), "echo": ""}
 
 
-def _one(status: str | None) -> tuple[str, ...]:
+def _statuses(status: str | None) -> tuple[str, ...]:
     return () if status is None else (status,)
 
 
 def app_filter(*, sandbox_id: str | None = None, with_children: bool = False, **others: Any) -> ListingFilter:
-    """The filter for app conversations; others are the title and the times of `ListingFilter`."""
+    """Return the filter for app conversations. others: title and times of `ListingFilter`."""
     if sandbox_id is not None:
         return ListingFilter(group=f"in-{sandbox_id}", top=not with_children, **others)
     return ListingFilter(group="app" if with_children else "top", **others)
 
 
 class AppConversations:
-    """All app conversations: those in a sandbox."""
+    """All app conversations, which are those in a sandbox."""
 
     def __init__(self, conversations: Conversations, listing: Listing, sandboxes: Sandboxes) -> None:
         self._conversations = conversations
@@ -562,9 +561,9 @@ class AppConversations:
         self._sandboxes = sandboxes
 
     def get_many(self, ids: list[ConversationId]) -> list[State | None]:
-        """States in the order of the ids, each with its sandbox and the ids of its children, at most MOST_CHILDREN.
+        """Return states in the order of the ids, with the sandbox and at most MOST_CHILDREN ids of children.
 
-        None for an id that is unknown or detached. Two round trips, and one read of sandboxes, whatever the number.
+        None for an unknown or detached id. Two round trips, and one read of sandboxes, whatever the number.
         """
         states = self._conversations.get_many(ids)
         found = [state if state and state.get("sandbox_id") else None for state in states]
@@ -576,18 +575,18 @@ class AppConversations:
         return found
 
     def get(self, conversation_id: ConversationId) -> State:
-        """One of them, as `get_many`. Raises ConversationNotFound."""
+        """Return a state as `get_many`. Raises ConversationNotFound."""
         [state] = self.get_many([conversation_id])
         if state is None:
             raise ConversationNotFound
         return state
 
     def children(self, conversation_id: ConversationId) -> Iterator[State]:
-        """Every child's state, the oldest first; a page at a time, so that children may be deleted meanwhile."""
+        """Yield every child's state, the oldest first, page by page, so that children may be deleted meanwhile."""
         return self._each(f"of-{conversation_id}")
 
     def each_in(self, sandbox_id: SandboxId) -> Iterator[State]:
-        """The state of every conversation in a sandbox, the oldest first; read as `children` are."""
+        """Yield the state of every conversation in a sandbox, the oldest first, page by page as `children`."""
         return self._each(f"in-{sandbox_id}")
 
     def _each(self, group: str) -> Iterator[State]:
@@ -603,9 +602,9 @@ class AppConversations:
     def search(
         self, filters: ListingFilter, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[State], Cursor | None]:
-        """One page by `created`, `updated` or `title`, without children's ids, and the next page's cursor.
+        """Return a page by `created`, `updated` or `title`, without children's ids, and the next cursor.
 
-        A page may be shorter than the limit and not the last, as `Listing.page`. Cost: that of `Conversations.page` and
+        A page may be shorter than the limit without being the last, see `Listing.page`. Cost: `Conversations.page` and
         one read of sandboxes.
         """
         states, following = self._conversations.page(filters, by=by, descending=descending, limit=limit, start=start)
@@ -614,12 +613,11 @@ class AppConversations:
         return found, following
 
     def count(self, filters: ListingFilter) -> int:
-        """The number of app conversations that pass. Cost: that of `Listing.count`."""
+        """Return the number of app conversations that pass. Cost: `Listing.count`."""
         return self._listing.count(filters)
 
     def report(self, sandbox_id: SandboxId, conversation_id: ConversationId, reported: Mapping[str, Any]) -> None:
-        """Keep an agent server's report about a conversation, as `Conversations.report`: title, tags, stats, agent and
-        REPORTED_MEMBERS.
+        """Store an agent server's report, as `Conversations.report`: title, tags, stats, agent and REPORTED_MEMBERS.
 
         A report with status `deleting` changes nothing. Raises NotItsSandbox, NotStartedHere, TooManyConversations.
         """
@@ -636,24 +634,24 @@ class AppConversations:
     def update(self, conversation_id: ConversationId, *, app: Mapping[str, object], **fields: object) -> bool:
         """Set members of an app conversation, and its title or tags, as `Conversations.update`. Three round trips.
 
-        Raises ConversationNotFound, also of a detached conversation.
+        Raises ConversationNotFound, also for a detached conversation.
         """
         if self._conversations.sandbox_of(conversation_id) is None:
             raise ConversationNotFound
         return self._conversations.update(conversation_id, app=app, **fields)
 
     def in_sandbox(self, sandbox_id: SandboxId) -> int:
-        """The number of conversations in a sandbox. One round trip."""
+        """Return the number of conversations in a sandbox. One round trip."""
         return self._listing.count(ListingFilter(group=f"in-{sandbox_id}"))
 
     def runs_in(self, sandbox_id: SandboxId) -> bool:
-        """Whether an agent runs a conversation of a sandbox, among the MOST_SCANNED that changed last."""
+        """Return whether an agent runs one of the MOST_SCANNED conversations of a sandbox that changed last."""
         return bool(self._with_status(sandbox_id, "running"))
 
     def work_in(self, sandbox_id: SandboxId) -> str:
-        """What the agents of a sandbox do, among the MOST_SCANNED conversations that changed last.
+        """Return what the agents of a sandbox do, in the MOST_SCANNED conversations that changed last.
 
-        Returns "runs"; "asks": actions wait for a decision; "rests"; "": it has no conversation.
+        "runs"; "asks": actions wait for a decision; "rests"; "": it has no conversation.
         """
         found = self._with_status(sandbox_id, "running", "waiting_for_confirmation")
         if any(state["execution_status"] == "running" for state in found):

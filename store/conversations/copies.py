@@ -1,4 +1,4 @@
-"""Whole conversations, copied: forks, exports and imports. What a line of an export is: `schemas/exports.py`."""
+"""Copies of whole conversations: forks, exports and imports. `schemas/exports.py` defines the lines of an export."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -33,45 +33,45 @@ from store.projections import Projections
 from store.scripts import Scripts
 from store.scripts.calls import AdoptFork
 
-#: events that one call writes
+#: Maximum number of events per write.
 PAGE = 100
 
-#: seconds without a new page after which Redis removes an unfinished copy, and the error of its writer then
+#: Seconds without a new page after which Redis deletes an unfinished copy, and the error text for its writer.
 _HOUR, _EXPIRED = 3600, "The copy of the conversation took so long that it has expired"
 
 
-#: pairs of kind and source beyond MAX_EVENT_KINDS that the server's own events may have brought
+#: Number of pairs of kind and source that the server's own events may add to MAX_EVENT_KINDS.
 _OWN_PAIRS = 5
 
-#: bytes of events after which a page is written, also with less than PAGE events
+#: Bytes of events after which a page is written, even with fewer than PAGE events.
 _PAGE_BYTES = 256 * 1024
 
-#: statuses that need no agent; in any other one an import is paused
+#: Statuses that need no agent. An import with another status is paused.
 _AT_REST = ("idle", "paused", "finished", "error", "stuck")
 
 
 class OwnSandbox(NamedTuple):
-    """What a copy has in a sandbox of its own that its source has not."""
+    """What a copy in a sandbox of its own does not inherit."""
 
-    app: dict[str, Any]  #: members that only app conversations have, its `start_id` among them
-    info: dict[str, Any]  #: of the start request: its workspace
-    start_body: bytes  #: as `Conversations.create` has it
+    app: dict[str, Any]  #: members of an app conversation, with its `start_id`
+    info: dict[str, Any]  #: workspace of the start request
+    start_body: bytes  #: see `Conversations.create`
 
 
 class Copy:
-    """One unfinished copy: nobody else knows its keys, and they expire unless it is adopted."""
+    """An unfinished copy. Nobody else knows its keys, and they expire unless the copy is adopted."""
 
     def __init__(self, scripts: Scripts, keys: ConversationKeys, stamp: Stamp) -> None:
         self.keys = keys
-        self.seq = Seq(0)  #: of its last event
-        self.bytes = 0  #: of its events and their texts in Redis
+        self.seq = Seq(0)  #: seq of its last event
+        self.bytes = 0  #: size of its events and their texts in Redis
         self._scripts = scripts
         self._stamp = stamp
 
     def begin(self, sandbox_id: str = "") -> None:
-        """Begin it, once. From here on a deletion of its conversation's id ends it. Raises CopyEnded.
+        """Begin the copy, once. A later deletion of its conversation's id ends it. Raises CopyEnded.
 
-        sandbox_id: of the one whose agent server makes the same copy.
+        sandbox_id: sandbox whose agent server makes its own copy.
         """
         begins = self._scripts.begin_copy(
             self._root, fork=self.keys.fork, utc=self._stamp.utc_time, seconds=_HOUR, sandbox=sandbox_id
@@ -80,11 +80,11 @@ class Copy:
             raise CopyEnded
 
     def close(self) -> bool:
-        """Note that nobody makes it any more; whether a deletion has ended it."""
+        """End the copy, and return whether a deletion had ended it."""
         return self._scripts.close_copy(self._root, fork=self.keys.fork)
 
     def append(self, events: Sequence[Event]) -> None:
-        """Write the next events, at most PAGE; one of an id that is in the log is not written again.
+        """Write the next events, at most PAGE. An event whose id is in the log is skipped.
 
         Raises TimeoutError, CopyEnded.
         """
@@ -106,10 +106,10 @@ class Copy:
         start_id: str = "",
         start_body: bytes = b"",
     ) -> bool:
-        """Make it the conversation of its id, with fields of the hash; False where that conversation exists.
+        """Make the copy the conversation of its id, with these fields; False if the conversation exists.
 
-        claims: what the agent may claim of it, see `effects.py`. start_id, start_body: as `Conversations.create` has
-        them. One round trip. Raises TimeoutError, CopyEnded.
+        claims: allowed claims of the agent, see `effects.py`. start_id, start_body: see `Conversations.create`. One
+        round trip. Raises TimeoutError, CopyEnded.
         """
         reply = self._scripts.adopt_fork(
             self._root,
@@ -133,7 +133,7 @@ class Copy:
 
 
 def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of the hash that say which actions wait, and for how long."""
+    """Return the fields that define which actions wait, and for how long."""
     fields = Conversation.fields_of(
         confirmation_policy=state["confirmation_policy"],
         held=held_risks(state["confirmation_policy"]),
@@ -147,8 +147,6 @@ def policy_fields(state: Mapping[str, Any]) -> dict[str, str]:
 
 
 class Forks:
-    """Copies conversations."""
-
     def __init__(self, scripts: Scripts, projections: Projections, conversations: Conversations) -> None:
         self._scripts = scripts
         self._projections = projections
@@ -169,15 +167,14 @@ class Forks:
         key_id: str = "",
         own: OwnSandbox | None = None,
     ) -> ConversationId:
-        """Copy a conversation up to an event, or up to its end; the copy is idle and has no pending actions.
+        """Copy a conversation up to an event, or completely. The copy is idle and has no pending actions.
 
-        A deletion of the copy's id ends it while it is under way.
+        A deletion of the copy's id ends it while it is in progress.
 
-        sandbox_id: that of the source, whose agent server has made the same copy; None: the copy is detached. claims:
-        what the agent may claim of the copy, see `effects.py`. copy: by `begin`. key_id: of the key that asks. own:
-        where sandbox_id is the copy's own. Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse,
-        StoreFull, CopyEnded, and TimeoutError of an hour without a page.
-        Source: docs/wire.md, 8.
+        sandbox_id: of the source, whose agent server has made its own copy; None: the copy is detached. claims: allowed
+        claims of the agent, see `effects.py`. copy: from `begin`. key_id: of the requesting key. own: if sandbox_id is
+        the copy's own. Secrets are not copied. Raises ConversationNotFound, EventNotFound, IdInUse, StoreFull,
+        CopyEnded, and TimeoutError after an hour without a page. Source: docs/wire.md, 8.
         """
         target = ConversationId(id or str(minted("conversation")))
         if is_finished():
@@ -191,20 +188,20 @@ class Forks:
         return target
 
     def begin(self, target: ConversationId, sandbox_id: str | None) -> Copy:
-        """Begin a copy that `fork` fills, so that a deletion ends it from now on. Raises CopyEnded."""
+        """Begin a copy for `fork`, so that a deletion ends it from now on. Raises CopyEnded."""
         copy = Copy(self._scripts, ConversationKeys(target, str(minted("fork"))), Stamp.now())
         copy.begin(sandbox_id or "")
         return copy
 
     def close(self, copy: Copy) -> None:
-        """Note that a copy is made no more; where Redis does not answer, it ends by itself."""
+        """End a copy. If Redis does not answer, the copy expires."""
         with suppress(*UNAVAILABLE):
             copy.close()
 
     def end(self, target: ConversationId) -> list[str | None]:
-        """End every copy into an id that is under way, an import too: nothing comes of it, whoever is killed.
+        """End every unfinished copy into an id, imports included. It creates nothing more, whoever is killed.
 
-        Returns of each the sandbox whose agent server makes the same copy, None of a detached one. One round trip.
+        Returns for each copy the sandbox whose agent server makes its own copy, None if detached. One round trip.
         """
         return [one.sandbox or None for one in self._scripts.end_copies(ConversationKeys(target).root)]
 
@@ -230,7 +227,7 @@ class Forks:
             **state["info"],
             **origin,
             **(own.info if own else {}),
-        }  # the agent of a copy says itself what it is capable of
+        }  # the agent of the copy reports its own capabilities
         fields = title_fields(title or state["title"]) | Conversation.fields_of(
             id=target,
             revision=stamp.at,
@@ -255,16 +252,15 @@ class Forks:
         return Seq(reply.seq)
 
     def _fill(self, copy: Copy, source: ConversationId, incarnation: str, last: Seq) -> None:
-        """Write the log up to `last` into the copy."""
         for page in _pages(self._scripts, source, incarnation, last):
             copy.append([read_event(raw) for raw in page])
 
 
 def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, last: Seq) -> Iterator[list[bytes]]:
-    """The events up to a seq, in log order; a page in memory at a time.
+    """Yield the events up to a seq, in log order, with one page in memory at a time.
 
-    Raises ConversationNotFound of another incarnation, LogDamaged where the log ends before that seq: a failover of
-    Redis may forget the latest events.
+    Raises ConversationNotFound if the incarnation differs, and LogDamaged if the log ends before that seq: a failover
+    of Redis may lose the last events.
     """
     seq = Seq(0)
     while seq < last:
@@ -280,13 +276,12 @@ def _pages(scripts: Scripts, conversation_id: ConversationId, incarnation: str, 
 def _inherited(
     state: State, sandbox_id: str | None, fork: str, key_id: str, own: OwnSandbox | None, seq: Seq
 ) -> dict[str, str]:
-    """The fields of a conversation that its copy has too; those of its place where the copy is in the same sandbox.
+    """Return the fields that a copy inherits, with those of its place if it is in the same sandbox.
 
-    Its key is the one that asked for the copy.
-
-    There its events are masked by the secrets of all conversations of the sandbox, its source's among them.
+    The requesting key becomes the copy's key. In the same sandbox, the secrets of all its conversations are masked in
+    the copy, including the source's.
     """
-    # The folder and the machine of an agent in a terminal are not its copy's: rules that name them do not hold there.
+    # The copy of an agent in a terminal has another folder and machine, so rules that name them do not apply.
     began = {} if state["external"] else state["origin"] or {}
     origin = Origin.of(began)._replace(key_id=key_id)
     fields = policy_fields(state) | Conversation.fields_of(origin=origin.stored)
@@ -294,7 +289,7 @@ def _inherited(
         return fields | Conversation.fields_of(unattended=True)
     app = {name: value for name, value in state["app"].items() if name != "start_id"}
     if own:
-        app.pop("parent_conversation_id", None)  # it is in another sandbox
+        app.pop("parent_conversation_id", None)  # the parent is in another sandbox
         return fields | in_sandbox(sandbox_id, {**app, **own.app}, fork) | Conversation.fields_of(posted=seq)
     place = {"sandbox_id": sandbox_id, "groups": state["groups"], "secrets_version": fork}
     return fields | Conversation.fields_of(**place, app=app)
@@ -306,13 +301,11 @@ class RepeatedEvent(StoreError):
     kind = Kind.MEMBER
 
     def __init__(self, seq: Seq, event_id: str) -> None:
-        super().__init__(f"An earlier event has the id {event_id!r}: give each event its own")
-        self.seq = seq  #: of the later one
+        super().__init__(f"An earlier event has the id {event_id!r}: give each event its own id")
+        self.seq = seq  #: of the later event
 
 
 class Exports:
-    """Exports and imports of conversations."""
-
     def __init__(
         self, scripts: Scripts, projections: Projections, conversations: Conversations, bounds: ConversationLimits
     ) -> None:
@@ -323,23 +316,24 @@ class Exports:
         self._bounds = bounds
 
     def pages(self, state: Mapping[str, Any]) -> Iterator[list[bytes]]:
-        """The events of a conversation up to the end that its state tells, in log order; a page in memory at a time.
+        """Yield the events of a conversation up to the seq in its state, in log order, one page in memory at a time.
 
-        Raises ConversationNotFound when it is deleted meanwhile, LogDamaged.
+        Raises LogDamaged, and ConversationNotFound if it is deleted meanwhile.
         """
         yield from _pages(self._scripts, state["id"], state["incarnation"], state["seq"])
 
     def load(
         self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event], key_id: str = ""
     ) -> bool:
-        """Make a conversation of its head (`schemas.exports.ExportHead`) and its events, in their order; True if this
-        call made it, False if the conversation exists and its log begins with these very events.
+        """Import a conversation from its head (`schemas.exports.ExportHead`) and its events, in order; True if created.
 
-        It is detached: no agent runs it, nothing waits in it, and it has no secrets. Readers see all of it or nothing;
-        where this raises, or the process ends, nothing is left of it after an hour. A deletion of the id ends it.
-        key_id: of the key that asks.
-        Raises CopyEnded, IdInUse of any other conversation of the id, RepeatedEvent, TooManyKinds, LogTooLong,
-        StoreFull, TimeoutError, and what `events` raises.
+        False if the conversation exists and its log begins with exactly these events.
+
+        It is detached: it has no agent, no pending actions and no secrets. Readers see all of it or nothing. After an
+        error or a kill its data expire in an hour. A deletion of the id ends it. key_id: of the requesting key.
+
+        Raises CopyEnded, IdInUse if another conversation has the id, RepeatedEvent, TooManyKinds, LogTooLong,
+        StoreFull, TimeoutError, and errors of `events`.
         """
         stamp = Stamp.now()
         copy = Copy(self._scripts, ConversationKeys(conversation_id, str(minted("import"))), stamp)
@@ -351,7 +345,7 @@ class Exports:
             if not self._has(copy, head["created_at"]):
                 raise IdInUse
             return False
-        finally:  # of an adopted copy no key is left under these names
+        finally:  # an adopted copy has no keys under these names
             copy.close()
             self._scripts.drop_copy(copy.keys.root)
 
@@ -386,7 +380,7 @@ class Exports:
                 raise RepeatedEvent(Seq(seq), event.id)
 
     def _has(self, copy: Copy, created_at: Micros) -> bool:
-        """Whether the conversation of the id was made at that time, and its log begins with the events of a copy."""
+        """Return whether the conversation was made at that time, and its log begins with the events of a copy."""
         [state] = self._conversations.get_many([copy.keys.id])
         if state is None or state["created_at"] != utc_time(created_at):
             return False
@@ -403,7 +397,6 @@ class Exports:
 
 
 def _fields(conversation_id: ConversationId, head: Mapping[str, Any], revision: Micros, key_id: str) -> dict[str, str]:
-    """The fields of the hash of an imported conversation."""
     fields = Conversation.fields_of(
         id=conversation_id,
         revision=revision,

@@ -1,4 +1,4 @@
-"""The event log of a conversation: append, count, search, get; and the number of its events over time."""
+"""The event log of a conversation: append, count, search, get, and histograms."""
 
 import itertools
 import json
@@ -13,7 +13,7 @@ from core.masking import NOTHING, Mask
 from core.pauses import take_turns
 from core.wire import ConversationId, Event, Micros, Seq, read_event, user_message
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, said
+from store.approvals.audit import SERVER, Actor, canonical_text
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
     claim,
@@ -55,26 +55,24 @@ from store.scripts import Scripts
 from store.scripts.calls import AppendEvents, EventFilter, SendMessage
 from telemetry import traces
 
-#: most events that one request of a search by `text` reads, and at most PAGE_BYTES of them
+#: Maximum number of events that a search by `text` reads per request, with at most PAGE_BYTES.
 SEARCHED_EVENTS = 1000
 
-#: most events at which a folder is known to be as recorded
+#: Maximum number of events during which a folder has the content of a snapshot.
 MOST_AT_REST = 20
 
-#: One batch is prepared at a time: if several took turns, every other request would wait for one turn of each.
+#: Prepare one batch at a time. Otherwise each waiting request would wait for a slice of every batch.
 _preparing = Lock()
 
 
-#: series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS of them
+#: Maximum number of series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS.
 MOST_SERIES = 20
 
-#: the series of all names beyond those
+#: Series of all other names.
 OTHER = "other"
 
 
 class EventLog:
-    """The events of all conversations."""
-
     def __init__(
         self,
         redis: Redis,
@@ -109,18 +107,19 @@ class EventLog:
         unasked: str = "",
         audited: bool = True,
     ) -> tuple[int, Seq]:
-        """Append a batch, all or nothing; known ids change nothing; an unknown detached conversation is created.
+        """Append a batch, all or nothing. Known ids change nothing. Creates an unknown detached conversation.
 
-        The values of secrets, of the conversation and of the sandbox, are masked in every text (`core/masking.py`).
+        The secrets of the conversation and of the sandbox are masked in every text (`core/masking.py`).
 
-        sandbox_id is the id of the sending sandbox; what its events claim of people is checked, see `effects.py`.
-        made_here: the server made these events about a conversation there, and the agent's own log does not have them.
-        fetched: they come from that log: later ones may have been posted before, whose state stays. posted: number of
-        the agent's events on which these rest. hook_hash: of the hook key that the request has shown; "" none. actor:
-        who posts. asked, unasked, audited: `agents/asking.py`; what an asker awaits, why its actions ran.
-        Returns the number of new events, and the seq of the conversation's last event. Raises NotItsSandbox,
-        TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere of a conversation that its sandbox does not
-        have, and Outdated if the agent has not posted exactly so many events.
+        sandbox_id: the sending sandbox; claims of its events about people are checked, see `effects.py`. made_here: the
+        server made these events, and the agent's own log lacks them. fetched: the events come from the agent's log;
+        newer events may already be stored, and their state stays. posted: required number of events that the agent has
+        posted. hook_hash: of the request's hook key; "": none. actor: who posts. asked, unasked, audited: see
+        `agents/asking.py`; what an asker awaits, and why its actions ran.
+
+        Returns the number of new events, and the last seq of the conversation. Raises NotItsSandbox, TooManyPending,
+        TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks the conversation, and Outdated if the
+        agent has posted another number of events.
         """
         stamp, root = Stamp.now(), ConversationKeys(conversation_id).root
         poster = actor.json if unasked else actor.by("agent").json
@@ -129,7 +128,7 @@ class EventLog:
         version, mask = self._masks.of_conversation(conversation_id)
         while True:
             with _preparing:
-                rows = [_words(event, (mask, in_sandbox), is_checked, fetched) for event in batch]
+                rows = [_arguments(event, (mask, in_sandbox), is_checked, fetched) for event in batch]
             reply = self._scripts.append_events(
                 root,
                 stamp=stamp,
@@ -143,7 +142,7 @@ class EventLog:
                 secrets_version=version,
                 posted=posted,
                 asked=json.dumps(asked) if asked else "",
-                unasked=said(unasked) if unasked else "",
+                unasked=canonical_text(unasked) if unasked else "",
                 audited=audited,
                 events=rows,
             )
@@ -179,10 +178,10 @@ class EventLog:
     def send(
         self, conversation_id: ConversationId, *, content: list[dict[str, object]], run: bool, actor: Actor = SERVER
     ) -> None:
-        """Append a user's message; with run, start the agent. Pending actions are rejected, never approved.
+        """Append a user's message, and with `run` start the agent. Pending actions are rejected, never approved.
 
-        actor: the sender, who may lack that right. Raises ConversationNotFound, NobodyRuns, NeedsApproval, LogTooLong
-        and StoreFull.
+        actor: the sender, who may lack the right to reject. Raises ConversationNotFound, NobodyRuns, NeedsApproval,
+        LogTooLong, StoreFull.
         """
         stamp = Stamp.now()
         while True:
@@ -222,7 +221,7 @@ class EventLog:
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def since_the_last_result(self, conversation_id: ConversationId, after: Seq, until: Seq) -> list[str]:
-        """The ids of the last events after a seq, up to another one: from the last result of an action on.
+        """Return the ids of the last events in a range of seqs, from the last result of an action on.
 
         At most MOST_AT_REST. One round trip. Raises ConversationNotFound.
         """
@@ -245,7 +244,7 @@ class EventLog:
         since: Micros | None = None,
         until: Micros | None = None,
     ) -> int:
-        """The number of events that pass the filters given. Raises ConversationNotFound."""
+        """Return the number of events that pass the filters. Raises ConversationNotFound."""
         if body is not None:
             if body and kind in (None, "MessageEvent"):
                 if (source, since, until) == (None, None, None):
@@ -273,11 +272,11 @@ class EventLog:
         limit: int = 100,
         page_id: str | None = None,
     ) -> tuple[list[bytes], str | None]:
-        """One page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
+        """Return a page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
 
-        The page ends early at the first event that does not fit into PAGE_BYTES, and with `text`, which no index has,
-        after SEARCHED_EVENTS that pass the other filters: it may be empty and have a next one. page_id is the inclusive
-        cursor and need not pass the filters itself. Raises ConversationNotFound, UnknownCursor.
+        The page ends before the first event that would exceed PAGE_BYTES. With `text`, which has no index, it also ends
+        after SEARCHED_EVENTS that pass the other filters, so a page may be empty and have a next one. page_id: the
+        inclusive cursor, which need not pass the filters. Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
         root, most = ConversationKeys(conversation_id).root, SEARCHED_EVENTS if text else limit
@@ -309,16 +308,16 @@ class EventLog:
         return found, following
 
     def get(self, conversation_id: ConversationId, event_id: str) -> bytes:
-        """One event. Raises ConversationNotFound, EventNotFound."""
+        """Return an event. Raises ConversationNotFound, EventNotFound."""
         [event] = self.get_many(conversation_id, [event_id])
         if event is None:
             raise EventNotFound
         return event
 
     def get_many(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> list[bytes | None]:
-        """Events in the order of the ids, None for an id that is unknown.
+        """Return events in the order of the ids, None for an unknown id.
 
-        Raises ConversationNotFound, and EventsTooLong when they have more than PAGE_BYTES together.
+        Raises ConversationNotFound, and EventsTooLong if they have more than PAGE_BYTES together.
         """
         reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=event_ids)
         if reply is None:
@@ -328,13 +327,13 @@ class EventLog:
         return [kept and original(kept) for kept in reply.events]
 
     def unknown(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> set[str]:
-        """Those of the ids that the log does not have. One round trip, without the events' bytes."""
+        """Return the ids that the log lacks. One round trip, without the events' bytes."""
         root = ConversationKeys(conversation_id).root
         seqs = (self._scripts.find_events(root, ids=event_ids) if event_ids else None) or []
         return set(event_ids) - {one for one, seq in zip(event_ids, seqs, strict=False) if seq is not None}
 
     def seq(self, conversation_id: ConversationId, event_id: str) -> Seq:
-        """The seq of an event. One round trip. Raises ConversationNotFound, EventNotFound."""
+        """Return the seq of an event. One round trip. Raises ConversationNotFound, EventNotFound."""
         found = self._scripts.find_events(ConversationKeys(conversation_id).root, ids=[event_id])
         if not found:
             raise ConversationNotFound
@@ -343,15 +342,15 @@ class EventLog:
         return Seq(found[0])
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
-        """A cursor that precedes every event of a time or later, also when times are in disorder; None: no such event.
+        """Return a cursor before every event since a time, even if times are not in order; None: no such event.
 
-        At most 999 earlier events follow the cursor before the first such event.
+        At most 999 earlier events lie between the cursor and the first such event.
         """
         block = self._scripts.cursor_before(ConversationKeys(conversation_id).root, since=since)
         return None if block is None else Seq(block * PEAK_SEQS)
 
     def final_response(self, conversation_id: ConversationId) -> str:
-        """The message that the agent finished with, or its last message, whichever is later; empty if there is none.
+        """Return the agent's final message or its last message, whichever is later; empty if there is none.
 
         Raises ConversationNotFound. Source: docs/wire.md, 8.
         """
@@ -391,7 +390,7 @@ class EventLog:
 
 
 def _having(events: Sequence[bytes], limit: int, *, body: str | None, text: str) -> tuple[list[bytes], int]:
-    """The first events that pass the filters, `limit` at most, and how many events were read for them."""
+    """Return the first `limit` events that pass the filters, and the number of events that were read."""
     found = list[bytes]()
     for number, event in enumerate(events, 1):
         take_turns()
@@ -403,16 +402,16 @@ def _having(events: Sequence[bytes], limit: int, *, body: str | None, text: str)
 
 
 def _fitting(events: Sequence[bytes]) -> int:
-    """How many of the first events fit into PAGE_BYTES."""
+    """Return how many of the first events fit into PAGE_BYTES."""
     if sum(map(len, events)) <= PAGE_BYTES:
         return len(events)
     return sum(size <= PAGE_BYTES for size in itertools.accumulate(map(len, events)))
 
 
-def _words(
+def _arguments(
     event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool
 ) -> tuple[str, str, Micros, bytes, bytes, str | bytes]:
-    """An event as `append_events.lua` takes it. Its claim is made before masking; all else is what is kept."""
+    """Return an event as arguments of `append_events.lua`. Its claim is computed before masking, all else after it."""
     take_turns()  # 500 events of 16 kB would take 90 ms
     claimed = claim(event) if is_checked else None
     for mask in masks:
@@ -432,28 +431,25 @@ def _filter(kind: str | None, source: str | None, since: Micros | None, until: M
 
 
 def _with_body(kind: str | None) -> str:
-    """The kind that remains when only messages have a body."""
+    """Return the kind for a search in bodies, which only messages have."""
     return "MessageEvent" if kind in (None, "MessageEvent") else ""
 
 
 @dataclass(frozen=True, slots=True)
 class EventHistogram:
-    """Events of a window in equal buckets. A conversation without events has no window unless one is asked for."""
+    """The events of a window in equal buckets. Without events, the window is undefined unless it was requested."""
 
     start: Micros | None
     end: Micros | None  #: exclusive
-    bucket_seconds: float  #: 0 of an empty window
-    series: dict[str, list[int]]  #: name → events in each bucket; the most frequent first, and at last OTHER
+    bucket_seconds: float  #: 0 for an empty window
+    series: dict[str, list[int]]  #: name → number of events in each bucket, the most frequent name first, OTHER last
 
     @property
     def total(self) -> int:
-        """The events of the window."""
         return sum(map(sum, self.series.values()))
 
 
 class Histograms:
-    """The histograms of all conversations."""
-
     def __init__(self, scripts: Scripts, text: MessageText) -> None:
         self._scripts = scripts
         self._text = text
@@ -468,11 +464,11 @@ class Histograms:
         until: Micros | None = None,
         body: str | None = None,
     ) -> EventHistogram:
-        """The events of a window, by default of all, in so many buckets. Raises ConversationNotFound.
+        """Return the number of events per bucket in a window, by default of all events. Raises ConversationNotFound.
 
-        body: messages with this text alone are counted, in the same window. One round trip, and further ones where
-        very many pairs of kind and source occur: each counts within a bounded time, and an event that is appended
-        meanwhile may be left out. With a body also those of a count by it, and the time of reading all text.
+        body: count only messages with this text, in the same window. One round trip, and more with very many pairs of
+        kind and source: each round trip has bounded time, and may miss events that are appended meanwhile. With a body
+        also the round trips of `count` with it, and the time to read all text.
         """
         counts: dict[str, list[int]] = {}
         start, end, pairs = self._pairs(conversation_id, _written(since), _written(until), 1 if body else buckets)
@@ -488,7 +484,7 @@ class Histograms:
     def _pairs(
         self, conversation_id: ConversationId, start: str, end: str, buckets: int
     ) -> tuple[str, str, dict[tuple[str, str], list[int]]]:
-        """The window, and the numbers of each pair of kind and source. Raises ConversationNotFound."""
+        """Return the window, and the numbers of each pair of kind and source. Raises ConversationNotFound."""
         pairs: dict[tuple[str, str], list[int]] = {}
         following = ""
         while True:
@@ -505,7 +501,7 @@ class Histograms:
     def _with_text(
         self, conversation_id: ConversationId, body: str, by: str, edges: list[float]
     ) -> dict[str, list[int]]:
-        """The numbers of messages with a text between edges, by name."""
+        """Return the numbers of messages with a text between edges, by name."""
         counts: dict[str, list[int]] = {}
         needle, empty = fold(body), [0] * (len(edges) - 1)
         for piece in self._text.pieces(conversation_id):
@@ -526,7 +522,7 @@ def _pair(stored: bytes) -> tuple[str, str]:
 
 
 def _edges(start: int, end: int, buckets: int) -> list[float]:
-    """Where the buckets begin, and the last one ends: as in `count_over_time.lua`, whole microseconds as scores."""
+    """Return the edges of the buckets, rounded to µs as in `count_over_time.lua`."""
     return [float(start - (-number * (end - start) // buckets)) for number in range(buckets + 1)]
 
 
@@ -535,7 +531,7 @@ def _added(*series: list[int]) -> list[int]:
 
 
 def _bounded(counts: dict[str, list[int]]) -> dict[str, list[int]]:
-    """The most frequent names, and the sum of all others as OTHER, which also has those that are named so."""
+    """Return the most frequent names, and the sum of all others and of the name OTHER as OTHER."""
     names = sorted(counts.keys() - {OTHER}, key=lambda name: (-sum(counts[name]), name))
     kept = names if len(counts) <= MOST_SERIES else names[: MOST_SERIES - 1]
     others = [numbers for name, numbers in counts.items() if name not in kept]
@@ -543,7 +539,7 @@ def _bounded(counts: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 def _histogram(start: str, end: str, buckets: int, series: dict[str, list[int]]) -> EventHistogram:
-    """Without events an edge that was not asked for is that of the other side, if there is one."""
+    """Make a histogram. Without events, an edge that was not requested equals the other edge, if there is one."""
     first, last = start or end, end or start
     if not first:
         return EventHistogram(None, None, 0.0, series)

@@ -1,20 +1,19 @@
-"""Lists as clients see them: pages and summaries of conversations, and a list as it changes.
+"""Lists as clients see them: pages and summaries of conversations, and streams of a list's changes.
 
-What clients see of a conversation is made of its hash, the names of its secrets and its pending actions. Every script
-that changes any of that gives the hash another version: it raises `revision`, or `approvals` where nothing but pending
-actions changes; another conversation of the same id has another `incarnation`. So the bytes that were made of a version
-are right for as long as Redis has that version, which every page asks.
+Clients see a conversation's hash, the names of its secrets and its pending actions. Every script that changes any of
+these changes the version of the hash: `revision`, or `approvals` if only pending actions change; another conversation
+of the same id has another `incarnation`. Bytes that were rendered from a version are valid while Redis has that
+version, and every page checks it.
 
-A list as it changes, that of the conversations or that of the sandboxes, is followed from any number of a change. A
-change is one per item, whatever happened since: the item as it is when it is read, or that it is gone. So a client that
-was away reads at most as many changes as there are items, and items that change all the time are read at most every
-READ_SECONDS, for all streams of a process together.
+The list of conversations, or that of sandboxes, is followed from the number of a change. There is one change per item:
+its current state when it is read, or its deletion. A client that was away reads at most one change per item. Items that
+change constantly are read at most every READ_SECONDS, for all streams of a process together.
 
 | event     | data                                                                                    |
 |-----------|-----------------------------------------------------------------------------------------|
-| `reset`   | {reason}: what the client knew is void. `new`: it asked for no change; `dropped`: not   |
-|           | all changes after the one that it asked for are held                                    |
-| `ready`   | {}: after a reset; a list that the client reads from now on misses nothing of before    |
+| `reset`   | {reason}: the client's state is void. `new`: it named no change; `dropped`: some        |
+|           | changes after the named one are no longer stored                                        |
+| `ready`   | {}: after a reset; the client must read the list now, and misses nothing                |
 | `changed` | the item, also a new one                                                                |
 | `deleted` | {id}                                                                                    |
 """
@@ -40,43 +39,42 @@ from store.scripts import Scripts
 
 log = logging.getLogger(__name__)
 
-#: conversations that one process remembers to have named
+#: Maximum number of corrupt conversations that a process remembers to have logged.
 _MOST_NAMED = 1000
 
 _named: OrderedDict[ConversationId, None] = OrderedDict()
 
 
-#: most bytes that one process keeps of one kind of page, and what an entry costs beside its own bytes
+#: Maximum size of the cache for one kind of page, and overhead of an entry, in bytes.
 KEPT_BYTES, _ENTRY_BYTES = 16 * 1024 * 1024, 700
 
-#: the fields of a conversation whose values, taken together, no two of its states have
+#: Fields whose values together identify a state of a conversation.
 VERSION = ("revision", "incarnation", "approvals")
 
-#: conversations that are read at once where the listing cannot decide, and how often for one page
+#: Number of conversations that are read at once if the listing cannot filter, and maximum number of reads per page.
 READ, MOST_READS = 200, 5
 
 WAITING = "waiting_for_confirmation"
 
-#: members of a summary: of every conversation, and of an app conversation
+#: Members of a summary: of every conversation, and of an app conversation.
 _MEMBERS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
 _OF_APP = ["parent_conversation_id", "llm_model"]
 _FIELDS = [*_MEMBERS, "title", "tags", "external", *(APP_FIELD + name for name in _OF_APP)]
 _NAMES = [name.encode() for name in _FIELDS]
 
-#: items that are read at once, and seconds from one reading to the next
+#: Number of items per read, and minimum seconds between two reads.
 PAGE, READ_SECONDS = 200, 0.25
 
 
 class Damaged:
-    """In the place of the state of a conversation that cannot be read, whose entry in the listing stays as it is.
+    """Placeholder for a conversation whose record is corrupt. Its entry in the listing stays.
 
-    A page goes on without it, and the log names it. A request for such a conversation alone still fails: there is
-    nothing true that it could be answered with.
+    Pages omit it, and it is logged. A request for the conversation itself fails, because no true response is possible.
     """
 
 
 def readable(conversation_id: ConversationId, read: Callable[..., State], *stored: object) -> State | Damaged:
-    """What `read` makes of what is stored: a state; or Damaged, which the log names once for each process."""
+    """Return the state that `read` makes of stored data; Damaged, logged once per process, if they are corrupt."""
     try:
         state = read(*stored)
         int(state["revision"])  # every listing compares it
@@ -87,7 +85,7 @@ def readable(conversation_id: ConversationId, read: Callable[..., State], *store
 
 
 def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
-    """Name a conversation that cannot be read in the log, once for each process."""
+    """Log a corrupt conversation, once per process."""
     if conversation_id not in _named:
         _named[conversation_id] = None
         while len(_named) > _MOST_NAMED:
@@ -96,20 +94,23 @@ def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
 
 
 class Form(NamedTuple):
-    """What clients see of a conversation: a name, and the bytes that a state has in this form and nothing else."""
+    """A representation of conversations: its name, and the function that renders a state to bytes for clients.
+
+    The bytes depend on nothing but the state.
+    """
 
     name: str
     show: Callable[[State], bytes]
 
 
-class _Kept(NamedTuple):
+class _CachedItem(NamedTuple):
     revision: int
-    version: bytes  #: the fields of VERSION, joined by blanks
+    version: bytes  #: the fields of VERSION, joined by spaces
     raw: bytes
 
 
 class ConversationPages:
-    """Pages of the listing, each conversation in a form."""
+    """Pages of the listing, with each conversation rendered in a form."""
 
     def __init__(
         self,
@@ -118,20 +119,20 @@ class ConversationPages:
         read: Callable[[Sequence[ConversationId]], Sequence[State | Damaged | None]],
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """read: states by id, None for an unknown one, Damaged for one that is left out."""
+        """read: returns states by id, None for an unknown one, Damaged for one to omit."""
         self._redis, self._is_cluster = redis, isinstance(redis, LazyCluster)
         self._listing = listing
         self._read = read
-        self._kept: OrderedDict[tuple[str, ConversationId], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, ConversationId], _CachedItem] = OrderedDict()
         self._size, self._most = 0, kept_bytes
 
     def page(
         self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[bytes], Cursor | None]:
-        """One page of the conversations that pass the filters, but for `tag` and `kind`; and the next page's cursor.
+        """Return a page of the conversations that pass the filters, except `tag` and `kind`; and the next cursor.
 
-        Cost: `Listing.page`, and one read of those that this process has not shown before or that have changed; in a
-        cluster one round trip more. Each wrong entry of the listing that the page meets is corrected, by one more.
+        Cost: `Listing.page`, and one read of conversations that are new to this process or have changed; in a cluster
+        one round trip more. Each wrong entry of the listing on the page is corrected, with one more.
         """
         entries, following = self._listing.page(
             filters,
@@ -153,7 +154,7 @@ class ConversationPages:
         return [shown[entry.id] for entry in entries if entry.id in shown], following
 
     def _find(self, form: Form, entries: Sequence[ListingEntry]) -> dict[ConversationId, bytes]:
-        """What is kept of the entries that are right, by id; not of a conversation that has changed."""
+        """Return the cached bytes of unchanged conversations, by id."""
         found = [(entry, self._kept.get((form.name, entry.id))) for entry in entries]
         kept = [(entry, one) for entry, one in found if one is not None and one.revision == entry.revision]
         versions = self._versions([entry for entry, _ in kept]) if kept else []
@@ -161,12 +162,12 @@ class ConversationPages:
             entry.id: one.raw for (entry, one), version in zip(kept, versions, strict=True) if one.version == version
         }
         for identity in shown:
-            if (form.name, identity) in self._kept:  # while Redis was asked, another request may have dropped it
+            if (form.name, identity) in self._kept:  # another request may have dropped it during the round trip
                 self._kept.move_to_end((form.name, identity))
         return shown
 
     def _versions(self, entries: Sequence[ListingEntry]) -> list[bytes]:
-        """What conversations have in the fields of VERSION, joined by blanks. None, or one round trip in a cluster."""
+        """Return the fields of VERSION of conversations, joined by spaces. No round trip; in a cluster one."""
         if not self._is_cluster:
             return [entry.version for entry in entries]
         with self._redis.pipeline(transaction=False) as pipe:
@@ -179,18 +180,18 @@ class ConversationPages:
         raw, key = form.show(state), (form.name, state["id"])
         self._size -= self._cost(self._kept.pop(key, None))
         version = " ".join(state.get(name) or "" for name in VERSION).encode()
-        self._kept[key] = kept = _Kept(int(state["revision"]), version, raw)
+        self._kept[key] = kept = _CachedItem(int(state["revision"]), version, raw)
         self._size += self._cost(kept)
         while self._size > self._most:
             self._size -= self._cost(self._kept.popitem(last=False)[1])
         return raw
 
-    def _cost(self, kept: _Kept | None) -> int:
+    def _cost(self, kept: _CachedItem | None) -> int:
         return 0 if kept is None else len(kept.raw) + _ENTRY_BYTES
 
 
 class ConversationList:
-    """What a list shows of every conversation, whatever its log, its agent or its settings weigh."""
+    """Summaries of conversations, whose cost does not depend on log, agent and settings."""
 
     def __init__(self, redis: Redis, listing: Listing) -> None:
         self._redis = redis
@@ -198,14 +199,14 @@ class ConversationList:
         self._pages = ConversationPages(redis, listing, self.get_each)
 
     def get_many(self, ids: Sequence[ConversationId]) -> list[State | None]:
-        """As `get_each`, with None also for a conversation that cannot be read."""
+        """Return summaries as `get_each`, but None for a corrupt conversation."""
         return [None if isinstance(state, Damaged) else state for state in self.get_each(ids)]
 
     def get_each(self, ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
-        """Summaries in the order of the ids, None for an id that is unknown, Damaged as its module says.
+        """Return summaries in the order of the ids, None for an unknown id, Damaged for a corrupt conversation.
 
-        A summary has the fields above, `app` and `pending`: the number of actions that wait for a decision. One round
-        trip, and another one where a conversation waits.
+        A summary has the fields above, `app`, and `pending`: the number of actions that wait for a decision. One round
+        trip, and another one if a conversation waits.
         """
         with self._redis.pipeline(transaction=False) as pipe:
             for identity in ids:
@@ -227,11 +228,11 @@ class ConversationList:
     def page(
         self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
     ) -> tuple[list[bytes], Cursor | None]:
-        """One page of summaries in a form, by `created`, `updated` or `title`, and the next page's cursor.
+        """Return a page of rendered summaries by `created`, `updated` or `title`, and the next cursor.
 
-        The cost is that of `ConversationPages.page`; of filters that read, that of `Listing.page` and one read, up to
-        MOST_READS times. A page may be shorter than the limit and not the last. Each wrong entry of the listing that
-        the page meets is corrected.
+        Cost: `ConversationPages.page`. Filters that must read conversations: `Listing.page` and one read, up to
+        MOST_READS times. A page may be shorter than the limit without being the last. Each wrong entry of the listing
+        on the page is corrected.
         """
         if not filters.is_read:
             return self._pages.page(filters, form, by=by, descending=descending, limit=limit, start=start)
@@ -253,7 +254,7 @@ class ConversationList:
 
 
 def _summary(values: list[bytes | None]) -> State:
-    """The summary of a conversation where nothing waits, from the values of its fields."""
+    """Make the summary of a conversation without pending actions from its fields."""
     stored = {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
     found = Conversation.members(stored)
     app = {name: found["app"].get(name) for name in _OF_APP}
@@ -270,15 +271,15 @@ def _with_pending(summary: State, records: list[bytes]) -> State:
     return {**summary, "pending": sum("decided" not in json.loads(record) for record in records)}
 
 
-#: reads items by id, None for each that is gone
+#: Reads items by id, with None for a deleted item.
 Load = Callable[[Sequence[Any]], Sequence[Any | None]]
 
-#: an item as clients see it
+#: Renders an item for clients.
 Show = Callable[[Any], Any]
 
 
 class ListChange(FeedEntry):
-    """The newest change of an item; its bytes are the data of the event."""
+    """The newest change of an item. Its bytes are the data of the event."""
 
     __slots__ = ("id", "name")
 
@@ -289,14 +290,14 @@ class ListChange(FeedEntry):
 
 
 def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[Held, list[tuple[str, Seq]]]:
-    """What is held, and the ids that changed after a number, with the number of each. One round trip."""
+    """Return which changes are stored, and the ids that changed after a number, with their numbers. One round trip."""
     found = scripts.read_list_changes(root, number=after, most=most)
     changes = [(one.id, Seq(int(one.number))) for one in found.changes]
     return Held(found.size, Seq(int(found.floor)), Seq(int(found.last))), changes
 
 
 class ListFeed(Feed):
-    """The one reader of a list's changes in this process."""
+    """The only reader of a list's changes in this process."""
 
     def __init__(self, root: str, last: Seq, scripts: Scripts, load: Load, show: Show, ring_bytes: int) -> None:
         super().__init__(changed_channel(root), "", last, ring_bytes)
@@ -307,7 +308,10 @@ class ListFeed(Feed):
         self._next_read = 0.0
 
     def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
-        """The number of the last change, and the next changes. Raises FellBehind where some are no longer held."""
+        """Return the number of the last change, and the next changes.
+
+        Raises FellBehind if some are no longer stored.
+        """
         held, changes = _read_changes(self._scripts, self._root, after, PAGE)
         if not held.continues(after):
             raise FellBehind
@@ -318,34 +322,34 @@ class ListFeed(Feed):
         ]
 
     def receive(self, signal: bytes) -> None:
-        """Wake a follower to read, unless that change is read already."""
+        """Wake a follower to read, unless that change has been read."""
         if signal == MAYBE_MISSED or int(signal) > self.last:
             super().receive(signal)
 
     def read(self) -> None:
-        """Fill the ring, READ_SECONDS after the last time or later. Raises one of UNAVAILABLE."""
+        """Fill the ring, at least READ_SECONDS after the last time. Raises one of UNAVAILABLE."""
         time.sleep(max(0.0, self._next_read - time.monotonic()))
         super().read()
         self._next_read = time.monotonic() + READ_SECONDS
 
 
 class ListFollower(Reading):
-    """The changes of a list, each item's newest one. Close it."""
+    """The changes of a list, only the newest of each item. Close it."""
 
     def __init__(self, follower: Follower, reset: str) -> None:
-        """reset: why the client must read the list, "" where it need not."""
+        """reset: why the client must read the list; "": it need not."""
         super().__init__(follower)
         self._reset = reset
 
     @property
     def seq(self) -> str:
-        """The number of the last change that was taken."""
+        """Return the number of the last change that was taken."""
         return str(self._follower.seq)
 
     def next(self, timeout: float) -> list[Sent]:
-        """The next changes as soon as there are any; none at the timeout, which is in seconds.
+        """Return the next changes as soon as there are any; none on timeout, in seconds.
 
-        Raises FellBehind, Stopping, or one of UNAVAILABLE: after one of UNAVAILABLE it may be called again.
+        Raises FellBehind, Stopping, or one of UNAVAILABLE. After the latter it may be called again.
         """
         if self._reset:
             reset, self._reset = json.dumps({"reason": self._reset}).encode(), ""
@@ -356,8 +360,6 @@ class ListFollower(Reading):
 
 
 class ListStream:
-    """The streams of one list in this process."""
-
     def __init__(
         self, keys: type[ListingKeys] | type[SandboxKeys], scripts: Scripts, followers: Followers, load: Load
     ) -> None:
@@ -367,9 +369,9 @@ class ListStream:
         self._load = load
 
     def follow(self, after: int | None, show: Show) -> ListFollower:
-        """Follow the list after the change of a number; None: from now on. Raises TooManyFollowers, Stopping.
+        """Follow the list after a change; None: from now on. Raises TooManyFollowers, Stopping.
 
-        show: makes of an item what every client may see; that of the first follower serves all of the process.
+        show: renders an item for all clients; the first follower's function serves the whole process.
         """
         root = self._keys.root
         follower, reset = self._followers.follow_changes(

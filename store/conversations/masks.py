@@ -1,14 +1,13 @@
-"""What is masked in what a conversation shows: its secrets and those of its start, of its sandbox and of others there.
+"""The secrets that are masked in a conversation: those of itself, its start, its sandbox and its neighbours there.
 
-The conversations of a sandbox share files and processes, so what one knows, another may print; so does a fork, whose
-agent has the secrets of its source.
+The conversations of a sandbox share files and processes, so one may print another's secrets. An agent of a fork has the
+secrets of its source.
 
-A worker keeps the masks of the conversations that it appends to, for their present versions. `append_events.lua`
-compares the version that the caller has masked by with that of the conversation, and writes nothing where they differ:
-so no event is stored that another worker's secret should have been masked in. Where a conversation gets secrets, the
-others of its sandbox get a new version before the agent gets the secrets. A conversation without secrets and without a
-sandbox has the version "", which needs no read. The mask of a sandbox is that of one start of its processes, which its
-hook key names.
+A worker caches the masks of the conversations that it appends to, with their versions. `append_events.lua` compares the
+version of the caller's mask with that of the conversation, and writes nothing if they differ. No event is thus stored
+without masking a secret that another worker has added. When a conversation gets secrets, the others of its sandbox get
+a new version before the agent gets the secrets. A conversation without secrets and without a sandbox has the version
+"", which needs no read. The mask of a sandbox belongs to one start of its processes, which its hook key identifies.
 """
 
 import logging
@@ -29,22 +28,22 @@ from store.sandboxes.sandboxes import Places, Sandbox, Sandboxes, SandboxId
 
 _log = logging.getLogger("request_log")
 
-#: most characters of what one process looks for, in all conversations; and most masks. The least used go first
+#: Maximum number of characters in all masks of a process, and of masks. The least recently used are dropped.
 _MOST_CHARACTERS, _MOST_MASKS = 16 * 1024 * 1024, 1000
 
 
-class Known(NamedTuple):
-    """A mask, and the version of what it masks."""
+class VersionedMask(NamedTuple):
+    """A mask, and the version of its secrets."""
 
     version: str
     mask: Mask
 
 
-_NONE = Known("", NOTHING)
+_NONE = VersionedMask("", NOTHING)
 
 
 class Masks:
-    """The masks that this process needs at present. Any thread may use it."""
+    """The masks that this process uses. Thread-safe."""
 
     def __init__(self, redis: Redis, sealer: Sealer, sandboxes: Sandboxes, places: Places) -> None:
         self._redis = redis
@@ -52,25 +51,24 @@ class Masks:
         self._sandboxes = sandboxes
         self._places = places
         self._lock = Lock()
-        self._known = OrderedDict[str, Known]()
+        self._known = OrderedDict[str, VersionedMask]()
 
-    def of_conversation(self, conversation_id: ConversationId) -> Known:
-        """The mask of a conversation as it was read last; where it was not, that of one without secrets."""
+    def of_conversation(self, conversation_id: ConversationId) -> VersionedMask:
+        """Return the cached mask of a conversation; the mask without secrets if it has not been read."""
         return self._find(conversation_id) or _NONE
 
-    def read(self, conversation_id: ConversationId) -> Known:
-        """Read the secrets of a conversation, and of the others in its sandbox. Secrets of another SECRET_KEY are not
-        masked.
+    def read(self, conversation_id: ConversationId) -> VersionedMask:
+        """Read the secrets of a conversation and of the others in its sandbox.
 
-        Two round trips, and in a sandbox one more.
+        Secrets that were sealed with another SECRET_KEY are not masked. Two round trips, in a sandbox three.
         """
         version, sandbox_id = self._version(ConversationKeys(conversation_id))
         present, _ = self._places.known(SandboxId(sandbox_id)) if sandbox_id else (set[str](), ())
-        secrets = self._secrets_of(present | {conversation_id})  # after the version: newer ones do no harm
+        secrets = self._secrets_of(present | {conversation_id})  # after the version: newer secrets do no harm
         return self._keep(conversation_id, version, [text for texts in secrets.values() for text in texts()])
 
     def in_sandbox(self, sandbox_id: SandboxId) -> Mask:
-        """The mask of what a sandbox shows beside events: of its processes, and of all conversations in it.
+        """Return the mask for other outputs of a sandbox: secrets of its processes, and of all conversations in it.
 
         Three round trips.
         """
@@ -89,7 +87,7 @@ class Masks:
         return self._keep(owner, version, texts + (self._hidden(sandbox) if sandbox else [])).mask
 
     def _secrets_of(self, conversation_ids: Iterable[str]) -> dict[tuple[bytes, ...], Callable[[], list[str]]]:
-        """What opens the secrets of conversations, by what they are sealed as. One round trip."""
+        """Return functions that open the secrets of conversations, by the sealed values. One round trip."""
         ids = sorted(conversation_ids)
         with self._redis.pipeline(transaction=False) as pipe:
             for one in ids:
@@ -115,10 +113,9 @@ class Masks:
         return texts
 
     def of_sandbox(self, sandbox_id: str, hook_hash: str = "") -> Mask:
-        """The mask of a sandbox: what its processes have secretly in their environment.
+        """Return the mask of a sandbox: the secrets in the environment of its processes.
 
-        hook_hash: that of the hook key which was just shown; the mask of that start is read once. Without, one round
-        trip.
+        hook_hash: of the hook key in the request; the mask of that start is read once. Without, one round trip.
         """
         known = self._find(sandbox_id)
         if known and hook_hash and known.version == hook_hash:
@@ -138,21 +135,21 @@ class Masks:
             return []
 
     def _version(self, keys: ConversationKeys) -> tuple[str, str]:
-        """The version as `_masked.lua` has it, and the sandbox; "" of a detached conversation."""
+        """Return the version as defined in `_masked.lua`, and the sandbox; "" if detached."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.hmget(keys.root, "secrets_version", "incarnation", "sandbox_id")
             pipe.exists(keys.secrets, keys.start)
             (version, incarnation, sandbox_id), are_there = pipe.execute()
         return (version or (incarnation if are_there else b"") or b"").decode(), (sandbox_id or b"").decode()
 
-    def _find(self, owner: str) -> Known | None:
+    def _find(self, owner: str) -> VersionedMask | None:
         with self._lock:
             if owner in self._known:
                 self._known.move_to_end(owner)
             return self._known.get(owner)
 
-    def _keep(self, owner: str, version: str, texts: list[str]) -> Known:
-        known = Known(version, Mask(texts))
+    def _keep(self, owner: str, version: str, texts: list[str]) -> VersionedMask:
+        known = VersionedMask(version, Mask(texts))
         with self._lock:
             self._known[owner] = known
             self._known.move_to_end(owner)
@@ -164,9 +161,9 @@ class Masks:
 
 
 def secret_texts(secrets: Mapping[str, object]) -> Iterator[str]:
-    """The values of secrets as clients set them: texts, and what objects have as `value` or in headers.
+    """Yield the values of secrets as clients set them: texts, and members `value` and headers of objects.
 
-    What an agent looks up by itself (`LookupSecret`) is not known here.
+    Values that an agent looks up itself (`LookupSecret`) are unknown here.
     """
     for secret in secrets.values():
         if isinstance(secret, str):

@@ -1,4 +1,7 @@
-"""The search for a text in the messages of all conversations, without an index: bounded, and continued by a cursor."""
+"""The search for a text in the messages of all conversations, without an index.
+
+It is bounded, and continues at a cursor.
+"""
 
 import json
 from collections.abc import Sequence
@@ -15,39 +18,35 @@ from store.log.frames import PAGE_BYTES, originals
 from store.log.text import MessageText, Pieces, fold, matches
 from store.scripts import Scripts
 
-#: conversations, and bytes of their text, that one page scans: about 0.1 s of a worker whose cache is empty
+#: Maximum number of conversations per page, and bytes of their text: about 0.1 s of a worker with an empty cache.
 MOST_CONVERSATIONS, MOST_TEXT_BYTES = 200, 32 * 1024 * 1024
 
 
 class Cursor(NamedTuple):
-    """A position in the search: in the text of a conversation, which is read a chunk at a time, from an event on."""
+    """A position in the search: a chunk of a conversation's text, and an event in it."""
 
-    at: Micros  #: when the conversation was created
+    at: Micros  #: creation time of the conversation
     conversation_id: ConversationId
     chunk: int
     seq: Seq
 
 
 class FoundMessage(NamedTuple):
-    """A MessageEvent, with the bytes as it was appended."""
+    """A MessageEvent, with its original bytes."""
 
     conversation_id: ConversationId
-    title: str | None  #: of its conversation
+    title: str | None
     event: bytes
 
 
 class Query(NamedTuple):
-    """What a message must have."""
-
-    text: str  #: part of it, whatever its case
+    text: str  #: case-insensitive substring
     source: str | None = None
     since: Micros | None = None
     until: Micros | None = None
 
 
 class MessageSearch:
-    """Finds messages of all conversations."""
-
     def __init__(self, redis: Redis, scripts: Scripts, listing: Listing, text: MessageText) -> None:
         self._redis = redis
         self._scripts = scripts
@@ -55,19 +54,18 @@ class MessageSearch:
         self._text = text
 
     def page(self, query: Query, *, limit: int, start: Cursor | None) -> tuple[list[FoundMessage], Cursor | None]:
-        """Messages that pass, those of the newest conversation first and each conversation's in the order of its log;
-        and the next page's cursor.
+        """Return a page of matching messages, and the next cursor.
 
-        A page scans MOST_CONVERSATIONS and little more than MOST_TEXT_BYTES, and holds PAGE_BYTES: it may be shorter
-        than the limit, or empty, and not the last. Round trips: one for each conversation that is scanned and one for
-        each that is shown, and two more.
+        The newest conversation comes first, each in log order. A page scans MOST_CONVERSATIONS and little more than
+        MOST_TEXT_BYTES, and holds PAGE_BYTES. It may be shorter than the limit, or empty, without being the last. Round
+        trips: one per scanned conversation, one per conversation with results, and two more.
         """
         found, following = self._scan(query, limit, start)
         items, left = self._load(found)
         return items, left or following
 
     def _scan(self, query: Query, limit: int, start: Cursor | None) -> tuple[list[Cursor], Cursor | None]:
-        """The positions of the page's messages, and the cursor of the next page."""
+        """Return the positions of the page's messages, and the next cursor."""
         first = (start.at, start.conversation_id) if start else None
         entries, beyond = self._listing.page(
             ListingFilter(), by="created", descending=True, limit=MOST_CONVERSATIONS, start=first
@@ -92,7 +90,10 @@ class MessageSearch:
         return found, Cursor(Micros(int(beyond[0])), beyond[1], 0, Seq(0)) if beyond else None
 
     def _chunk(self, cursor: Cursor) -> tuple[Pieces, Cursor | None]:
-        """The chunk of a cursor, and the cursor of the conversation's next one. One that was deleted has no text."""
+        """Return the chunk at a cursor, and the cursor of the conversation's next chunk.
+
+        A deleted conversation has no text.
+        """
         try:
             text, last = self._text.chunk(cursor.conversation_id, cursor.chunk)
         except ConversationNotFound:
@@ -101,7 +102,7 @@ class MessageSearch:
         return text, following if cursor.chunk < last else None
 
     def _load(self, found: Sequence[Cursor]) -> tuple[list[FoundMessage], Cursor | None]:
-        """The messages at these positions, and the first one that does not fit into the page."""
+        """Return the messages at these positions, and the first position that does not fit into the page."""
         items: list[FoundMessage] = []
         titles, room = self._titles(found), PAGE_BYTES
         for conversation_id, group in groupby(found, attrgetter("conversation_id")):
@@ -119,7 +120,7 @@ class MessageSearch:
         return items, None
 
     def _titles(self, found: Sequence[Cursor]) -> dict[ConversationId, bytes | None]:
-        """The titles of conversations as JSON; None for one that was deleted meanwhile."""
+        """Return the titles of conversations as JSON; None if deleted."""
         of = list(dict.fromkeys(cursor.conversation_id for cursor in found))
         with self._redis.pipeline(transaction=False) as pipe:
             for conversation_id in of:

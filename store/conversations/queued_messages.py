@@ -1,9 +1,8 @@
-"""Messages that wait until their conversation can receive them: while it starts, and while its sandbox wakes.
+"""Messages that wait until their conversation can receive them: during its start, and while its sandbox resumes.
 
-A supervisor delivers them in their order, once each. A driver has the lease of a queue; it notes a message as `sent`
-before an agent receives it, so the next driver asks the agent for it instead of sending it twice. The queue of a start
-that fails is dropped, and so is that of a conversation that is deleted. A message that waits is kept as it came, as an
-initial message is.
+A supervisor delivers them in order, once each. A driver has the lease of a queue. It records a message as `sent` before
+an agent receives it, so that the next driver looks for it at the agent instead of sending it twice. The queue is
+dropped if the start fails or the conversation is deleted. Queued messages are stored as they came.
 """
 
 import json
@@ -23,13 +22,13 @@ from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks, in_micr
 from store.scripts import Scripts
 from store.scripts.calls import QueueMessage
 
-#: most messages of one queue. Source: the app-server wire
+#: Maximum number of messages of a queue. Source: the app-server wire.
 MOST_QUEUED = 10
 
-#: seconds after which another driver may take a queue, and between two polls of an unfinished start task
+#: Seconds after which another driver may take a queue, and between two polls of an unfinished start task.
 LEASE, _POLL = 5.0, 0.2
 
-#: seconds for which a repeat of a request is recognised
+#: Seconds for which a repeated request is recognised.
 _KEPT = 60
 
 
@@ -59,14 +58,14 @@ class QueuedMessage(NamedTuple):
     id: str
     conversation_id: ConversationId
     content: list[dict[str, object]]
-    sender: str  #: name of their key
-    may_decide: bool  #: whether its sender may decide the actions that wait when it is delivered
-    tried_for: float  #: seconds for which its delivery was tried without success
+    sender: str  #: name of the sender's key
+    may_decide: bool  #: the sender may decide pending actions on delivery
+    tried_for: float  #: seconds of failed delivery attempts
     was_sent: bool  #: an agent may have received it
-    after: str  #: the last event of the agent's log before it was sent; empty: none
+    after: str  #: last event of the agent's log before it was sent; empty: none
     lease: str
-    only_after: str | None = None  #: the user's message that has to be the last one; "": none; None: any may be
-    fault: str = ""  #: why its record cannot be read, so that it must be given up; empty: it can
+    only_after: str | None = None  #: required last user message; "": none; None: any
+    fault: str = ""  #: why its record is corrupt, so that it must be dropped; empty: it is not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,14 +75,12 @@ class Queue(Record):
     key = f"{StartKeys.root}:queued:ID"
     start_id: str = ""  #: the start task, until it is READY
     lease: str = ""
-    tried: str = ""  #: tries of the first message: `store/scripts/_tried.lua`; missing: it only waits
+    tried: str = ""  #: attempts for the first message, see `store/scripts/_tried.lua`; missing: it only waits
     sent: str = ""  #: id of the first message, once an agent may have it
     after: str = ""  #: last event of the agent's log before that
 
 
 class QueuedMessages:
-    """The queues of all conversations."""
-
     def __init__(self, scripts: Scripts, start_tasks: StartTasks, conversations: Conversations) -> None:
         self._scripts = scripts
         self._start_tasks = start_tasks
@@ -92,9 +89,9 @@ class QueuedMessages:
     def put(
         self, conversation_id: ConversationId, *, content: list[dict[str, object]], actor: Actor
     ) -> tuple[UUID, int]:
-        """Queue a message for a conversation in a sandbox, or for one that starts. Returns its id and its position.
+        """Queue a message for a conversation in a sandbox, or for one that is starting.
 
-        Raises ConversationNotFound, NobodyReceives, TooManyQueued.
+        Returns its id and its position. Raises ConversationNotFound, NobodyReceives, TooManyQueued.
         """
         try:
             is_app = self._conversations.sandbox_of(conversation_id) is not None
@@ -110,9 +107,9 @@ class QueuedMessages:
     def put_own(
         self, conversation_id: ConversationId, identity: UUID, text: str, actor: Actor, *, only_after: str
     ) -> None:
-        """Queue a message of this server's own for a conversation in a sandbox, once per identity.
+        """Queue a message of this server for a conversation in a sandbox, once per identity.
 
-        only_after: the id of the last user's message; the message is dropped if another one has come since. Raises
+        only_after: id of the last user message; the message is dropped if another one has arrived since. Raises
         TooManyQueued.
         """
         content: list[dict[str, object]] = [{"type": "text", "text": text}]
@@ -160,17 +157,17 @@ class QueuedMessages:
         return identity, reply.position
 
     def drop(self, conversation_id: ConversationId) -> None:
-        """Remove the messages that wait for a conversation, which is gone."""
+        """Delete the queue of a deleted conversation."""
         self._scripts.drop_queue(StartKeys.root, conversation=conversation_id)
 
     def waiting_for(self, conversation_id: ConversationId) -> int:
-        """The number of messages that wait for a conversation. One round trip."""
+        """Return the number of queued messages of a conversation. One round trip."""
         return self._scripts.count_queue(StartKeys.root, conversation=conversation_id)
 
-    # what drivers do
+    # called by drivers
 
     def claim(self) -> QueuedMessage | None:
-        """Take the first message of a queue that is due, with the queue's lease; None if there is none."""
+        """Claim the first message of a due queue, with the queue's lease; None if there is none."""
         lease = str(uuid4())
         reply = self._scripts.claim_queue(StartKeys.root, lease=lease, span=in_micros(LEASE), poll=in_micros(_POLL))
         if reply is None:
@@ -196,16 +193,16 @@ class QueuedMessages:
         )
 
     def renew(self, queued: QueuedMessage) -> bool:
-        """Renew the lease of a queue; False when it is another driver's, or the queue is gone."""
+        """Renew the lease of a queue; False if another driver has it, or the queue is gone."""
         return self.postpone(queued, LEASE)
 
     def postpone(self, queued: QueuedMessage, seconds: float, *, waits: bool = False, untried: bool = False) -> bool:
-        """Make a queue due again after so many seconds; False as `renew`.
+        """Make a queue due again after some seconds; False as `renew`.
 
-        waits: its message cannot be delivered yet, and that is not a failed try. untried: nobody has tried, and the
-        tries before it count as they did.
+        waits: its message cannot be delivered yet, which does not count as a failed attempt. untried: no attempt was
+        made, and the count of earlier attempts stays.
         """
-        tried = "" if waits else f"{in_micros(queued.tried_for)} 0"  # a gap since 0 counts for nothing: `_tried.lua`
+        tried = "" if waits else f"{in_micros(queued.tried_for)} 0"  # gaps since 0 do not count, see `_tried.lua`
         return self._postpone(queued, seconds, **({"tried": tried} if waits or untried else {}))
 
     def _postpone(self, queued: QueuedMessage, seconds: float, **state: str) -> bool:
@@ -218,11 +215,11 @@ class QueuedMessages:
         )
 
     def note_sent(self, queued: QueuedMessage, after: str) -> bool:
-        """Note that an agent may have a message from now on, and the last event of its log before; False as `renew`."""
+        """Record that an agent may have the message now, and the last event of its log before; False as `renew`."""
         return self._postpone(queued, LEASE, sent=queued.id, after=after)
 
     def settle(self, queued: QueuedMessage) -> bool:
-        """Take a message off its queue: it was delivered, or is given up. False as `renew`."""
+        """Remove a message from its queue, because it was delivered or dropped. False as `renew`."""
         identity = "" if queued.fault else queued.id
         return self._scripts.settle_message(
             StartKeys.root, conversation=queued.conversation_id, lease=queued.lease, id=identity

@@ -1,4 +1,4 @@
-"""The way to Redis: connections, what a write waits for, what is sealed, signals."""
+"""Connections to Redis, durability, sealing, and signals."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from store.link.signals import Wakeups
 
 @dataclass(frozen=True, slots=True)
 class LinkWing:
-    """The state of the Redis that is used, and what a supervisor is woken by."""
+    """The state of Redis, the check of SECRET_KEY, and the signals of supervisors."""
 
     health: Health
     seal_check: SealCheck

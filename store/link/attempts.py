@@ -1,5 +1,8 @@
-"""The ids that the server mints for a request. A request with an Idempotency-Key derives them from a seed that all its
-attempts share, so an attempt after a crash finds what an earlier attempt created, instead of creating it twice."""
+"""The ids that the server mints for a request.
+
+A request with an Idempotency-Key derives them from a seed that all its attempts share. An attempt after a crash thus
+finds what an earlier attempt created, and does not create it again.
+"""
 
 import string
 from collections.abc import Iterator
@@ -21,8 +24,8 @@ class OutcomeUnknown(StoreError):
 
     kind = Kind.CONFLICT
     words = (
-        "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent: "
-        "check the conversation, then send what is missing with a new key"
+        "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent. "
+        "Check the conversation, then send what is missing with a new key"
     )
 
 
@@ -31,9 +34,9 @@ class Attempt:
     """One attempt at a request with an Idempotency-Key."""
 
     seed: UUID
-    token: str = ""  #: of the claim of its record; empty where the record is finished
-    is_later: bool = False  #: an earlier attempt may have reached an agent, and nobody knows its outcome
-    is_finished: bool = False  #: an earlier attempt succeeded, and its response was not kept
+    token: str = ""  #: token of the claim; empty if the record is finished
+    is_later: bool = False  #: an earlier attempt may have reached an agent, with unknown outcome
+    is_finished: bool = False  #: an earlier attempt succeeded, and its response was not stored
     reached_agent: bool = False  #: this attempt may have reached an agent
 
 
@@ -41,13 +44,13 @@ _present: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 
 
 def enter(attempt: Attempt | None) -> None:
-    """Make an attempt the present one of this thread; None ends it."""
+    """Make an attempt the current one of this thread; None ends it."""
     _present.set(attempt)
 
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Within the block nothing belongs to the present request: what the server does of its own has ids of its own."""
+    """Run the block outside of the current request: what the server does on its own has its own ids."""
     token = _present.set(None)
     try:
         yield
@@ -56,13 +59,13 @@ def aside() -> Iterator[None]:
 
 
 def minted(what: str) -> UUID:
-    """An id, one for each `what` of a request: random, or derived from the seed of the present attempt."""
+    """Return the id of `what` in this request: random, or derived from the seed of the current attempt."""
     attempt = _present.get()
     return uuid5(attempt.seed, what) if attempt else uuid4()
 
 
 def minted_text(what: str) -> str:
-    """The same as 22 letters and digits."""
+    """Return the id of `minted` as 22 letters and digits."""
     number, text = minted(what).int, ""
     for _ in range(22):
         number, digit = divmod(number, len(_DIGITS))
@@ -71,35 +74,35 @@ def minted_text(what: str) -> str:
 
 
 def is_later() -> bool:
-    """Whether an earlier attempt at the present request may have reached an agent."""
+    """Return whether an earlier attempt at this request may have reached an agent."""
     attempt = _present.get()
     return attempt is not None and attempt.is_later
 
 
 def is_finished() -> bool:
-    """Whether an earlier attempt at the present request succeeded: then this one reads what that one created."""
+    """Return whether an earlier attempt at this request succeeded. The current one then reads what it created."""
     attempt = _present.get()
     return attempt is not None and attempt.is_finished
 
 
 def refuse_later() -> None:
-    """Call this where an agent would receive a message or a run twice. Raises OutcomeUnknown."""
+    """Raise OutcomeUnknown where an agent might receive a message or a run twice."""
     if is_later():
         raise OutcomeUnknown
 
 
 def note_reach() -> None:
-    """Note that from here on an agent may have received what it must not receive twice."""
+    """Record that an agent may have received this request, which it must not receive twice."""
     if attempt := _present.get():
         attempt.reached_agent = True
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One request's instant, and the ids of the events that it may write."""
+    """The time of a request, and the ids of the events that it may write."""
 
     at: Micros
-    id_prefix: str  #: 24 characters; the scripts add a number of twelve, which makes a UUID
+    id_prefix: str  #: 24 characters; the scripts append a number of twelve digits, which makes a UUID
 
     @classmethod
     def now(cls) -> "Stamp":
@@ -107,7 +110,7 @@ class Stamp:
 
     @property
     def args(self) -> tuple[str, str, Micros, str]:
-        """The first four arguments of every script that writes events."""
+        """Return the first four arguments of every script that writes events."""
         return self.id_prefix, self.event_time, self.at, self.utc_time
 
     @property

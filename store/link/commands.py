@@ -1,6 +1,6 @@
-"""The commands of Redis as the store sends them, and their replies as bytes.
+"""The Redis commands that the store sends, typed, with replies as bytes.
 
-redis-py annotates one reply for all of its clients: awaited or not, text or bytes. `connection.py` casts once.
+redis-py has one annotation for all of its clients: awaited or not, text or bytes. `connection.py` casts once.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -12,10 +12,10 @@ Hash = dict[bytes, bytes]
 
 
 class Pipeline(Protocol):
-    """Commands that are sent at once."""
+    """Commands that are sent together."""
 
     def __getattr__(self, command: str) -> Callable[..., object]:
-        """Any command; its reply comes with `execute`."""
+        """Queue any command. `execute` returns its reply."""
 
     def execute(self) -> list[Any]: ...
     def __enter__(self) -> Self: ...
@@ -25,7 +25,7 @@ class Pipeline(Protocol):
 
 
 class Subscription(Protocol):
-    """A connection that receives what is published."""
+    """A connection that receives published messages."""
 
     def subscribe(self, *channels: str) -> object: ...
     def unsubscribe(self, *channels: str) -> object: ...
@@ -34,7 +34,7 @@ class Subscription(Protocol):
 
 
 class Redis(Protocol):
-    """A client of any topology. Every command raises one of UNAVAILABLE where no Redis answers."""
+    """A client of any topology. Every command raises one of UNAVAILABLE if Redis does not answer."""
 
     def execute_command(self, *words: Any, **options: Any) -> Any: ...
     def pipeline(self, transaction: bool = ...) -> Pipeline: ...

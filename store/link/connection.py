@@ -1,23 +1,23 @@
-"""Connections to Redis: a URL chooses the topology; commands, signals and health probes have a client each.
+"""Connections to Redis. A URL chooses the topology. Commands, signals and health probes have a client each.
 
 redis://, rediss://, unix://       one server
 redis+sentinel://HOST,HOST/NAME    the primary that the sentinels name; user, password and /DB as in redis://.
-                                   The sentinels' own: ?sentinel_username=…&sentinel_password=…
+                                   Credentials of the sentinels: ?sentinel_username=…&sentinel_password=…
 redis+cluster://HOST,HOST          a cluster
 
-Users and passwords are percent-encoded. Pools are made by `create_app`, which gunicorn calls in every worker after
-the fork.
+Users and passwords are percent-encoded. `create_app` makes the pools, and gunicorn calls it in every worker after the
+fork.
 
 DURABILITY says what must hold before a write is acknowledged. The round trip that writes also proves it:
 
-| durability   | a write is acknowledged when                | what is sent after the write, on the same connection |
-|--------------|---------------------------------------------|-------------------------------------------------------|
-| `none`       | Redis replies                               | nothing                                               |
-| `fsync`      | it is on the disk of the server that has it | `CONFIG GET`: the server syncs before it replies      |
-| `replicas:N` | N replicas have it in memory                | `WAIT N`                                              |
+| durability   | a write is acknowledged when                | command after the write, on the same connection  |
+|--------------|---------------------------------------------|--------------------------------------------------|
+| `none`       | Redis replies                               | none                                             |
+| `fsync`      | it is on the disk of its server             | `CONFIG GET`: the server syncs before it replies |
+| `replicas:N` | N replicas have it in memory                | `WAIT N`                                         |
 
-`WAIT` is about the writes of its own connection, and a script that is repeated may have nothing left to write:
-`store/scripts` has it write a mark then, so that a repeat proves what the first call has written.
+`WAIT` covers the writes of its own connection. A repeated script may have nothing left to write, so `store/scripts` has
+it write a mark. The repeat thereby proves the writes of the first call.
 """
 
 import select
@@ -47,14 +47,14 @@ from store.errors import UNAVAILABLE, TemporaryRefusal
 from store.link.commands import Redis
 from telemetry.meter import Meter
 
-#: the settings by which Redis syncs each write to its disk before it replies
+#: Settings with which Redis syncs each write to its disk before it replies.
 SYNCED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
 
-#: seconds after which a proof that should have come is not waited for any more
+#: Seconds to wait for a proof after its own timeout.
 _MARGIN = 0.5
 
 
-#: of the timeout: what a health probe waits. It is repeated only when its connection turns out to be closed
+#: Share of the timeout that a health probe waits. It is retried only if its connection was closed.
 _HEALTH_SHARE = 0.5
 
 _SENTINEL_PORT, _REDIS_PORT = 26379, 6379
@@ -69,11 +69,11 @@ _CONNECTIONS: dict[str, Any] = {
 
 
 class NotKept(TemporaryRefusal):
-    """A write is not known to be kept as DURABILITY asks. It may have happened, and a repeat finds it."""
+    """A write is not known to be as durable as DURABILITY requires. It may have happened; a repeat finds it."""
 
 
 def unsynced(settings: Mapping[str, str]) -> str | None:
-    """The settings that keep Redis from syncing each write, as words; None where it does."""
+    """Return the settings that keep Redis from syncing each write, as text; None if it syncs."""
     wrong = [
         f"{name} is {settings.get(name, 'not shown')}" for name, value in SYNCED.items() if settings.get(name) != value
     ]
@@ -81,7 +81,7 @@ def unsynced(settings: Mapping[str, str]) -> str | None:
 
 
 def proving(kind: type[AbstractConnection], durability: Durability, timeout: float) -> type[AbstractConnection]:
-    """The class of connections that prove what is sent as `proven`. timeout: seconds in which replicas confirm."""
+    """Return a class of connections that prove commands sent as `proven`. timeout: of the replicas, in seconds."""
     if not durability.is_proven:
         return kind
     members = {"_durability": durability, "_seconds": timeout}
@@ -89,15 +89,15 @@ def proving(kind: type[AbstractConnection], durability: Durability, timeout: flo
 
 
 class _ProvingConnection(AbstractConnection):
-    """Sends a question after each command of the option `proven`, in one packet, and reads both replies as one.
+    """Sends a proof command after each `proven` command, in one packet, and reads both replies.
 
-    A command that is not proven raises NotKept instead of its reply.
+    Raises NotKept instead of the reply if the write is not proven.
     """
 
     _durability: Durability
     _seconds: float
 
-    _is_proof_due = False  #: the reply to the question comes after the next reply
+    _is_proof_due = False  #: the reply to the proof follows the next reply
 
     def send_command(self, *args: Any, **options: Any) -> None:
         if not options.pop("proven", False):
@@ -120,8 +120,8 @@ class _ProvingConnection(AbstractConnection):
             raise
         if fault := self._fault():
             raise NotKept(
-                f"{fault}, as DURABILITY={self._durability} asks. "
-                "It may have happened, and may be lost yet; a repeat finds it"
+                f"{fault}, as DURABILITY={self._durability} requires. "
+                "It may have happened, and may still be lost; a repeat finds it"
             )
         return reply
 
@@ -146,18 +146,18 @@ class _ProvingConnection(AbstractConnection):
 
 
 def _texts(reply: Any) -> dict[str, str]:
-    """Names and values, which RESP3 has as a map and RESP2 as a list."""
+    """Return names and values, a map in RESP3 and a list in RESP2."""
     pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
     return {name.decode(): value.decode() for name, value in pairs}
 
 
 class _Cluster(RedisCluster):
-    """redis-py's client, which also finds a node that has no slots yet, and to which the first one moves."""
+    """redis-py's client, which also finds a node without slots, such as a new one to which the first slot moves."""
 
     def get_node(self, host: str | None = None, port: int | None = None, node_name: str | None = None) -> Any:
         node = super().get_node(host, port, node_name)
         if node is None and node_name is not None:
-            # An ASK names it, and the list of slots does not: redis-py would fail with an AttributeError.
+            # An ASK names a node that the list of slots lacks. redis-py would raise an AttributeError.
             name, _, number = node_name.rpartition(":")
             node = self.nodes_manager.nodes_cache.setdefault(node_name, ClusterNode(name, int(number), PRIMARY))
         return node
@@ -166,16 +166,16 @@ class _Cluster(RedisCluster):
 class LazyCluster(RedisClusterCommands):
     """The commands of `RedisCluster`. Every command raises one of UNAVAILABLE while no node answers.
 
-    No node is contacted before the first command. redis-py asks the cluster for its nodes in the constructor, so a
-    worker that starts while no node answers would end.
+    It connects with the first command. redis-py's constructor would already ask the cluster for its nodes, and end a
+    worker that starts while no node answers.
     """
 
-    _event_dispatcher: Any = None  #: declared by redis-py's commands; the one in use is that of the connected client
+    _event_dispatcher: Any = None  #: declared by redis-py's commands, and unused: the connected client has its own
 
     def __init__(self, nodes: Sequence[tuple[str, int]], *, timeout: float, **options: Any) -> None:
-        """nodes: any of the cluster's. timeout: seconds in which a node must answer.
+        """nodes: any of the cluster's. timeout: of a node's reply, in seconds.
 
-        options: of every node's connections; max_connections is the most to one node.
+        options: of every node's connections; max_connections is the limit per node.
         """
         self._nodes = nodes
         self._timeout = timeout
@@ -190,7 +190,7 @@ class LazyCluster(RedisClusterCommands):
         return self._connected().pipeline(*args, **options)
 
     def pubsub(self, **options: Any) -> Any:
-        """A subscription at a node that the cluster has now: a subscription that fails asks for no nodes by itself."""
+        """Subscribe at a current node of the cluster: a failed subscription does not refresh the nodes."""
         cluster = self._connected()
         cluster.nodes_manager.initialize()
         return cluster.pubsub(**options)
@@ -200,7 +200,7 @@ class LazyCluster(RedisClusterCommands):
 
     def _connected(self) -> RedisCluster:
         if self._cluster is None:
-            # One thread at a time asks for the nodes; the others wait at most for the timeout of a command.
+            # One thread at a time asks for the nodes. The others wait for at most the timeout of a command.
             if not self._lock.acquire(timeout=self._timeout):
                 raise ConnectionError("the nodes of the cluster are not known yet")
             try:
@@ -212,7 +212,7 @@ class LazyCluster(RedisClusterCommands):
     def _connect(self) -> RedisCluster:
         (host, port), *others = self._nodes
         return _Cluster(
-            # Only with a URL redis-py takes a class of pools. This one has a request wait for a connection.
+            # redis-py accepts a class of pools only with a URL. With this class a request waits for a connection.
             url=f"redis://{f'[{host}]' if ':' in host else host}:{port}",
             startup_nodes=[ClusterNode(*node) for node in others],
             connection_pool_class=BlockingConnectionPool,
@@ -223,21 +223,21 @@ class LazyCluster(RedisClusterCommands):
         )
 
 
-#: the poll of the operating system, in a process that gevent has patched too
+#: The operating system's poll, also in a process that gevent has patched.
 _poll = get_original("select", "poll")
 
 
 class Parser(_HiredisParser):
-    """redis-py's own parser, with a check of idle connections that gives gevent's loop a fair number of turns.
+    """redis-py's own parser, with a check of idle connections that yields to gevent's loop at a fair rate.
 
-    redis-py polls a connection each time it leaves the pool: one with unread bytes, or one that the server has closed,
-    is replaced. gevent's `select.poll` gives the loop a turn each time, also where it need not wait, which costs every
-    round trip 20 µs. Without any, a connection whose client and whose Redis are always faster than this process starves
-    all others: nothing it reads makes it wait.
+    redis-py polls a connection each time it leaves the pool, and replaces it if it has unread bytes or was closed by
+    the server. gevent's `select.poll` always yields to the loop, even if it need not wait, which costs every round trip
+    20 µs. Without any yield, a connection whose client and Redis are always faster than this process would starve all
+    others.
     """
 
     def can_read(self, timeout: float = 0) -> bool:
-        """Whether there are bytes, within so many seconds. Raises ConnectionError where the server has closed."""
+        """Return whether bytes arrive within the timeout, in seconds. Raises ConnectionError if Redis has closed."""
         take_turns()
         if timeout == 0 and self._reader and not self._reader.has_data() and not hasattr(self._sock, "pending"):
             poller = _poll()
@@ -248,7 +248,7 @@ class Parser(_HiredisParser):
 
 
 class WaitingSentinelPool(SentinelConnectionPool, BlockingConnectionPool):
-    """Connections to the primary; a caller waits while all are busy, as with one server."""
+    """Connections to the primary. A caller waits while all are busy, as with one server."""
 
 
 @dataclass(frozen=True)
@@ -261,14 +261,14 @@ class Clients:
 
 
 def connect(url: str, *, timeout: float, max_connections: int, durability: Durability = AS_REDIS) -> Clients:
-    """Clients for a URL; no connection is opened yet. Raises ValueError for a URL that names no server.
+    """Make the clients for a URL, without connecting. Raises ValueError for a URL that names no server.
 
-    timeout is in seconds, for one attempt. A command is tried twice: every write script is idempotent,
-    so the second try cannot write twice. durability: of the commands that ask to be proven.
+    timeout: of one attempt, in seconds. A command is tried twice; every write script is idempotent, so that the retry
+    does not write twice. durability: of the commands that are sent as `proven`.
     """
     return Clients(
         commands=_client(url, timeout, max_connections, Retry(NoBackoff(), 1), durability),
-        signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # one subscribes; a cluster's asks for nodes
+        signals=_client(url, timeout, 2, Retry(NoBackoff(), 0)),  # subscriber; nodes of a cluster
         health=_client(url, timeout * _HEALTH_SHARE, 2, Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))),
     )
 
@@ -280,7 +280,7 @@ def _client(url: str, timeout: float, max_connections: int, retry: Retry, durabi
     kind = proving(_CONNECTIONS[parts.scheme], durability, timeout)
     bounds: dict[str, Any] = {"max_connections": max_connections, "retry": retry, "connection_class": kind}
     timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    # A request that finds every connection busy waits half a timeout for one, then gets 503.
+    # A request that finds every connection busy waits for half a timeout. Then it gets 503.
     waiting: dict[str, Any] = {"timeout": timeout / 2, "parser_class": Parser, **bounds, **timeouts}
     match parts.scheme:
         case "redis+cluster":
@@ -304,20 +304,20 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:
-    given = {"username": parts.username, "password": parts.password}
-    return {name: unquote(value) for name, value in given.items() if value}
+    credentials = {"username": parts.username, "password": parts.password}
+    return {name: unquote(value) for name, value in credentials.items() if value}
 
 
 def _of_sentinels(parts: SplitResult) -> dict[str, str]:
-    given = parse_qs(parts.query)
-    return {name: given[f"sentinel_{name}"][0] for name in ("username", "password") if f"sentinel_{name}" in given}
+    options = parse_qs(parts.query)
+    return {name: options[f"sentinel_{name}"][0] for name in ("username", "password") if f"sentinel_{name}" in options}
 
 
 def counted(clients: Clients, meter: Meter) -> Clients:
-    """The clients, whose one for commands tells the meter of every round trip, whatever the topology.
+    """Return the clients, with a client for commands that reports every round trip to the meter.
 
-    A command is a round trip, and so is a pipeline, also one that a cluster's client divides among nodes. The seconds
-    are those that the caller waits: for a connection, for Redis, and for the second try of a command without a reply.
+    A command is a round trip, and so is a pipeline, even one that a cluster's client divides among nodes. The duration
+    includes the caller's wait for a connection and for the retry of a command.
     """
     redis: Any = clients.commands
     pipeline = redis.pipeline

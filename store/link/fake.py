@@ -1,4 +1,4 @@
-"""fakeredis as a server of its own on loopback, so that all workers share it:  python -m store.link.fake PORT"""
+"""Runs fakeredis as a server on loopback, so that all workers share it:  python -m store.link.fake PORT"""
 
 import select
 import sys
@@ -12,12 +12,12 @@ _eval = ScriptingCommandsMixin.eval
 
 
 def _eval_without_flags(self: ScriptingCommandsMixin, script: bytes, *arguments: Any) -> Any:
-    """Run a script without the line of its flags, which fakeredis takes for Lua. It is never full."""
+    """Run a script without its line of flags, which fakeredis parses as Lua. fakeredis is never full."""
     return _eval(self, script.partition(b"\n")[2] if script.startswith(b"#!") else script, *arguments)
 
 
 class PatientSocket(socket):
-    """A socket that waits while its buffer is full: fakeredis' own one loses the connection then."""
+    """A socket that waits while its buffer is full. fakeredis' own socket loses the connection."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         left = memoryview(data)
@@ -29,7 +29,7 @@ class PatientSocket(socket):
 
 
 class PatientServer(TcpFakeServer):
-    """fakeredis' own server on patient sockets, with a queue for more than five connections at once."""
+    """fakeredis' own server on patient sockets, with a backlog of more than five connections."""
 
     request_queue_size = 1024
 

@@ -1,5 +1,4 @@
-"""The state of the Redis that we use: whether it answers, of which kind it is, whether its data survive it, what
-it lacks of the settings that the server relies on, and of which version its data are."""
+"""The state of Redis: availability, kind, durability, settings that the server relies on, and version of the data."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,21 +20,21 @@ from store.keys import DATA_VERSION, VERSION
 from store.link.commands import Redis
 from store.link.connection import SYNCED, LazyCluster, unsynced
 
-#: seconds since its last word after which a replica does not count; each speaks once a second
+#: Seconds of silence after which a replica does not count. Each replica reports once a second.
 _SILENT = 5
 
 
-#: of the memory that Redis may take, the part beyond which nothing more is brought to it: a delete needs some too
+#: Share of Redis' `maxmemory` from which on new data are refused. A deletion needs some memory too.
 _NEARLY = 0.95
 
-#: seconds after which Redis is asked again how much it uses
+#: Seconds for which Redis' memory use is cached.
 _ROOM_SECONDS = 0.5
 
-#: seconds after which Redis is asked for its time again, where a process may carry it on
+#: Seconds for which Redis' clock is extrapolated.
 _CLOCK_SECONDS = 10
 
 
-#: {}: what Redis says of it
+#: {}: the message of Redis
 _UNWRITTEN = (
     "Redis cannot write its file, and refuses writes ({}). Its log names the reason: where its disk is full, delete "
     "files there or enlarge the disk; Redis goes on by itself"
@@ -46,23 +45,23 @@ _NOT_SYNCED = (
     "no-appendfsync-on-rewrite is no."
 )
 
-#: by the version that it leads to: what changes the data of the version before. Each may be repeated from its
-#: beginning, as it is after an interruption, while no other server writes
+#: Migrations by the version that each leads to. A migration may be interrupted and is then repeated from its beginning.
+#: No other server writes meanwhile.
 MIGRATIONS: Mapping[int, Callable[[Redis], None]] = MappingProxyType({})
 
 
 class NotReady(StoreError):
-    """Redis responds, but not as the settings require."""
+    """Redis answers, but not as the settings require."""
 
     kind = Kind.LATER
 
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """kind is `redis`, `valkey` or `fakeredis`; durable is true when an append-only file is known to be kept.
+    """The state that Redis reports. Other members are None if it does not report them.
 
-    durability is the setting. faults are sentences that say what Redis lacks of it; with one, no server is ready.
-    The other members are None where that Redis does not tell them.
+    kind: `redis`, `valkey` or `fakeredis`. durable: it is known to write an append-only file. durability: the setting.
+    faults: sentences about what Redis lacks; a server with faults is not ready.
     """
 
     kind: str
@@ -71,29 +70,29 @@ class StoreState:
     faults: tuple[str, ...] = ()
     version: str | None = None
     used_memory_bytes: int | None = None
-    max_memory_bytes: int | None = None  #: 0: it has no limit of its own
-    policy: str | None = None  #: maxmemory-policy: what it does at that limit
-    fsync: str | None = None  #: appendfsync: how often a durable Redis writes its file through
+    max_memory_bytes: int | None = None  #: 0: no limit of its own
+    policy: str | None = None  #: maxmemory-policy: what Redis does at that limit
+    fsync: str | None = None  #: appendfsync: how often Redis syncs its file
 
 
 class Health:
-    """Probes with their own client, which waits half of the timeout. In a cluster every primary is asked."""
+    """Probes with a client of their own, with half of the timeout. In a cluster, every primary is probed."""
 
     def __init__(self, redis: Redis, durability: Durability, folder: Path | None = None) -> None:
-        """folder: of the embedded store's file; None of another Redis, whose disk is its own."""
+        """folder: of the embedded store's file; None for another Redis."""
         self._redis = redis
         self._durability = durability
         self._folder = folder
         self._asked_again_at = 0.0
         self._full: tuple[int, int] | None = None
         self._shortage: str | None = None
-        #: the time of Redis, and that of our monotonic clock when we asked, in seconds
+        #: the time of Redis, and our monotonic clock when we read it, in seconds
         self._read: tuple[Micros, float] | None = None
 
     def require_room(self) -> None:
-        """Raises StoreFull while Redis has nearly all the memory that it may take, DiskFull while its disk is full.
+        """Raise StoreFull while Redis has nearly reached `maxmemory`, DiskFull while the embedded store's disk is full.
 
-        Redis is asked twice a second at most, by one call; of one that does not tell, or not at once, nothing is known.
+        One caller asks Redis, at most twice a second. If Redis does not tell, or not at once, there is room.
         """
         now = time.monotonic()
         if now >= self._asked_again_at:
@@ -108,26 +107,26 @@ class Health:
             raise DiskFull(f"{self._shortage}. Until then it takes nothing new")
 
     def shortage(self) -> str | None:
-        """What to say of a full disk of the embedded store. Redis is not asked: it may have ended by it."""
+        """Describe a full disk of the embedded store; None otherwise. Redis is not asked: it may have ended."""
         return shortage(self._folder) if self._folder else None
 
     def hindrance(self, error: Exception) -> str | None:
-        """What to say of a disk that keeps Redis from serving a command; None where that is not known to be why."""
+        """Describe the disk problem that keeps Redis from serving a command; None if that is not the known cause."""
         if found := self.shortage():
             return found
         refusal = str(error)
         return _UNWRITTEN.format(refusal.removesuffix(".")) if "writing to the AOF file" in refusal else None
 
     def clock(self) -> Micros:
-        """The time of Redis, which is one for all hosts. One round trip. Raises one of UNAVAILABLE."""
+        """Return the time of Redis, which is the same for all hosts. One round trip. Raises one of UNAVAILABLE."""
         seconds, micro = self._redis.time()
         return Micros(seconds * 1_000_000 + micro)
 
     def recent_clock(self) -> Micros:
-        """As `clock`, for what a request measures: a reading is carried on for _CLOCK_SECONDS by our monotonic clock,
-        so that a step of Redis' clock, or a suspended machine, shows after as many seconds at most.
+        """Return the time of Redis, extrapolated for up to _CLOCK_SECONDS by our monotonic clock.
 
-        One round trip where the last reading is older. Raises one of UNAVAILABLE.
+        A step of Redis' clock, or a suspended machine, thus shows after at most _CLOCK_SECONDS. One round trip if the
+        last reading is older. Raises one of UNAVAILABLE.
         """
         if self._read is None or time.monotonic() - self._read[1] >= _CLOCK_SECONDS:
             self._read = self.clock(), time.monotonic()  # never ahead of Redis by the round trip
@@ -135,13 +134,13 @@ class Health:
         return Micros(read + round((time.monotonic() - at) * 1_000_000))
 
     def probe(self) -> StoreState:
-        """Ask Redis for its state. Two round trips. Raises one of UNAVAILABLE."""
+        """Read the state of Redis. Two round trips. Raises one of UNAVAILABLE."""
         try:
             nodes = self._of_primaries(self._redis.info)
         except UNAVAILABLE:
             raise
         except ResponseError as refusal:
-            # fakeredis has no INFO; a managed Redis may forbid it. Neither shows whether it keeps a file.
+            # fakeredis has no INFO, and a managed Redis may forbid it. We then do not know whether Redis writes a file.
             kind = "fakeredis" if "unknown command" in str(refusal).lower() else "redis"
             unknown = (f"DURABILITY={self._durability} cannot be known to hold: {kind} does not show its state (INFO)",)
             return StoreState(kind, False, str(self._durability), unknown if self._durability.is_proven else ())
@@ -167,14 +166,14 @@ class Health:
         )
 
     def ready(self) -> StoreState:
-        """As `probe`. Raises NotReady where Redis lacks something, or one of UNAVAILABLE."""
+        """Read the state of Redis. Raises NotReady if it has faults, or one of UNAVAILABLE."""
         state = self.probe()
         if state.faults:
             raise NotReady(" ".join(state.faults))
         return state
 
     def state(self) -> StoreState | None:
-        """As `probe`; None when Redis does not answer."""
+        """Read the state of Redis; None if it does not answer."""
         try:
             return self.probe()
         except UNAVAILABLE:
@@ -205,7 +204,7 @@ class Health:
         )
 
     def _settings(self) -> list[dict[str, str]]:
-        """How each primary writes its file; empty where one does not tell."""
+        """Return how each primary writes its file; empty if one of them does not tell."""
         try:
             return self._of_primaries(self._redis.config_get, *SYNCED)
         except UNAVAILABLE:
@@ -231,31 +230,31 @@ def _evicting(info: dict[str, object]) -> str | None:
 
 
 def _full(info: dict[str, Any]) -> tuple[int, int] | None:
-    """The bytes that a node uses and may use, where that is nearly all."""
+    """Return the used bytes and the limit of a node if it is nearly full."""
     used, most = int(info.get("used_memory") or 0), int(info.get("maxmemory") or 0)
     return (used, most) if most and used > most * _NEARLY else None
 
 
 def _text(value: object) -> str | None:
-    """redis-py reads a version such as 7.2 as a number."""
+    """Return a value as text: redis-py reads a version such as 7.2 as a number."""
     return None if value is None else str(value)
 
 
 class DataVersion:
-    """Migrates the data to VERSION before a request reads any, and finds that a newer release has changed them.
+    """Migrates the data to VERSION before the first request, and detects data of a newer release.
 
-    Version 1 is what `store/keys.toml` says. A store without the key is empty. The next version raises VERSION and
-    enters its migration into MIGRATIONS; tests/store/test_data_version.py shows it.
+    `store/keys.toml` describes version 1. A store without the key is empty. The next version raises VERSION and adds
+    its migration to MIGRATIONS; tests/store/test_data_version.py shows how.
     """
 
     def __init__(self, redis: Redis, probe: Redis) -> None:
-        """probe: a client that waits so briefly that a request may ask first."""
+        """probe: a client whose timeout is so short that a request may ask first."""
         self._redis = redis
         self._probe = probe
-        self.is_current = False  #: as it was found last
+        self.is_current = False  #: result of the last check
 
     def ensure(self) -> None:
-        """Migrate older data. One round trip where nothing is to be done: every process asks again all the time.
+        """Migrate older data. One round trip if nothing is to be done: every process checks repeatedly.
 
         Raises NewerData, or one of UNAVAILABLE.
         """
@@ -271,7 +270,7 @@ class DataVersion:
         self.is_current = True
 
     def _stored(self) -> str | None:
-        """The key with the version, None of an empty store. Raises NewerData, or one of UNAVAILABLE."""
+        """Return the stored version, None for an empty store. Raises NewerData, or one of UNAVAILABLE."""
         try:
             stored = self._probe.get(DATA_VERSION)
         except ResponseError as refusal:
@@ -282,5 +281,5 @@ class DataVersion:
 
 
 def _is_known(stored: str) -> bool:
-    """Whether a release up to this one has written the version."""
+    """Return whether this release or an earlier one wrote the version."""
     return stored in map(str, range(1, VERSION + 1))

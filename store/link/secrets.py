@@ -1,8 +1,8 @@
-"""Secrets, bodies of starts and keys in Redis: sealed with SECRET_KEY, which Redis never has.
+"""Sealing of secrets, start requests and keys in Redis with SECRET_KEY, which Redis never has.
 
-A value is sealed for one owner, a conversation or a sandbox: moved to another one it does not open. What opens for a
-time alone bears the time at which it was sealed. The caller says what the time is, by Redis' clock: hosts whose clocks
-differ open what another one has sealed, and a step of a host's clock opens and closes nothing.
+A value is sealed for one owner, a conversation or a sandbox, and does not open for another. Values with a lifetime
+contain the time of sealing. The caller passes the time of Redis' clock, so that differences or steps of the hosts'
+clocks do not matter.
 """
 
 import base64
@@ -21,26 +21,26 @@ from store.keys import SEAL_CHECK
 from store.link.commands import Redis
 
 DIFFERS = (
-    "SECRET_KEY is not the key that the data in Redis were sealed with: secrets and sandboxes that are sealed with "
-    "the other key cannot be used here. Give every host the same SECRET_KEY; it may have several keys, the first seals."
+    "The data in Redis were sealed with another SECRET_KEY: secrets and sandboxes that were sealed with it cannot be "
+    "used here. Give every host the same SECRET_KEY; it may have several keys, of which the first seals."
 )
 
 
 class Sealer:
-    """Seals with the first of its keys and opens with any; without a key it refuses everything."""
+    """Seals with the first of its keys and opens with any. Without a key it refuses everything."""
 
     def __init__(self, secret_keys: tuple[str, ...]) -> None:
         self._secret_keys = secret_keys
 
     def seal(self, conversation_id: ConversationId, secrets: Mapping[str, object]) -> dict[str, bytes]:
-        """Secrets by name, as JSON, sealed. Raises SecretsRefused when there are any and no key is set."""
+        """Seal secrets by name, as JSON. Raises SecretsRefused if there are any and no key is set."""
         if not secrets:
             return {}
         cipher = self._cipher("conversation", conversation_id)
         return {name: cipher.encrypt(json.dumps(value).encode()) for name, value in secrets.items()}
 
     def open(self, conversation_id: ConversationId, sealed: Mapping[str, Any]) -> dict[str, Any]:
-        """Secrets by name, unsealed. Raises SecretsRefused when no key is set, or another one than sealed them."""
+        """Unseal secrets by name. Raises SecretsRefused if no key is set, or another key sealed them."""
         if not sealed:
             return {}
         cipher = self._cipher("conversation", conversation_id)
@@ -50,42 +50,42 @@ class Sealer:
             raise SecretsRefused from None
 
     def seal_body(self, conversation_id: ConversationId, body: Mapping[str, object]) -> bytes:
-        """What a request brought that starts an agent, sealed. Raises SecretsRefused when no key is set."""
+        """Seal the body of a start request. Raises SecretsRefused if no key is set."""
         return self.seal_bytes("start", conversation_id, zlib.compress(json.dumps(body).encode()))
 
     def open_body(self, conversation_id: ConversationId, sealed: bytes) -> dict[str, object]:
-        """The same, unsealed. Raises SecretsRefused as `open`."""
+        """Unseal the body of a start request. Raises SecretsRefused as `open`."""
         body: dict[str, object] = json.loads(zlib.decompress(self.open_bytes("start", conversation_id, sealed)))
         return body
 
     def seal_key(self, sandbox_id: str, key: str) -> str:
-        """A key of a sandbox, sealed. Raises SecretsRefused when no key is set."""
+        """Seal a key of a sandbox. Raises SecretsRefused if no key is set."""
         return self.seal_bytes("sandbox", sandbox_id, key.encode()).decode()
 
     def open_key(self, sandbox_id: str, sealed: str) -> str:
-        """A key of a sandbox, unsealed; empty where it has none. Raises KeyUnreadable."""
+        """Unseal a key of a sandbox; empty if it has none. Raises KeyUnreadable."""
         try:
             return self.open_bytes("sandbox", sandbox_id, sealed.encode()).decode() if sealed else ""
         except SecretsRefused:
             raise KeyUnreadable(sandbox_id) from None
 
     def seal_bytes(self, kind: str, owner: str, content: bytes) -> bytes:
-        """Anything of one owner, sealed. Raises SecretsRefused when no key is set."""
+        """Seal bytes for an owner. Raises SecretsRefused if no key is set."""
         return self._cipher(kind, owner).encrypt(content)
 
     def open_bytes(self, kind: str, owner: str, sealed: bytes) -> bytes:
-        """The same, unsealed. Raises SecretsRefused as `open`."""
+        """Unseal bytes of an owner. Raises SecretsRefused as `open`."""
         try:
             return self._cipher(kind, owner).decrypt(sealed)
         except InvalidToken:
             raise SecretsRefused from None
 
     def seal_for_a_time(self, kind: str, owner: str, text: str, now: Micros) -> str:
-        """What a client carries back, sealed. Raises SecretsRefused when no key is set."""
+        """Seal a text that a client will send back. Raises SecretsRefused if no key is set."""
         return self._cipher(kind, owner).encrypt_at_time(text.encode(), seconds(now)).decode()
 
     def open_for_a_time(self, kind: str, owner: str, sealed: str, lasts: int, now: Micros) -> str | None:
-        """The same, unsealed; None for what was not sealed for this owner, or longer than `lasts` seconds ago."""
+        """Unseal such a text; None if it was sealed for another owner, or more than `lasts` seconds ago."""
         try:
             return self._cipher(kind, owner).decrypt_at_time(sealed.encode(), lasts, seconds(now)).decode()
         except (InvalidToken, SecretsRefused):
@@ -96,11 +96,11 @@ class Sealer:
         return bool(self._secret_keys)
 
     def seal_word(self) -> bytes:
-        """A word that only holders of the first key open."""
+        """Seal a check word, which only holders of the first key can open."""
         return self._cipher("check", "").encrypt(b"sealed")
 
     def opens_word(self, word: bytes, *, first_alone: bool = False) -> bool:
-        """Whether one of the keys, or the first alone, has sealed a word."""
+        """Return whether one of the keys, or the first alone, opens a check word."""
         try:
             (Sealer(self._secret_keys[:1]) if first_alone else self)._cipher("check", "").decrypt(word)
         except InvalidToken:
@@ -114,29 +114,29 @@ class Sealer:
 
 
 def seconds(at: Micros) -> int:
-    """An instant in whole seconds, as a seal bears it."""
+    """Return a time in whole seconds, as seals contain it."""
     return at // 1_000_000
 
 
 def fernet_for(secret_key: str, owner: str) -> Fernet:
-    """The cipher of one owner, `conversation ID` or `sandbox ID`."""
+    """Return the cipher of an owner, `conversation ID` or `sandbox ID`."""
     derived = HKDF(SHA256(), 32, salt=None, info=owner.encode())
     return Fernet(base64.urlsafe_b64encode(derived.derive(secret_key.encode())))
 
 
 class SealCheck:
-    """The check of one process."""
+    """Checks that this process has the SECRET_KEY of the stored data."""
 
     def __init__(self, probe: Redis, sealer: Sealer) -> None:
-        """probe: a client that waits so briefly that a request may ask first."""
+        """probe: a client whose timeout is so short that a request may ask first."""
         self._probe = probe
         self._sealer = sealer
 
     def fault(self) -> str | None:
-        """A sentence for the operator where another key has sealed; None where all is well, or no key is set.
+        """Describe a wrong SECRET_KEY for the operator; None if it is right, or if no key is set.
 
-        The word is sealed again by a process whose first key has not sealed it, and which can open it. Two round trips
-        at most. Raises one of UNAVAILABLE.
+        If an older key of this process sealed the check word, the first key seals it again. At most two round trips.
+        Raises one of UNAVAILABLE.
         """
         if not self._sealer.has_key:
             return None

@@ -1,8 +1,8 @@
-"""Signals: what the scripts publish wakes the watchers of this process, and the supervisors.
+"""Signals: publications of the scripts that wake the watchers of this process, and the supervisors.
 
-A signal only means that there is something to read. A lost signal delays an event, and never loses it: every
-POLL_SECONDS, and after every new connection, all watchers get `MAYBE_MISSED` and read.
-Only the subscriber's own thread uses its connection; other threads wake it through a channel of the process.
+A signal only means that there may be something to read. A lost signal delays an event, and never loses it: every
+POLL_SECONDS, and after every new connection, all watchers get `MAYBE_MISSED` and read. Only the subscriber's own thread
+uses its connection; other threads wake it through a channel of the process.
 """
 
 import json
@@ -19,29 +19,29 @@ from store.errors import UNAVAILABLE, HostSilent
 from store.keys import SandboxKeys, StartKeys, followers_channel
 from store.link.commands import Redis, Subscription
 
-#: takes a signal, or `MAYBE_MISSED`; called in the subscriber's thread
+#: Receives a signal, or `MAYBE_MISSED`, in the subscriber's thread.
 Watcher = Callable[[bytes], None]
 
-#: passed to a watcher when signals may have been lost
+#: Passed to a watcher when signals may have been lost.
 MAYBE_MISSED = b""
 
-#: seconds after which a watcher reads without a signal
+#: Seconds after which a watcher reads without a signal.
 POLL_SECONDS = 2.0
 
-#: seconds of silence after which the connection counts as dead
+#: Seconds of silence after which the connection counts as dead.
 _SILENCE_TIMEOUT = 3 * POLL_SECONDS
 
-#: seconds before the connection is retried, and in which Redis must confirm a subscription
+#: Seconds before the connection is retried, and timeout for the confirmation of a subscription.
 _RETRY_DELAY, _SUBSCRIBE_TIMEOUT = 0.2, 1.0
 
-#: seconds between two looks for a reply, and for which a reply is kept
+#: Seconds between two polls for a reply, and for which a reply is kept.
 _POLL, _REPLY_KEPT = 0.02, 10
 
 _log = logging.getLogger(__name__)
 
 
 class Signals:
-    """The watchers of this process; the subscriber's thread starts with the first one and ends with the process."""
+    """The watchers of this process. The subscriber's thread starts with the first watcher and ends with the process."""
 
     def __init__(self, commands: Redis, subscriber: Redis) -> None:
         self._commands = commands
@@ -52,12 +52,12 @@ class Signals:
         self._watched: dict[str, Watcher] = {}
         self._confirmed: set[str] = set()  #: channels whose signals reach this process
         self._thread: threading.Thread | None = None
-        self._lost = False  #: whether the loss of the connection has been logged
+        self._lost = False
 
     def watch(self, channel: str, watcher: Watcher) -> None:
         """Pass every signal of a channel to `watcher`, and `MAYBE_MISSED` first. A channel has one watcher.
 
-        Returns when Redis has confirmed the subscription, so that no signal is missed from then on, or after a second.
+        Returns when Redis has confirmed the subscription, after which no signal is missed, or after a second.
         """
         with self._lock:
             known = self._watched.get(channel) == watcher
@@ -71,13 +71,13 @@ class Signals:
             self._changed.wait_for(lambda: channel in self._confirmed, _SUBSCRIBE_TIMEOUT)
 
     def unwatch(self, channel: str, watcher: Watcher) -> None:
-        """Pass nothing more to `watcher`, unless another watcher has replaced it."""
+        """Stop passing signals to `watcher`, unless another watcher has replaced it."""
         with self._lock:
             if self._watched.get(channel) == watcher:
                 del self._watched[channel]
 
     def _wake(self) -> None:
-        """Have the subscriber's thread compare its subscriptions with the watchers now."""
+        """Let the subscriber's thread compare its subscriptions with the watchers at once."""
         try:
             self._commands.publish(self._control, b"")
         except UNAVAILABLE:
@@ -87,7 +87,7 @@ class Signals:
         while True:
             try:
                 self._subscribe()
-            except Exception as error:  # no other thread restarts this one
+            except Exception as error:  # nothing restarts this thread
                 if not self._lost:
                     _log.warning("signals are lost, polling: %s: %s", type(error).__name__, error)
                 self._lost = True
@@ -95,7 +95,7 @@ class Signals:
                 time.sleep(_RETRY_DELAY)
 
     def _subscribe(self) -> None:
-        """Receive until the connection fails."""
+        """Receive signals until the connection fails."""
         pubsub = self._subscriber.pubsub()
         with self._lock:
             self._confirmed.clear()
@@ -147,7 +147,7 @@ class Signals:
 
 
 class SupervisorRequest(NamedTuple):
-    """What a worker asks the supervisor that has a sandbox: its log, its files, or its archive."""
+    """A request of a worker to the supervisor that has a sandbox: for its log, its files, or its archive."""
 
     verb: str
     sandbox_id: str
@@ -155,20 +155,23 @@ class SupervisorRequest(NamedTuple):
 
 
 class Woken(NamedTuple):
-    """What the signals of one wait were about."""
+    """The signals that one wait received."""
 
     requests: list[SupervisorRequest]
-    sandboxes: set[str]  #: ids of those with processes whose desired state a client has changed
-    others: bool  #: a sandbox is to start, or one that is not named has changed
+    sandboxes: set[str]  #: ids of sandboxes with processes whose desired state a client has changed
+    others: bool  #: a sandbox is to start, or an unnamed one has changed
 
 
 def ask_supervisors(redis: Redis, verb: str, sandbox_id: str, **details: Any) -> None:
-    """Send a request to every supervisor; the one that has the sandbox serves it. A lost one is not sent again."""
+    """Send a request to every supervisor. The supervisor that has the sandbox serves it.
+
+    Lost requests are not retried.
+    """
     redis.publish(SandboxKeys.signal, json.dumps(SupervisorRequest(verb, sandbox_id, details)))
 
 
 def answered(redis: Redis, seconds: float, verb: str, sandbox_id: str, **details: object) -> bytes:
-    """What the supervisor that has a sandbox replies to a request. Raises HostSilent after so many seconds."""
+    """Return the reply of the supervisor that has a sandbox. Raises HostSilent on timeout, in seconds."""
     reply = SandboxKeys.reply(str(uuid4()))
     ask_supervisors(redis, verb, sandbox_id, reply=reply, **details)
     deadline = time.monotonic() + seconds
@@ -197,9 +200,9 @@ class Wakeups:
         self._subscription: Subscription | None = None
 
     def wait(self, seconds: float) -> Woken:
-        """Wait for a signal, at most so long; for a start task or a queue of messages too, which it does not name.
+        """Wait for a signal until the timeout, in seconds. Start tasks and queued messages also send unnamed signals.
 
-        Raises one of UNAVAILABLE; then `close` before the next wait.
+        Raises one of UNAVAILABLE; call `close` before the next wait then.
         """
         if self._subscription is None:
             subscription = self._redis.pubsub()
@@ -219,7 +222,7 @@ class Wakeups:
         return woken
 
     def close(self) -> None:
-        """End the subscription; the next wait begins a new one."""
+        """End the subscription. The next wait begins a new one."""
         if self._subscription is not None:
             subscription, self._subscription = self._subscription, None
             subscription.close()

@@ -1,4 +1,4 @@
-"""What a Redis holds at one moment, as its own file: the snapshot that it sends to a replica that asks for no more.
+"""A snapshot of Redis as its own file, which Redis sends to a replica that asks for the snapshot alone.
 
 Source: https://redis.io/docs/latest/operate/oss_and_stack/management/replication, and `redis-cli --rdb`.
 """
@@ -12,12 +12,12 @@ from redis.exceptions import ConnectionError, ResponseError
 
 from store.errors import StoreError
 
-#: seconds without a byte after which a snapshot has broken off: Redis sends an empty line every few seconds meanwhile
+#: Seconds without a byte after which a snapshot has failed. Redis sends an empty line every few seconds meanwhile.
 _SILENCE = 60.0
 
 _PIECE = 256 * 1024
 
-#: bytes of the line that says how many follow
+#: Maximum length of the line that tells the size, in bytes.
 _MOST_LINE = 1024
 
 
@@ -27,18 +27,18 @@ class NoSnapshot(StoreError):
 
 @contextmanager
 def snapshot(redis: Any) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """The number of its bytes, and they. It has every write that was acknowledged before the call.
+    """Yield the size of a snapshot in bytes, and its pieces. It has every write that was acknowledged before the call.
 
     redis: a client of one server. Raises NoSnapshot, or one of UNAVAILABLE, also between two pieces.
     """
     connection = redis.connection_pool.get_connection()
     try:
         try:
-            connection.send_command("REPLCONF", "rdb-only", "1")  # Redis 7 counts it among no replicas then
+            connection.send_command("REPLCONF", "rdb-only", "1")  # Redis 7: do not count as a replica
             connection.read_response()
         except ResponseError:
             pass
-        socket = connection._sock  # what follows the command is no reply of the protocol
+        socket = connection._sock  # the reply to SYNC is not one of the protocol
         socket.settimeout(_SILENCE)
         socket.sendall(b"*1\r\n$4\r\nSYNC\r\n")
         size, first = _size(socket)
@@ -51,7 +51,7 @@ def snapshot(redis: Any) -> Iterator[tuple[int, Iterator[bytes]]]:
 
 
 def _size(socket: Socket) -> tuple[int, bytes]:
-    """The bytes of the snapshot, and those of it that came with their number."""
+    """Return the size of the snapshot, and the bytes of it that arrived with the size."""
     held = b""
     while b"\n" not in held and len(held) < _MOST_LINE:
         received = socket.recv(_MOST_LINE)

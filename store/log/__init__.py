@@ -1,1 +1,1 @@
-"""The log of a conversation: how events are kept, matched and followed."""
+"""The log of a conversation: how events are stored, matched and followed."""

@@ -1,9 +1,9 @@
-"""The feed of one log in this process, and its followers: each gets every event once, in seq order.
+"""The feed of a log in this process, and its followers. Each follower gets every event once, in seq order.
 
-A follower pulls: it reads old events from the log a page at a time until it has caught up, then takes new events
-from a ring that all followers of the log share, and that one of them fills from Redis for all. The ring
-holds the events that the slowest follower has not taken, within a bound. A follower is ended when the ring
-no longer reaches back to its cursor; its client resumes from the log.
+A follower pulls. It reads old events from the log page by page until it has caught up. Then it takes new events from
+the feed's ring, which one of the followers fills. The ring holds the events that the slowest follower has not taken,
+within a limit. If the ring no longer reaches back to a follower's cursor, the follower is ended, and its client resumes
+from the log.
 
 There are two kinds of logs: the events of a conversation, and the changes of the inbox (`inbox_stream.py`).
 """
@@ -28,28 +28,30 @@ from store.log.text import passes
 from store.scripts import Scripts
 from telemetry.meter import Meter
 
-#: most events, and most bytes, of one page
+#: Maximum number of events, and of bytes, of a page.
 PAGE, _PAGE_BYTES = 100, 256 * 1024
 
-#: followers that are woken at once; each wakes the next, so that requests have a turn between them
+#: Number of followers that are woken at once. Each wakes the next, so that requests run between them.
 _WOKEN_AT_ONCE = 16
 
-#: seconds before a store that did not answer is asked again
+#: Delay before a failed read of the store is retried, in seconds.
 _RETRY_SECONDS = 0.5
 
-#: bytes that an entry of a ring costs beside its event
+#: Overhead of an entry in a ring, in bytes.
 _ENTRY_COST = 160
 
 Shared = TypeVar("Shared")
 
 
-#: events that one `read` filters: else a filter that no event passes would keep a worker busy
+#: Maximum number of events that one `read` filters. Otherwise a filter without matches would keep a worker busy.
 MOST_READ = 10_000
 
 
 class FeedEntry:
-    """One event of a feed. Its seq is 0 when the log does not keep it; its bytes are empty when a run has ended without
-    an event."""
+    """An event of a feed.
+
+    seq: 0 if the log does not store it. raw: empty if a run has ended without an event.
+    """
 
     __slots__ = ("_fields", "raw", "seq")
 
@@ -60,22 +62,22 @@ class FeedEntry:
 
     @property
     def cost(self) -> int:
-        """Bytes that the entry costs its ring."""
+        """Return the size of the entry in its ring, in bytes."""
         return _ENTRY_COST + len(self.raw)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The event's members, parsed once for all followers."""
+        """Return the event's members, parsed once for all followers."""
         if self._fields is None:
             self._fields = json.loads(self.raw)
         return self._fields
 
 
 class Feed(ABC):
-    """One log's ring, shared by its followers in this process."""
+    """The ring of a log, shared by its followers in this process."""
 
     def __init__(self, channel: str, incarnation: str, last: Seq, ring_bytes: int) -> None:
-        """channel: of the log's signals. incarnation: which life of the log it is. last: the seq of its last event."""
+        """channel: of the log's signals. incarnation: of the log. last: seq of its last event."""
         self.channel = channel
         self.incarnation = incarnation
         self.changed = threading.Condition()
@@ -96,26 +98,25 @@ class Feed(ABC):
 
     @abstractmethod
     def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
-        """The seq of the log's last event, and the next events after a seq.
+        """Return the seq of the log's last event, and the next events after a seq.
 
-        Raises a StoreError where the log does not continue from that seq, or one of UNAVAILABLE.
+        Raises a StoreError if the log does not continue at that seq, or one of UNAVAILABLE.
         """
 
     def receive(self, _signal: bytes) -> None:
-        """Take a published message: wake a follower to read."""
+        """Receive a published message, and wake a follower to read."""
         with self.changed:
             self.stale = True
             self._received += 1
             self.changed.notify()
 
     def end(self, reason: StoreError) -> None:
-        """End every follower."""
         with self.changed:
             self.ended = reason
             self.changed.notify_all()
 
     def take_reading(self) -> bool:
-        """Whether the caller, which holds `changed`, must read the log for all followers."""
+        """Return whether the caller, which holds `changed`, must read the log for all followers."""
         if not self.stale or self._reading:
             return False
         self._reading = True
@@ -152,9 +153,9 @@ class Feed(ABC):
         self._to_wake = self._waiting - _WOKEN_AT_ONCE
 
     def wait(self, timeout: float) -> bool:
-        """Wait for a change, as one that holds `changed`; False at the timeout, which is in seconds.
+        """Wait for a change while holding `changed`; False on timeout, in seconds.
 
-        A caller that returns wakes one that waited before the last entries came: callers wait in a queue.
+        A caller that returns wakes one that waited before the last entries arrived: callers wait in a queue.
         """
         self._waiting += 1
         try:
@@ -166,7 +167,7 @@ class Feed(ABC):
                 self.changed.notify()
 
     def index_after(self, seq: Seq) -> int | None:
-        """Index of the first entry after a seq; None while the ring does not reach back to that seq."""
+        """Return the index of the first entry after a seq; None if the ring does not reach back to that seq."""
         if seq < self.dropped:
             return None
         return next((index for index, entry in enumerate(self.ring, self.first) if entry.seq > seq), self.end_index)
@@ -176,7 +177,7 @@ class Feed(ABC):
         return self.first + len(self.ring)
 
     def share(self, index: int, load: Callable[[], Shared]) -> Shared:
-        """The result of `load`, called once for all followers at this index of the ring."""
+        """Return the result of `load`, called once for all followers at this index of the ring."""
         with self._sharing:
             if self._shared[0] != index:
                 self._shared = (index, load())
@@ -185,8 +186,6 @@ class Feed(ABC):
 
 
 class ConversationFeed(Feed):
-    """The feed of one conversation's log."""
-
     def __init__(
         self, conversation_id: ConversationId, incarnation: str, last: Seq, scripts: Scripts, ring_bytes: int
     ) -> None:
@@ -195,14 +194,14 @@ class ConversationFeed(Feed):
         self._scripts = scripts
 
     def page(self, after: Seq) -> tuple[Seq, list[FeedEntry]]:
-        """The last seq, and the next events. Raises ConversationNotFound."""
+        """Return the last seq, and the next events. Raises ConversationNotFound."""
         incarnation, last, events = read_log(self._scripts, self._id, after, PAGE)
         if incarnation != self.incarnation:
             raise ConversationNotFound
         return last, [FeedEntry(Seq(seq), raw) for seq, raw in enumerate(events, after + 1)]
 
     def receive(self, signal: bytes) -> None:
-        """Take a published message: wake a follower to read, or enter an event that the log does not keep."""
+        """Receive a published message: wake a follower to read, or enter an event that the log does not store."""
         if signal.startswith(b"{") or signal == b"state":
             with self.changed:
                 self._enter([FeedEntry(Seq(0), b"" if signal == b"state" else signal)])
@@ -211,13 +210,13 @@ class ConversationFeed(Feed):
 
 
 class Follower:
-    """A cursor in one log that advances as it is read. Close it, or use it in a `with`."""
+    """A cursor in a log that advances as it is read. Close it, or use it in a `with`."""
 
     def __init__(
         self, feed: Feed, after: Seq, closed: Callable[["Follower"], None], fell_behind: Callable[[], None]
     ) -> None:
-        self.seq = after  #: of the last event that was taken
-        self.index: int | None = None  #: of the ring's entry to take next; None until the follower has caught up
+        self.seq = after  #: seq of the last event that was taken
+        self.index: int | None = None  #: index of the ring's entry to take next; None until the follower has caught up
         self.feed = feed
         self._closed = closed
         self._fell_behind = fell_behind
@@ -233,14 +232,14 @@ class Follower:
         return self not in self.feed.followers
 
     def close(self) -> None:
-        """Stop following; a thread that waits in `next` returns."""
+        """Stop following. A thread that waits in `next` returns."""
         self._closed(self)
 
     def next(self, timeout: float) -> list[FeedEntry]:
-        """The next events, in order, as soon as there are any; none after `close` or at the timeout.
+        """Return the next events, in order, as soon as there are any; none after `close` or on timeout, in seconds.
 
-        timeout is in seconds. Raises FellBehind, Stopping, what the feed's `page` raises, or one of UNAVAILABLE:
-        after one of UNAVAILABLE it may be called again.
+        Raises FellBehind, Stopping, errors of the feed's `page`, or one of UNAVAILABLE. After the latter it may be
+        called again.
         """
         deadline = time.monotonic() + timeout
         feed = self.feed
@@ -266,11 +265,11 @@ class Follower:
             feed.read()
 
     def pause(self) -> None:
-        """Wait before asking a store again that did not answer."""
+        """Wait before a failed read of the store is retried."""
         time.sleep(_RETRY_SECONDS)
 
     def share(self, load: Callable[[], Shared]) -> Shared:
-        """The result of `load`, called once for all followers at this index."""
+        """Return the result of `load`, called once for all followers at this index."""
         return load() if self.index is None else self.feed.share(self.index, load)
 
     def _take(self, index: int) -> list[FeedEntry]:
@@ -284,7 +283,7 @@ class Follower:
                 break
             index += 1
             if 0 < entry.seq <= self.seq:
-                continue  # read from the log already: the ring lagged
+                continue  # already read from the log: the ring lagged
             taken.append(entry)
             size += len(entry.raw)
             self.seq = entry.seq or self.seq
@@ -298,7 +297,7 @@ class Follower:
 
 
 class Reading:
-    """What is read by a follower of its own, and ends with it. Close it, or use it in a `with`."""
+    """A reader with a follower of its own, which ends with it. Close it, or use it in a `with`."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
@@ -314,16 +313,14 @@ class Reading:
         return self._follower.closed
 
     def close(self) -> None:
-        """Stop following; a thread that waits in `next` returns."""
         self._follower.close()
 
     def pause(self) -> None:
-        """Wait before asking a store again that did not answer."""
         self._follower.pause()
 
 
 def read_log(scripts: Scripts, conversation_id: ConversationId, after: Seq, most: int) -> tuple[str, Seq, list[bytes]]:
-    """A conversation's incarnation, the seq of its last event, and the events after a seq, as many as fit.
+    """Return a conversation's incarnation, the seq of its last event, and the events after a seq that fit into a page.
 
     Raises ConversationNotFound.
     """
@@ -334,14 +331,14 @@ def read_log(scripts: Scripts, conversation_id: ConversationId, after: Seq, most
     return reply.incarnation, Seq(reply.last), originals(reply.events)
 
 
-#: a context in which a client waits: it is given a function that ends the wait
+#: Context in which a client waits. It receives a function that ends the wait.
 Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
 class Held(NamedTuple):
-    """What is held of the changes of a list or of the inbox: how many, and the first and the last number.
+    """The stored changes of a list or the inbox: number of changes, first and last number.
 
-    Of a list's, which come once per id, the first is the number after which none is missing.
+    A list stores the last change of each id. Its first number is the one after which none is missing.
     """
 
     size: int
@@ -349,13 +346,11 @@ class Held(NamedTuple):
     last: Seq
 
     def continues(self, after: Seq) -> bool:
-        """Whether every change after a number is held. The number before the first change ever is 0."""
+        """Return whether every change after a number is stored. The number before the first change ever is 0."""
         return self.first <= after <= self.last or (after == 0 and self.size < MOST_CHANGES)
 
 
 class Followers:
-    """All followers of this process."""
-
     def __init__(
         self, scripts: Scripts, signals: Signals, meter: Meter, *, ring_bytes: int, most_followers: int
     ) -> None:
@@ -365,7 +360,7 @@ class Followers:
         self.ring_bytes = ring_bytes
         self._most = most_followers
         self._lock = threading.Lock()
-        self._feeds: dict[str, Feed] = {}  #: channel → the feed that its signals wake
+        self._feeds: dict[str, Feed] = {}  #: channel → feed that its signals wake
         self._followers = 0
         self._stopping = False
 
@@ -385,10 +380,10 @@ class Followers:
         return self.join(begin)
 
     def join(self, begin: Callable[[], tuple[Feed, Seq]]) -> Follower:
-        """Follow what `begin` returns: a feed that begins now, and the seq to follow it after.
+        """Follow the feed that `begin` returns, after the seq that it returns.
 
-        The feed that this process has of the same log is used in its place. Raises what `begin` raises,
-        TooManyFollowers, Stopping.
+        An existing feed of the same log in this process is used instead. Raises errors of `begin`, TooManyFollowers,
+        Stopping.
         """
         with self._lock:
             if self._stopping:
@@ -418,9 +413,10 @@ class Followers:
     def follow_changes(
         self, after: Seq | None, held: Callable[[], Held], feed: Callable[[Seq], Feed]
     ) -> tuple[Follower, str]:
-        """Follow changes after a number, None: from now on; and why the client's knowledge is void, "" where it is not.
+        """Follow changes after a number, None: from now on.
 
-        held: reads what is held. feed: makes the feed, from a number. Raises as `join`.
+        Returns the follower, and why the client's state is void, or "". held: reads which changes are stored. feed:
+        makes the feed, from a number. Raises as `join`.
         """
         reset = ""
 
@@ -447,7 +443,7 @@ class Followers:
                     del self._feeds[feed.channel]
 
     def _count(self, change: int) -> None:
-        """Count a follower that joins or leaves; the caller holds the lock."""
+        """Count a follower that joins or leaves. The caller holds the lock."""
         self._followers += change
         self._meter.note_followers(self._followers)
 
@@ -461,11 +457,11 @@ class Followers:
         ending: Ending = lambda _: nullcontext(),
         **filters: Any,
     ) -> tuple[list[bytes], Seq]:
-        """The events after a seq that pass the filters, and the seq to continue after.
+        """Return the events after a seq that pass the filters, and the seq to continue after.
 
-        Reads MOST_READ events at most, and returns at most PAGE_BYTES; where no event follows that seq, it waits up to
-        `wait` seconds for one. ending: the context of the wait, with the function that ends it.
-        Raises as `follow`, except Stopping: a process that stops returns no events.
+        Reads at most MOST_READ events, and returns at most PAGE_BYTES. If no event follows that seq, it waits up to
+        `wait` seconds for one. ending: the context of the wait, with the function that ends it. Raises as `follow`,
+        except Stopping: a process that stops returns no events.
         """
         found: list[bytes] = []
         size = 0
@@ -487,7 +483,7 @@ class Followers:
                 return found, seq
 
     def _await_event(self, conversation_id: ConversationId, seq: Seq, deadline: float, ending: Ending) -> bool:
-        """Whether an event came after a seq before the deadline."""
+        """Return whether an event arrived after a seq before the deadline."""
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
@@ -498,7 +494,7 @@ class Followers:
             return False
 
     def stop(self) -> None:
-        """End every follower, and refuse new ones: this process stops."""
+        """End every follower, and refuse new ones, because this process stops."""
         with self._lock:
             self._stopping = True
             feeds = list(self._feeds.values())

@@ -1,14 +1,14 @@
-"""How the bytes of a log are kept: each event as a frame, and a cold conversation as an object.
+"""The stored form of a log: each event as a frame, and a cold conversation as an object.
 
-An event is a Zstandard frame where that is shorter, else the bytes as they came. A frame begins with the byte 0x28 and
-names its dictionary, so that frames of an older dictionary stay readable; an event, which is a JSON object, begins with
-`{`. Scripts read no event: of a frame they need the number of its event's bytes, which stands in the frame's head
+An event is stored as a Zstandard frame if that is shorter, otherwise as its original bytes. A frame begins with the
+byte 0x28 and names its dictionary, so that frames of an older dictionary stay readable. An event is a JSON object and
+begins with `{`. Scripts do not read events. They need the size of an event, which is in the frame's header
 (`scripts/_frame.lua`). `python -m store.log.frames` prints an event of redis-cli.
 
-A cold conversation lies in pieces. A piece is one Zstandard frame with ranges of keys as words, so any release of Redis
-or Valkey takes it, and the server serves others between two pieces, however large a key is. The object of the log is a
-line of JSON that says what it is and names the digest of each piece, then the piece itself if there is only one, and a
-digest of all before it. Several pieces have objects of their own.
+A cold conversation is stored in pieces. A piece is a Zstandard frame with ranges of keys as words. Any release of Redis
+or Valkey can load it, and the server serves others between two pieces, however large a key is. The log's object begins
+with a line of JSON, which identifies it and has the digest of each piece. Then follow the piece itself, if there is
+only one, and a digest of everything before. Several pieces have objects of their own.
 """
 
 import json
@@ -28,50 +28,50 @@ from core.pauses import take_turns
 from core.program import run
 from core.wire import ConversationId
 
-#: the dictionary of new frames, in `store/log/dictionaries/`; those of older ones stay there for ever
+#: Dictionary of new frames, in `store/log/dictionaries/`. Older dictionaries stay there for ever.
 DICTIONARY = 1
 
-#: most bytes of the events of one page, and of one batch of ids: a client that takes nothing costs no more
+#: Maximum size of the events of a page, and of a batch of ids, in bytes, so that a stalled client costs no more.
 PAGE_BYTES = 4 * 1024 * 1024
 
 _LEVEL = 3
 
-#: first byte of a frame; in its fifth byte: one segment, a dictionary's number of one byte, and no checksum
+#: First byte of a frame; in its fifth byte: one segment, a dictionary's number of one byte, and no checksum.
 _FRAME, _FORM_BITS, _FORM = b"\x28", 0x3F, 0x21
 
-#: events of a page that are read before the others get a turn: a page of 4 MiB would take 8 ms
+#: Number of events of a page that are read before a yield. A page of 4 MiB would take 8 ms.
 _SOME = 16
 
-#: libzstd's contexts are of one call at a time, and threads share these
+#: libzstd's contexts allow one call at a time, and threads share them.
 _lock = threading.Lock()
 
 
-#: format of an object, and of the keys in it. Older formats, which no release wrote, are refused
+#: Format of an object and of its keys. Older formats, which no release wrote, are refused.
 _FORMAT = 3
 
 _DIGEST_BYTES = sha256().digest_size
 
-#: after which a piece ends: with more words Redis serves nobody else for longer, while the piece comes back
+#: Limits after which a piece ends. With more words, Redis would block longer while the piece is restored.
 _MOST_BYTES, _MOST_WORDS = 2 * 1024 * 1024, 20_000
 
-#: maximum size of a piece before its compression, in bytes: its last range may be far beyond _MOST_BYTES
+#: Maximum size of a piece before compression, in bytes. Its last range may far exceed _MOST_BYTES.
 _MOST_PIECE = 256 * 1024 * 1024
 
 
 def compressed(raw: bytes) -> bytes:
-    """An event's bytes as the log keeps them."""
+    """Return an event's bytes as the log stores them."""
     with _lock:
         frame = _compressor().compress(raw)
     return frame if len(frame) < len(raw) and frame[4] & _FORM_BITS == _FORM else raw
 
 
 def original(kept: bytes) -> bytes:
-    """The bytes of an event as it came. Raises KeyError for a frame of a newer dictionary."""
+    """Return the original bytes of an event. Raises KeyError for a frame of a newer dictionary."""
     return originals((kept,))[0]
 
 
 def originals(kept: Iterable[bytes]) -> list[bytes]:
-    """The bytes of events as they came. Raises as `original`."""
+    """Return the original bytes of events. Raises as `original`."""
     found: list[bytes] = []
     kept = iter(kept)
     while some := list(islice(kept, _SOME)):
@@ -97,55 +97,59 @@ def _decompressor(number: int) -> ZstdDecompressor:
 def _dictionary(number: int) -> ZstdCompressionDict:
     file = files("store.log") / "dictionaries" / f"{number}.zdict"
     if not file.is_file():
-        raise KeyError(f"An event was kept with dictionary {number}, which this release does not have")
+        raise KeyError(f"An event is stored with dictionary {number}, which this release does not have")
     return ZstdCompressionDict(file.read_bytes())
 
 
 class Unreadable(Exception):
-    """An object is not what its name says; the message says why."""
+    """An object does not match its name. The message says why."""
 
 
 class Frozen(NamedTuple):
-    """The log that an object has."""
+    """Identity of the log in an object."""
 
-    name: str  #: of the object
+    name: str  #: name of the object
     conversation_id: ConversationId
     incarnation: str
     revision: str
 
 
-#: a part of a key's name, ":log" …, and words of the key: elements, fields and values, scores and members, or bytes
+#: Part of a key's name, ":log" …, and words of the key: elements, fields and values, scores and members, or bytes.
 Range = tuple[str, Sequence[bytes]]
 
 
 def piece_name(name: str, number: int) -> str:
-    """The name of a piece. name: of the log's object."""
+    """Return the name of a piece. name: of the log's object."""
     return f"{name}-p{number}"
 
 
 def head_name(name: str) -> tuple[str, int | None]:
-    """The name of a log's object, and the number of its piece: None for the object itself."""
+    """Return the name of a log's object, and the number of its piece: None for the object itself."""
     head, _, number = name.rpartition("-p")
     return (head, int(number)) if head and number.isdecimal() else (name, None)
 
 
 def head(of: Frozen, digests: Sequence[str], piece: bytes = b"") -> bytes:
-    """The content of the object of a log. digests: of its pieces, in their order. piece: the only piece of a small log,
-    which then has no object of its own."""
+    """Return the content of a log's object.
+
+    digests: of its pieces, in order. piece: the only piece of a small log, which then has no object of its own.
+    """
     content = _line(of, digests) + (b"\n" + piece if piece else b"")
     return content + sha256(content).digest()
 
 
 def digest_of(content: bytes) -> str:
-    """What the store remembers of an object: the digest in the object is there for damage, and anybody can make it."""
+    """Return the digest that the store remembers of an object.
+
+    The digest in the object detects damage, but can be forged.
+    """
     return sha256(content).hexdigest()
 
 
 def read_head(of: Frozen, content: bytes, kept: str | None = None) -> tuple[list[str], bytes]:
-    """The digests of the pieces of a log, and the piece that its object holds itself, if any.
+    """Return the digests of a log's pieces, and the piece in the object itself, if any.
 
-    kept: the digest of the object, as the store remembers it; None: it does not. Raises Unreadable unless the object is
-    what was kept.
+    kept: digest of the object, as the store remembers it; None: unknown. Raises Unreadable if the object differs.
     """
     rest, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if sha256(rest).digest() != digest:
@@ -169,7 +173,7 @@ def read_head(of: Frozen, content: bytes, kept: str | None = None) -> tuple[list
 
 
 def pieces(ranges: Iterable[Range]) -> Iterator[tuple[bytes, str]]:
-    """The content of each piece with its digest, of ranges in the order in which they are to come back."""
+    """Yield the content of each piece with its digest. ranges: in the order of their restoration."""
     held, size, number = list[Range](), 0, 0
     for part, words in ranges:
         held.append((part, words))
@@ -183,9 +187,9 @@ def pieces(ranges: Iterable[Range]) -> Iterator[tuple[bytes, str]]:
 
 
 def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
-    """The ranges of a piece. may: parts that the log may have; None: any.
+    """Return the ranges of a piece. may: allowed parts of the log; None: any.
 
-    Raises Unreadable unless the digest is that of the piece.
+    Raises Unreadable if the digest differs.
     """
     if sha256(content).hexdigest() != digest:
         raise Unreadable("it is damaged: its digest is not the one that its log's object names")
@@ -208,7 +212,7 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
 
 
 def _line(of: Frozen, digests: Sequence[str]) -> bytes:
-    """The only line that the object of a log may begin with."""
+    """Return the required first line of a log's object."""
     fields: dict[str, object] = {"format": _FORMAT, **of._asdict(), "pieces": digests}
     return json.dumps(fields).encode()
 
@@ -229,7 +233,10 @@ def _split(joined: bytes, lengths: Iterable[int]) -> Iterator[bytes]:
 
 
 def show(kept: IO[bytes], shown: IO[bytes]) -> None:
-    """Write an event that redis-cli has printed, as it came, and a newline. Raises KeyError, zstandard.ZstdError."""
+    """Write the original form of an event that redis-cli has printed, and a newline.
+
+    Raises KeyError, zstandard.ZstdError.
+    """
     shown.write(original(kept.read()[:-1]) + b"\n")
 
 

@@ -4,10 +4,10 @@ A record in `conv:{ID}:text:N` is
 
     0xF7  seq (11 digits)  time (21 digits)  source (3 digits a byte)  0xF6  text, UTF-8
 
-with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches text
-alone, and never across two records. Only the last chunk grows, at its end: the bytes that a worker has cached stay
-true, and the worker fetches only the tail next time. Of a cold
-conversation a chunk is a Zstandard frame. `passes` applies the filters of count and search to one event at a time.
+with octal digits written as the bytes 0xF8 … 0xFF. None of these bytes occurs in UTF-8, so a search matches only text,
+and never across two records. Only the last chunk grows, at its end: cached bytes stay valid, and the worker fetches
+only the tail next time. A cold conversation has its chunks as Zstandard frames. `passes` applies the filters of count
+and search to one event at a time.
 """
 
 from collections import OrderedDict
@@ -25,17 +25,17 @@ from store.link.commands import Redis
 _RECORD = b"\xf7"
 _TEXT = b"\xf6"
 _SEQ_DIGITS, _TIME_DIGITS = 11, 21
-_PIECE = 256 * 1024  #: bytes that are scanned before the others get a turn; 16 MiB would take 10 to 200 ms
-_SLICE = 64 * 1024  #: characters of an event's text that are folded before the others get a turn
-_LEVEL = 9  #: of Zstandard: a chunk is compressed once, and read often
+_PIECE = 256 * 1024  #: bytes that are scanned before a yield; 16 MiB would take 10 to 200 ms
+_SLICE = 64 * 1024  #: characters of an event's text that are folded before a yield
+_LEVEL = 9  #: Zstandard level: a chunk is compressed once, and read often
 _TIME_OFFSET = 1 << 62  # keeps times before 1970 positive
-#: members within an action or an observation that name a thing or hold an image, and no text of it
+#: Members of an action or an observation without text: names and images.
 _NO_TEXT = frozenset({"kind", "type", "image_urls"})
 _TO_BYTES = bytes.maketrans(b"01234567", bytes(range(0xF8, 0x100)))
 _TO_DIGITS = bytes.maketrans(bytes(range(0xF8, 0x100)), b"01234567")
 
 
-#: what a cached chunk and each of its pieces cost beside their text, in bytes
+#: Overhead of a cached chunk, and of each of its pieces, in bytes.
 _CHUNK_COST, _PIECE_COST = 512, 48
 
 
@@ -47,12 +47,12 @@ class Position(NamedTuple):
 
 
 def fold(text: str) -> bytes:
-    """Text as it is stored and searched: `str.casefold`, UTF-8. Lone surrogates are kept."""
+    """Return text as it is stored and searched: `str.casefold`, UTF-8. Lone surrogates are kept."""
     return text.casefold().encode("utf-8", "surrogatepass")
 
 
 def record(event: Event) -> bytes:
-    """The part of an event's record after the seq; empty if the event is not a message."""
+    """Return an event's record without its seq; empty if the event is not a message."""
     if event.kind != "MessageEvent":
         return b""
     time = f"{event.at + _TIME_OFFSET:0{_TIME_DIGITS}o}".encode().translate(_TO_BYTES)
@@ -64,7 +64,7 @@ def _source(source: str) -> bytes:
 
 
 def body_of(fields: dict[str, object]) -> str:
-    """The searchable text of a MessageEvent. Source: the agent-server wire."""
+    """Return the searchable text of a MessageEvent. Source: the agent-server wire."""
     message = fields.get("llm_message")
     message = message if isinstance(message, dict) else {}
     parts = [*texts(message.get("content")), *texts(fields.get("extended_content"))]
@@ -75,7 +75,7 @@ def body_of(fields: dict[str, object]) -> str:
 
 
 def texts(content: object) -> list[str]:
-    """The text parts of a message's content, which is a list of parts or one text."""
+    """Return the text parts of a message's content, which is a list of parts or one text."""
     if isinstance(content, str):
         return [content]
     if not isinstance(content, list):
@@ -84,7 +84,7 @@ def texts(content: object) -> list[str]:
 
 
 def texts_of(fields: dict[str, Any]) -> list[str]:
-    """The texts of an event that a person may look for; none of a kind that has none. Source: docs/wire.md, 3."""
+    """Return the searchable texts of an event; empty for a kind without text. Source: docs/wire.md, 3."""
     match bare_kind(fields["kind"]):
         case "MessageEvent":
             return [body_of(fields)]
@@ -102,7 +102,7 @@ def texts_of(fields: dict[str, Any]) -> list[str]:
 
 
 def _strings(value: object) -> list[str]:
-    """The strings in a JSON value, however deep, in their order; not the names of members."""
+    """Return the strings in a JSON value at any depth, in order, without the names of members."""
     found, left = list[str](), [value]
     while left:
         one = left.pop()
@@ -116,7 +116,7 @@ def _strings(value: object) -> list[str]:
 
 
 def has_text(fields: dict[str, object], needle: bytes) -> bool:
-    """Whether a text of an event contains the needle, which is `fold`ed text. Others get turns."""
+    """Return whether a text of an event contains the needle, which is `fold`ed text. Yields to other greenlets."""
     return any(_contains(text, needle) for text in texts_of(fields))
 
 
@@ -132,7 +132,7 @@ def _contains(text: str, needle: bytes) -> bool:
 
 
 def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[Position]:
-    """The positions of a chunk's messages whose text contains the needle, in log order.
+    """Yield the positions of a chunk's messages whose text contains the needle, in log order.
 
     The needle is `fold`ed text, and not empty.
     """
@@ -145,7 +145,7 @@ def matches(chunk: bytes, needle: bytes, source: str | None = None) -> Iterator[
 
 
 def times(chunk: bytes, needle: bytes) -> Iterator[tuple[float, str]]:
-    """The time, as in a Position, and the source of each message of a chunk whose text contains the needle."""
+    """Yield the time, as in a Position, and the source of each message of a chunk whose text contains the needle."""
     for start, name in _records(chunk, needle):
         digits = chunk[start + _SEQ_DIGITS : chunk.index(_TEXT, name)].translate(_TO_DIGITS)
         source = bytes(int(digits[i : i + 3], 8) for i in range(_TIME_DIGITS, len(digits), 3))
@@ -153,7 +153,7 @@ def times(chunk: bytes, needle: bytes) -> Iterator[tuple[float, str]]:
 
 
 def _records(chunk: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
-    """Where the record of each message that contains the needle begins, and where its source does."""
+    """Yield the start of the record of each message that contains the needle, and the start of its source."""
     for first, end in _pieces(chunk):
         hit = chunk.find(needle, first, end)
         while hit >= 0:
@@ -164,7 +164,7 @@ def _records(chunk: bytes, needle: bytes) -> Iterator[tuple[int, int]]:
 
 
 def count(chunk: bytes, needle: bytes) -> int:
-    """The number of messages of a chunk that contain the needle: `matches` without reading their records."""
+    """Return the number of messages of a chunk that contain the needle, without reading their records."""
     found = 0
     for first, end in _pieces(chunk):
         hit = chunk.find(needle, first, end)
@@ -176,7 +176,7 @@ def count(chunk: bytes, needle: bytes) -> int:
 
 
 def _pieces(chunk: bytes) -> Iterator[tuple[int, int]]:
-    """Where pieces of whole records begin and end; the other greenlets get a turn before each."""
+    """Yield start and end of pieces of whole records. Yields to other greenlets before each."""
     first = 0
     while first < len(chunk):
         take_turns()
@@ -187,7 +187,7 @@ def _pieces(chunk: bytes) -> Iterator[tuple[int, int]]:
 
 
 def as_frame(chunk: bytes) -> bytes:
-    """A chunk as a cold conversation has it; empty where there is none."""
+    """Return a chunk as a cold conversation stores it; empty if there is none."""
     return ZstdCompressor(level=_LEVEL).compress(chunk) if chunk else b""
 
 
@@ -195,13 +195,15 @@ def _whole(frame: bytes) -> bytes:
     return ZstdDecompressor().decompress(frame)
 
 
-#: the text of a chunk: whole records in each piece, and about _PIECE bytes
+#: The text of a chunk, in pieces of whole records with about _PIECE bytes each.
 Pieces = tuple[bytes, ...]
 
 
 def _grown(pieces: Pieces, tail: bytes) -> Pieces:
-    """Pieces with a tail behind them. Only the last piece is copied, so that what is freed has the size of what is
-    allocated next: a heap that frees ever longer texts keeps their holes."""
+    """Append a tail to pieces. Copies only the last piece.
+
+    A freed piece thus has the size of the next allocation. Growing copies of the whole text would fragment the heap.
+    """
     if pieces and len(pieces[-1]) < _PIECE:
         pieces, tail = pieces[:-1], pieces[-1] + tail
     return *pieces, *(tail[first:end] for first, end in _pieces(tail))
@@ -223,17 +225,17 @@ class _Chunk(NamedTuple):
 
 
 class MessageText:
-    """This process' cache of conversations' text; bounded, the least recently used chunk is dropped first."""
+    """This process' cache of conversations' text. The least recently used chunk is dropped first."""
 
     def __init__(self, redis: Redis, cache_bytes: int) -> None:
-        """cache_bytes: the maximum cost of all chunks."""
+        """cache_bytes: maximum size of all chunks."""
         self._redis = redis
         self._cache_bytes = cache_bytes
         self._cached: OrderedDict[tuple[ConversationId, int], _Chunk] = OrderedDict()
         self._size = 0
 
     def pieces(self, conversation_id: ConversationId) -> Iterator[bytes]:
-        """The present text of a conversation, a piece of whole records at a time. Raises ConversationNotFound."""
+        """Yield the current text of a conversation in pieces of whole records. Raises ConversationNotFound."""
         number = last = 0
         while number <= last:
             pieces, last = self.chunk(conversation_id, number)
@@ -241,7 +243,7 @@ class MessageText:
             number += 1
 
     def chunk(self, conversation_id: ConversationId, number: int) -> tuple[Pieces, int]:
-        """One chunk, empty beyond the last, and the number of the last one. Raises ConversationNotFound."""
+        """Return a chunk, empty beyond the last, and the number of the last chunk. Raises ConversationNotFound."""
         kept = self._cached.get((conversation_id, number)) or _Chunk(b"", ())
         incarnation, last, tail = self._read(conversation_id, number, kept.length)
         if incarnation != kept.incarnation:  # nothing cached, or another conversation has the id now
@@ -253,7 +255,7 @@ class MessageText:
         return chunk.pieces, last
 
     def _read(self, conversation_id: ConversationId, number: int, offset: int) -> tuple[bytes, int, bytes]:
-        """The conversation's incarnation, the number of its last chunk, and the bytes of a chunk from an offset on."""
+        """Return the incarnation, the number of the last chunk, and the bytes of a chunk from an offset on."""
         keys = ConversationKeys(conversation_id)
         with self._redis.pipeline(transaction=True) as pipe:
             pipe.hmget(keys.root, "incarnation", "text_chunk", "cold")
@@ -261,7 +263,7 @@ class MessageText:
             (incarnation, last, cold), tail = pipe.execute()
         if incarnation is None:
             raise ConversationNotFound
-        if cold is not None and offset:  # these are bytes of the frame: the whole of it is needed
+        if cold is not None and offset:  # these are bytes of the frame, which is needed completely
             incarnation, last, chunk = self._read(conversation_id, number, 0)
             return incarnation, last, chunk[offset:]
         return incarnation, int(last), tail if cold is None or not tail else _whole(tail)
@@ -285,7 +287,7 @@ def passes(
     since: Micros | None = None,
     until: Micros | None = None,
 ) -> bool:
-    """Whether an event, given as its members, passes every given filter. Source: docs/wire.md, 3."""
+    """Return whether an event, given as its members, passes every filter. Source: docs/wire.md, 3."""
     if kind is not None and bare_kind(fields["kind"]) != kind:
         return False
     if source is not None and fields["source"] != source:

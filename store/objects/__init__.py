@@ -1,7 +1,7 @@
-"""Where the events of cold conversations lie: a folder, or a bucket of S3, as COLD_URL says.
+"""The places of cold conversations' events: a folder, or a bucket of S3, as COLD_URL says.
 
-`store/conversations/cold.py` says what each place does. Source: docs/keeping.md.
-A folder's object is written beside its place, synced, and then renamed: under its name there is all of it, or nothing.
+`Objects` in `store/conversations/cold.py` is their interface. Source: docs/keeping.md. An object in a folder is written
+to a temporary file, synced, and then renamed: its name has all of it, or nothing.
 """
 
 import os
@@ -17,10 +17,10 @@ from settings.keeping import KeepingSettings
 from store.conversations.cold import ObjectMissing, Objects, ObjectsAway
 from telemetry.meter import Meter
 
-#: most bytes of an object
+#: Maximum size of an object, in bytes.
 MOST_BYTES = 1024 * 1024 * 1024
 
-#: a name is not a path, and does not begin as a file that is being written
+#: A name is not a path, and differs from the names of temporary files.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,199}")
 
 
@@ -29,12 +29,12 @@ _KNOWN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_name(text: str) -> bool:
-    """Whether an object may have this name: 1 to 200 letters, digits and hyphens, the first no hyphen."""
+    """Return whether an object may have this name: 1 to 200 letters, digits and hyphens, the first no hyphen."""
     return _NAME.fullmatch(text) is not None
 
 
 def check_name(text: str) -> None:
-    """Raises ValueError unless an object may have this name."""
+    """Raise ValueError unless an object may have this name."""
     if not is_name(text):
         raise ValueError(f"The name of an object must be 1 to 200 letters, digits and hyphens, not {text!r}")
 
@@ -42,11 +42,11 @@ def check_name(text: str) -> None:
 class Folder:
     """A folder of objects, which only its owner may read.
 
-    The folder must stay: where it is gone, so is the place, and not each of its objects.
+    If the folder itself is missing, the place is unavailable, and its objects do not count as missing.
     """
 
     def __init__(self, path: str) -> None:
-        """path: absolute; the folder is made where it is missing. Raises ConfigError."""
+        """path: absolute; a missing folder is created. Raises ConfigError."""
         self._folder = Path(path)
         try:
             make_private(self._folder)
@@ -55,7 +55,7 @@ class Folder:
             raise ConfigError(f"The folder {path} of COLD_URL cannot be used: {error.strerror}") from None
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep an object; when it returns, the object and its name are on the disk. Raises ObjectsAway."""
+        """Store an object. Returns after the object and its name are on the disk. Raises ObjectsAway."""
         file, part = self._files_of(name)
         with self._reached():
             try:
@@ -71,7 +71,7 @@ class Folder:
                 raise
 
     def get(self, name: str) -> bytes:
-        """An object. Raises ObjectMissing, ObjectsAway."""
+        """Return an object. Raises ObjectMissing, ObjectsAway."""
         file, _ = self._files_of(name)
         with self._reached():
             try:
@@ -80,35 +80,35 @@ class Folder:
                         raise ObjectsAway(f"the file {file} has more than {MOST_BYTES} bytes")
                     return source.read()
             except FileNotFoundError:
-                self._folder.stat()  # raises where the folder itself is missing
+                self._folder.stat()  # raises if the folder itself is missing
                 raise ObjectMissing(name) from None
 
     def delete(self, name: str) -> None:
-        """Delete an object, and what a put that was cut short left of it. Raises ObjectsAway."""
+        """Delete an object, and the temporary file of an interrupted `put`. Raises ObjectsAway."""
         with self._reached():
             self._folder.stat()
             for file in self._files_of(name):
                 file.unlink(missing_ok=True)
 
     def names(self) -> Iterator[str]:
-        """The names of all objects, in no order. Raises ObjectsAway."""
+        """Return the names of all objects, in no order. Raises ObjectsAway."""
         with self._reached(), os.scandir(self._folder) as entries:
             for entry in entries:
                 if is_name(entry.name):
                     yield entry.name
 
     def _files_of(self, name: str) -> tuple[Path, Path]:
-        """An object's file, and the one that is being written. Raises ValueError."""
+        """Return an object's file, and its temporary file. Raises ValueError."""
         check_name(name)
         return self._folder / name, self._folder / f".{name}.part"
 
     def _check_writable(self) -> None:
         probe = self._folder / ".writable"
         os.close(os.open(probe, _NEW, 0o600))
-        probe.unlink(missing_ok=True)  # two processes that start may share it
+        probe.unlink(missing_ok=True)  # two processes may start at once
 
     def _sync(self) -> None:
-        """Write the names of the folder through."""
+        """Sync the folder's list of names."""
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -117,7 +117,7 @@ class Folder:
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
-        """Turn errors of the system into ObjectsAway."""
+        """Turn OSError into ObjectsAway."""
         try:
             yield
         except OSError as error:
@@ -125,29 +125,26 @@ class Folder:
 
 
 class Metered:
-    """A place that tells a meter how its calls end."""
+    """A place that reports the outcomes of its calls to a meter."""
 
     def __init__(self, place: Objects, meter: Meter) -> None:
         self._place = place
         self._meter = meter
 
     def put(self, name: str, content: bytes) -> None:
-        """As the place does it."""
         with self._counted("put"):
             self._place.put(name, content)
 
     def get(self, name: str) -> bytes:
-        """As the place does it."""
         with self._counted("get"):
             return self._place.get(name)
 
     def delete(self, name: str) -> None:
-        """As the place does it."""
         with self._counted("delete"):
             self._place.delete(name)
 
     def names(self) -> Iterator[str]:
-        """As the place does it; not counted."""
+        """Return the names of all objects; not counted."""
         return self._place.names()
 
     @contextmanager
@@ -164,15 +161,15 @@ class Metered:
 
 
 def open_objects(settings: KeepingSettings) -> Objects | None:
-    """The place that the settings name; None where they name none.
+    """Open the place that the settings name; None if they name none.
 
-    A folder is made where it is missing; nothing is sent to S3. Raises ConfigError.
+    A missing folder is created. Nothing is sent to S3. Raises ConfigError.
     """
     place = settings.cold_place
     if place is None:
         return None
     if place.bucket is None:
         return Folder(place.path)
-    # boto3 takes memory and a part of a second, which only a server with a bucket shall spend.
+    # boto3 takes memory and a part of a second, so only a server with a bucket imports it.
     bucket: Objects = import_module("store.objects.s3").Bucket(place.bucket, place.path, settings.cold_s3_endpoint)
     return bucket

@@ -1,7 +1,7 @@
-"""Objects in a bucket of S3, or of a server that speaks its protocol, by boto3.
+"""Objects in a bucket of S3, or of a compatible server, by boto3.
 
-Credentials, region and proxies are those that boto3 finds: AWS' variables and files, or the role of the machine. boto3
-is plain Python over sockets: in a worker other requests go on while one waits for the bucket.
+boto3 finds credentials, region and proxies: in AWS' variables and files, or by the role of the machine. It is plain
+Python over sockets: while a request waits for the bucket, its worker serves others.
 """
 
 from collections.abc import Iterator
@@ -16,34 +16,34 @@ from settings import ConfigError
 from store.conversations.cold import ObjectMissing, ObjectsAway
 from store.objects import MOST_BYTES, check_name, is_name
 
-#: seconds to connect, and between two parts of a response; a call that fails is tried once more
+#: Timeouts to connect, and between two parts of a response, in seconds. A failed call is retried once.
 _CONNECT_SECONDS, _READ_SECONDS = 2, 8
 
-#: connections that are kept
+#: Number of connections that are kept open.
 _CONNECTIONS = 16
 
-#: names of one request
+#: Number of names per request.
 PAGE = 1000
 
 _MISSING = ("NoSuchKey", "404")
 
 
 class Bucket:
-    """The objects under one prefix of a bucket."""
+    """The objects below a prefix of a bucket."""
 
     def __init__(self, bucket: str, prefix: str, endpoint: str) -> None:
-        """prefix: empty, or with a slash at its end. endpoint: a URL, or empty for what boto3 finds. Sends nothing.
+        """prefix: empty, or ending with a slash. endpoint: a URL, or empty for boto3's default. Sends nothing.
 
-        Raises ConfigError where AWS' variables or files are wrong.
+        Raises ConfigError for wrong AWS variables or files.
         """
         config = Config(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,
             retries={"total_max_attempts": 2, "mode": "standard"},
             max_pool_connections=_CONNECTIONS,
-            # A server of one's own seldom has a host name for every bucket.
+            # Self-hosted servers seldom have a host name for every bucket.
             s3={"addressing_style": "path"} if endpoint else None,
-            # Other servers than AWS' do not know the newer checksums; each object has one of its own.
+            # Servers other than AWS do not support the newer checksums. Each object contains a checksum.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -54,14 +54,14 @@ class Bucket:
         self._bucket, self._prefix = bucket, prefix
 
     def put(self, name: str, content: bytes) -> None:
-        """Keep an object; S3 has stored all of it when it returns. Raises ObjectsAway."""
+        """Store an object. Returns after S3 has stored all of it. Raises ObjectsAway."""
         with self._reached():
             self._client.put_object(
                 Bucket=self._bucket, Key=self._key(name), Body=content, ContentType="application/octet-stream"
             )
 
     def get(self, name: str) -> bytes:
-        """An object. Raises ObjectMissing, ObjectsAway."""
+        """Return an object. Raises ObjectMissing, ObjectsAway."""
         key = self._key(name)
         with self._reached():
             try:
@@ -82,7 +82,7 @@ class Bucket:
             self._client.delete_object(Bucket=self._bucket, Key=self._key(name))
 
     def names(self) -> Iterator[str]:
-        """The names of all objects, in order; one request for each PAGE. Raises ObjectsAway."""
+        """Return the names of all objects, in order. One request per PAGE names. Raises ObjectsAway."""
         with self._reached():
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix, Delimiter="/", PaginationConfig={"PageSize": PAGE}

@@ -1,4 +1,4 @@
-"""Sandboxes and starts: what is desired of each, what its host has observed; and the hosts whose supervisors live."""
+"""Sandboxes and start tasks, with their desired and observed states, and the hosts with live supervisors."""
 
 import json
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from store.scripts import Scripts
 
 
 class SandboxWing(Sandboxes):
-    """All sandboxes, and by name what belongs to them."""
+    """All sandboxes, and the stores of what belongs to them."""
 
     def __init__(
         self, redis: Redis, probe: Redis, scripts: Scripts, limits: SandboxLimits, sealer: Sealer, health: Health
     ) -> None:
-        """probe: a client that waits briefly."""
+        """probe: a client with a short timeout."""
         super().__init__(redis, scripts, limits, sealer)
         self.warm = WarmSandboxes(redis, scripts, limits, sealer)
         self.workspaces = Workspaces(redis, scripts, limits)
@@ -37,12 +37,12 @@ class SandboxWing(Sandboxes):
 
 
 class Workspaces:
-    """Workspace sandboxes: what a key's calls reach before it has a conversation. Source: docs/wire.md, 14.
+    """Workspace sandboxes, which serve the calls of a key before it has a conversation. Source: docs/wire.md, 14.
 
-    A client of the published SDK may run a command or upload a file before it begins its conversation. Such a call
-    starts the one workspace sandbox of its key, and the key's next conversation of the same spec adopts it, with its
-    files. One that nobody has used for `SandboxLimits.workspace_seconds` is deleted with them. It is never warm, nor
-    another key's. Each method takes one round trip, `known` two.
+    A client of the published SDK may run a command or upload a file before it starts its conversation. Such a call
+    starts the one workspace sandbox of its key. The key's next conversation of the same spec adopts the sandbox with
+    its files. A sandbox that is unused for `SandboxLimits.workspace_seconds` is deleted with its files. It is never
+    warm, and never another key's. Each method takes one round trip, `known` two.
     """
 
     def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits) -> None:
@@ -51,9 +51,9 @@ class Workspaces:
         self._limits = limits
 
     def named(self, owner: str) -> SandboxId | None:
-        """The id of a key's workspace sandbox, which the caller has to start, once per id; None: no host lives.
+        """Return the id of a key's workspace sandbox, which the caller must start once; None without a live host.
 
-        Where that start is refused, the key's next call gets the same id, and starts it.
+        If that start is refused, the next call of the key gets the same id, and starts it.
         """
         named = self._scripts.name_workspace(
             SandboxKeys.root, owner=owner, fresh=minted_text("workspace"), host_span=self._limits.spans[0]
@@ -61,49 +61,49 @@ class Workspaces:
         return SandboxId(named) if named else None
 
     def known(self, owner: str) -> SandboxId | None:
-        """The id of a key's workspace sandbox, which no conversation has adopted; None: it has none."""
+        """Return the id of a key's workspace sandbox that no conversation has adopted, or None."""
         named = self._redis.hget(SandboxKeys.workspaces, owner)
         known = SandboxId(named.decode()) if named else None
         return known if known and self._redis.exists(SandboxKeys.box(known)) else None
 
     def adopt(self, owner: str, spec_id: str, start_id: str, *, gives_way: bool) -> SandboxId | None:
-        """Bind a key's workspace sandbox of a spec to a start task, which gets it again; None: there is none."""
+        """Bind a key's workspace sandbox of a spec to a start task. A repeat returns it again. None: there is none."""
         adopted = self._scripts.adopt_workspace(
             SandboxKeys.root, owner=owner, spec=spec_id, start=start_id, gives_way=gives_way
         )
         return SandboxId(adopted) if adopted else None
 
     def give_back(self, sandbox_id: SandboxId, start_id: str) -> bool:
-        """Give one back to its key after a start task that has adopted it has failed; False of any other sandbox.
+        """Return a sandbox to its key after the start task that adopted it has failed; False for any other sandbox.
 
-        True also where a later start of the key has it by now: that one's end decides.
+        True also if a later start of the key has it by now: the end of that start decides.
         """
         return self._scripts.return_workspace(SandboxKeys.root, id=sandbox_id, start=start_id)
 
     def expire(self) -> None:
-        """Have those deleted that nobody has used for so long."""
+        """Delete the workspace sandboxes that have been unused for too long."""
         self._scripts.expire_workspaces(SandboxKeys.root, unused=round(self._limits.workspace_seconds * 1e6))
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host whose supervisor has a heartbeat, or had one a moment ago."""
+    """A host whose supervisor has a heartbeat, or had one recently."""
 
     id: str
     seen_at: Micros  #: its last heartbeat, by Redis' clock
-    sandboxes: int  #: that it has, whatever their status
-    said: dict[str, object] | None  #: what isolates its process sandboxes; None: it has said nothing yet
+    sandboxes: int  #: number of its sandboxes, whatever their status
+    said: dict[str, object] | None  #: isolation of its process sandboxes; None: not reported yet
     version: str | None  #: of its supervisor
 
 
 class Hosts:
-    """The hosts of all supervisors, and what each says of itself: its version, and what isolates its sandboxes."""
+    """The hosts of all supervisors, with the version and the isolation that each reports."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
 
     def note(self, host: str, isolation: dict[str, object], version: str) -> None:
-        """Note what isolates the process sandboxes of a host, and its supervisor's version; forget lost hosts."""
+        """Record the isolation of a host's process sandboxes, and its supervisor's version; delete lost hosts."""
         known = self._redis.hkeys(SandboxKeys.isolation)
         living = {name for name, _ in self._living()}
         lost = [name for name in known if name not in living]
@@ -112,12 +112,12 @@ class Hosts:
         self._redis.hset(SandboxKeys.isolation, host, json.dumps({**isolation, "version": version}))
 
     def seen_at(self, host: str) -> Micros | None:
-        """The last heartbeat of a host's supervisor; None where it has none. One round trip."""
+        """Return the last heartbeat of a host's supervisor, or None. One round trip."""
         found = self._redis.zscore(SandboxKeys.hosts, host)
         return None if found is None else Micros(int(found))
 
     def all(self) -> list[Host]:
-        """The hosts by their ids. Three round trips."""
+        """Return the hosts, sorted by id. Three round trips."""
         living = self._living()
         said = self._redis.hgetall(SandboxKeys.isolation)
         with self._redis.pipeline(transaction=False) as pipe:

@@ -1,9 +1,9 @@
 """When conversations are compared with their agents: soon after each webhook, message, run and decision.
 
-A webhook makes its conversation due before its body is read, in the script that opens its key: so also one that is
-refused, or whose worker is killed. Everything that makes a conversation run goes that way, so every conversation of a
-sandbox that is `running` is due at some time. A supervisor claims what is due, compares, and closes; what a killed
-supervisor had claimed is due again when the lease ends. All times are those of Redis' clock.
+A webhook makes its conversation due before its body is read, in the script that looks up its key. This also covers
+webhooks that are refused, or whose worker is killed. Everything that makes a conversation run goes that way, so every
+`running` conversation of a sandbox becomes due. A supervisor claims due conversations, compares them, and closes the
+comparison. If it is killed, its claims are due again when their lease ends. All times are those of Redis' clock.
 """
 
 import json
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Check(NamedTuple):
-    """A conversation that is due to be compared, and the lease on it."""
+    """A conversation that is due for comparison, and the lease on it."""
 
     conversation_id: ConversationId
     sandbox_id: SandboxId
@@ -33,23 +33,23 @@ class Check(NamedTuple):
 
     @property
     def entry(self) -> str:
-        """Its member of the due index."""
         return f"{self.conversation_id} {self.sandbox_id}"
 
 
 class Checks:
-    """The comparisons that are due."""
-
     def __init__(self, scripts: Scripts, limits: SandboxLimits) -> None:
         self._scripts = scripts
         self._spans = Spans(*limits.spans)
 
     def require(self, sandbox_id: SandboxId) -> None:
-        """Have every conversation of a sandbox compared at once."""
+        """Make every conversation of a sandbox due at once."""
         self._scripts.check_sandbox(SandboxKeys.root, id=sandbox_id)
 
     def claim(self, host: str, seconds: float, most: int) -> list[Check]:
-        """Take so many that are due, of a host's sandboxes and of those whose host is lost, for so many seconds."""
+        """Claim due conversations of a host's sandboxes and of lost hosts. seconds: of the lease.
+
+        most: maximum number.
+        """
         reply = self._scripts.claim_checks(
             SandboxKeys.root, host=host, lease=round(seconds * 1000), most=most, spans=self._spans
         )
@@ -66,16 +66,16 @@ class Checks:
         return found
 
     def close(self, check: Check, *, again_in: float | None) -> None:
-        """End a comparison: the conversation is due again in so many seconds, or (None) once something happens."""
+        """End a comparison. again_in: seconds until the conversation is due again; None: when something happens."""
         again = None if again_in is None else round(again_in * 1000)
         self._scripts.close_check(SandboxKeys.root, entry=check.entry, lease_end=check.lease_end, again=again)
 
     def note(
         self, conversation_id: ConversationId, before: Sequence[object], after: Sequence[object], *, ended: bool
     ) -> None:
-        """Keep how far the logs were compared, unless another comparison has kept its own since `before` was read.
+        """Store how far the logs were compared, unless another comparison has replaced `before` meanwhile.
 
-        ended: no run of the conversation is interrupted any more.
+        ended: the conversation has no interrupted run any more.
         """
         self._scripts.note_comparison(
             ConversationKeys(conversation_id).root,
@@ -86,29 +86,27 @@ class Checks:
 
 
 class Echoes:
-    """The expected echoes of all conversations."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def expect(self, conversation_id: ConversationId, claims: Iterable[str], token: str = "") -> None:
-        """Note claims that the agent may make, each once, before it is sent what makes it claim them.
+        """Record claims that the agent may make, each once, before the agent receives their cause.
 
-        token: of the request that expects them; a repeat with it adds nothing. Beyond 1,000 the oldest are forgotten.
-        Of an unknown conversation nothing is kept.
+        token: of the request that expects them; a repeat with it adds nothing. Beyond 1,000 the oldest are dropped. An
+        unknown conversation stores nothing.
         """
         root = ConversationKeys(conversation_id).root
         self._scripts.expect_echoes(root, at=wire.now(), token=token or uuid4().hex, claims=claims)
 
     def is_expected(self, conversation_id: ConversationId, claim: str, token: str) -> bool:
-        """Whether the agent has not made a claim yet that is expected. One round trip."""
+        """Return whether a claim of the agent is still expected. One round trip."""
         return self._redis.zscore(ConversationKeys(conversation_id).echoes, f"{claim} {token}") is not None
 
     def expects_any(self, conversation_id: ConversationId, since: Micros) -> bool:
-        """Whether something that the agent was sent since a time, such as a message, is not in the log yet."""
+        """Return whether something that the agent was sent since a time, such as a message, is missing in the log."""
         return bool(self._redis.zcount(ConversationKeys(conversation_id).echoes, since, "+inf"))
 
     def forget(self, conversation_id: ConversationId, claim: str, token: str) -> None:
-        """Expect a claim no longer: the agent has refused what was sent."""
+        """Stop expecting a claim, because the agent has refused its cause."""
         self._scripts.forget_echo(ConversationKeys(conversation_id).root, claim=claim, token=token)

@@ -1,9 +1,9 @@
-"""Files of sandboxes on their way between a worker and the supervisor whose host has them: archives and single files.
+"""Streams of files between a worker and the supervisor whose host has the sandbox: archives and single files.
 
-Any worker may have the client, and one host has the files. So one side sends chunks of at most 256 KiB, of which at
-most 16 wait in Redis, and the other side receives them. Chunks are numbered: a command that redis-py repeats doubles
-none and loses none. Each side says how it ended the stream, and a stream that nobody ended is never taken for a whole
-one: where the other side is silent for 30 s it is broken off, and Redis forgets it within a minute.
+Any worker may serve the client, and one host has the files. The sender writes chunks of at most 256 KiB, of which at
+most 16 wait in Redis, and the receiver takes them. Chunks are numbered, so that a command which redis-py repeats
+neither duplicates nor loses any. Each side records how it ended the stream, and a stream without an end never counts as
+whole: after 30 s of silence it is aborted, and Redis deletes it within a minute.
 """
 
 import json
@@ -34,25 +34,26 @@ from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
 from store.scripts.calls import SendChunk
 
-#: bytes of a full chunk, and most chunks that wait
+#: Size of a full chunk in bytes, and maximum number of queued chunks.
 CHUNK, MOST_WAITING = 256 * 1024, 16
 
-#: seconds after which a chunk is sent that is not full: so that a slow sender does not look dead
+#: Seconds after which a partial chunk is sent, so that a slow sender does not look dead.
 _SHORT = 1.0
 
-#: seconds of silence after which the other side is gone, and in which a supervisor must begin to send
+#: Seconds of silence after which the other side counts as gone, and timeout for the first chunk of a supervisor.
 SILENCE, _BEGIN = 30.0, 5.0
 
-#: seconds between two polls, and ms that Redis keeps a stream that nobody uses
+#: Seconds between two polls, and expiry of an unused stream, in ms.
 _POLL, _KEPT = 0.02, 60_000
 
 
 _FORGOTTEN = "The transfer of the archive was broken off"
 
-#: bytes of a file in one response, and names of a list of files. Source of the latter: the app-server wire
+#: Maximum size of a file in one response, in bytes, and of a list of files, in names. Source of the latter: the
+#: app-server wire.
 MOST_BYTES, MOST_NAMES = 8 << 20, 2000
 
-#: seconds in which a supervisor replies
+#: Timeout of a supervisor's reply, in seconds.
 FILE_TIMEOUT = 20.0
 
 
@@ -78,24 +79,22 @@ _ERRORS: dict[Outcome, Callable[[str], StoreError]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer(Record):
-    """A stream under way. sent, received: an outcome and its sentence; None while that side goes on."""
+    """A stream in progress. sent, received: an outcome and its sentence; None until that side has ended."""
 
     key = f"{SandboxKeys.root}:transfer:ID"
-    first: int = 0  #: number of the chunk at the head of the list
-    next: int = 0  #: number of the chunk to be sent next
-    sent: tuple[Outcome, str] | None = None  #: how the sender ended it; missing: it goes on
-    received: tuple[Outcome, str] | None = None  #: how the receiver ended it
+    first: int = 0  #: number of the first chunk in the list
+    next: int = 0  #: number of the next chunk to send
+    sent: tuple[Outcome, str] | None = None  #: how the sender ended it; missing: not yet
+    received: tuple[Outcome, str] | None = None  #: how the receiver ended it; missing: not yet
 
 
 class Archives:
-    """The streams of all hosts."""
-
     def __init__(self, redis: Redis, scripts: Scripts) -> None:
         self._redis = redis
         self._scripts = scripts
 
     def open(self) -> str:
-        """Begin a stream; its id."""
+        """Begin a stream and return its id."""
         transfer_id = str(uuid4())
         self._scripts.open_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT)
         return transfer_id
@@ -104,13 +103,13 @@ class Archives:
         return Sender(self._scripts, transfer_id)
 
     def receiver(self, transfer_id: str, given_up: Callable[[], bool] = lambda: False) -> "Receiver":
-        """given_up: once it is true, the receiver waits no longer and fails."""
+        """given_up: once it returns true, the receiver stops waiting and fails."""
         return Receiver(self._scripts, transfer_id, given_up)
 
     def of_sandbox(self, sandbox_id: SandboxId) -> "Receiver":
-        """The archive of a sandbox's files; its supervisor has begun to send it.
+        """Return the archive of a sandbox's files, after its supervisor has begun to send it.
 
-        Raises HostSilent, ArchivesBusy, and ArchiveFailed, which may also come with a later chunk.
+        Raises HostSilent, ArchivesBusy and ArchiveFailed. A later chunk may also raise ArchiveFailed.
         """
         receiver = self.receiver(self.open())
         ask_supervisors(self._redis, "archive", sandbox_id, transfer=receiver.id)
@@ -119,7 +118,7 @@ class Archives:
 
 
 class Sender:
-    """The side of a stream that has the bytes. Every call raises what the receiver ended the stream with."""
+    """The sending side of a stream. Every call raises the error with which the receiver ended the stream."""
 
     def __init__(self, scripts: Scripts, transfer_id: str) -> None:
         self.id = transfer_id
@@ -129,27 +128,27 @@ class Sender:
         self._sent_at = 0.0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Send bytes, as soon as there are enough of them; waits while too many chunks wait for the receiver."""
+        """Send bytes in chunks. Waits while too many chunks are queued."""
         self._held += data
         while len(self._held) >= CHUNK or (self._held and time.monotonic() - self._sent_at >= _SHORT):
             self._send()
 
     def end(self) -> None:
-        """Send what is left, and that it was all."""
+        """Send the rest, and mark the stream as whole."""
         while self._held:
             self._send()
         self._close(Outcome.WHOLE, "")
 
     def fail(self, outcome: Outcome, words: str) -> None:
-        """Say that the stream does not become whole; the receiver raises that."""
+        """End the stream with an error, which the receiver raises."""
         self._close(outcome, words)
 
     def confirmed(self, seconds: float) -> None:
-        """Wait until the receiver has used the whole stream. Raises ArchiveFailed after so many seconds."""
+        """Wait until the receiver has used the whole stream. Raises ArchiveFailed on timeout, in seconds."""
         deadline = time.monotonic() + seconds
         while (ending := self._close(Outcome.WHOLE, "")) is None:
             if time.monotonic() > deadline:
-                raise ArchiveFailed(f"The archive was sent and not used within {seconds:g} s")
+                raise ArchiveFailed(f"The archive was sent, but not used within {seconds:g} s")
             time.sleep(_POLL)
         _raise(ending)
 
@@ -170,20 +169,20 @@ class Sender:
         self._sent_at = time.monotonic()
 
     def _offer(self, chunk: bytes) -> SendChunk.Closed | Literal["sent", "full"] | None:
-        """Send the next chunk, unless MOST_WAITING chunks wait."""
+        """Send the next chunk, unless MOST_WAITING chunks are queued."""
         return self._scripts.send_chunk(
             SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number, most=MOST_WAITING, chunk=chunk
         )
 
     def _close(self, outcome: Outcome, words: str) -> tuple[Outcome, str] | None:
-        """How the receiver ended the stream, None while it goes on."""
+        """End the sending side. Return how the receiver ended the stream, None if it has not."""
         return _closed(self._scripts, self.id, "sent", outcome, words).received
 
 
 class Receiver:
-    """The side of a stream that uses the bytes: an iterator of chunks, which ends only where the sender said so.
+    """The receiving side of a stream: an iterator of chunks, which stops only at the end that the sender marked.
 
-    Raises what the sender ended the stream with, and ArchiveFailed where it is silent.
+    Raises the error with which the sender ended the stream, and ArchiveFailed if the sender is silent.
     """
 
     def __init__(self, scripts: Scripts, transfer_id: str, given_up: Callable[[], bool]) -> None:
@@ -205,7 +204,7 @@ class Receiver:
         return chunk
 
     def begin(self, seconds: float) -> None:
-        """Wait so long for the first chunk. Raises HostSilent; the stream is closed then, and after any failure."""
+        """Wait for the first chunk. Raises HostSilent on timeout, in seconds. Any failure closes the stream."""
         try:
             self._ahead = self._take(seconds, HostSilent(seconds))
         except BaseException:
@@ -213,11 +212,11 @@ class Receiver:
             raise
 
     def close(self, outcome: Outcome = Outcome.WHOLE, words: str = "") -> None:
-        """Say how the stream ended for this side; the sender raises that unless it is whole. The first call counts."""
+        """End the receiving side; the sender raises an outcome other than WHOLE. The first call counts."""
         _closed(self._scripts, self.id, "received", outcome, words)
 
     def _take(self, seconds: float, silent: StoreError) -> bytes | None:
-        """The next chunk, None after the last one."""
+        """Return the next chunk, None after the last one."""
         deadline = time.monotonic() + seconds
         while True:
             reply = self._scripts.take_chunk(SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number)
@@ -231,28 +230,28 @@ class Receiver:
             if sent is not None:
                 return None
             if self._given_up():
-                raise ArchiveFailed("The archive is not wanted any more")
+                raise ArchiveFailed("The receiver has given up the archive")
             if time.monotonic() > deadline:
                 raise silent
             time.sleep(_POLL)
 
 
 def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> Transfer:
-    """How the sender and the receiver ended a stream, after one side has."""
+    """Record how one side ended a stream, and return how both did."""
     fields = Transfer.fields_of(**{side: (outcome, words)})
     reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, fields=fields)
     return Transfer(received=(Outcome.FAILED, _FORGOTTEN)) if reply is None else Transfer.read(pairs(reply))
 
 
 def _raise(ending: tuple[Outcome, str] | None) -> None:
-    """Raise the error that an ending stands for, if it is not that of a whole stream."""
+    """Raise the error of an outcome, unless the stream is whole."""
     outcome, words = ending or (Outcome.WHOLE, "")
     if outcome != Outcome.WHOLE:
         raise _ERRORS[Outcome(outcome)](words)
 
 
 class Found(StrEnum):
-    """What a supervisor found of a file, or of a folder."""
+    """The result of a supervisor's look-up of a file or a folder."""
 
     CONTENT = "content"
     NOTHING = "nothing"
@@ -264,7 +263,7 @@ class Found(StrEnum):
 
 
 class FileNotKept(StoreError):
-    """The folder of the conversation is not among the files that its sandbox keeps."""
+    """The sandbox does not keep the folder of the conversation."""
 
     kind = Kind.MISSING
 
@@ -321,9 +320,9 @@ class Between(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A record of a conversation's folder, and the events at which the folder was as recorded."""
+    """A snapshot of a conversation's folder, and the events during which the folder had this content."""
 
-    seq: Seq  #: of the last of the events
+    seq: Seq  #: seq of the last of the events
     event_ids: list[str]
 
 
@@ -335,39 +334,42 @@ class SandboxFiles:
         self._health = health
 
     def names(self, sandbox_id: SandboxId, folder: str) -> list[str]:
-        """The paths of the files in a folder of the agent, sorted: of the MOST_NAMES that were found first."""
+        """Return the paths of the files in a folder of the agent, sorted. Only the first MOST_NAMES that were found."""
         listed = self._ask("files", sandbox_id, folder=folder)
         return sorted(json.loads(listed or b"[]"))
 
     def content(self, sandbox_id: SandboxId, folder: str, path: str) -> bytes:
-        """A file in a folder of the agent. Raises FileMissing, FileTooLong."""
+        """Return a file in a folder of the agent. Raises FileMissing, FileTooLong."""
         found = self._ask("file", sandbox_id, folder=folder, path=path)
         if found is None:
             raise FileMissing
         return found
 
     def record(self, sandbox_id: SandboxId, conversation_id: ConversationId, seq: Seq) -> None:
-        """Have the folder of a conversation recorded beside an event; 0: before the first one. Nobody waits for it.
+        """Request a snapshot of a conversation's folder at an event, without waiting; 0: before the first event.
 
-        Limitation: a signal that is lost leaves that moment unrecorded; the one before it stands for it then.
+        Limitation: if the signal is lost, there is no snapshot at that event, and the one before serves instead.
         """
         ask_supervisors(self._redis, "record", sandbox_id, conversation_id=conversation_id, seq=seq)
 
     def moments(self, sandbox_id: SandboxId, folder: str, conversation_id: ConversationId) -> list[Moment]:
-        """The records of a conversation's folder that forks begin with, the oldest first. Raises FolderNotRecorded."""
+        """Return the snapshots with which forks of a conversation can begin, the oldest first.
+
+        Raises FolderNotRecorded.
+        """
         listed = self._ask("moments", sandbox_id, folder=folder, conversation_id=conversation_id)
         return [Moment(Seq(seq), event_ids) for seq, event_ids in json.loads(listed or b"[]")]
 
     def changes(self, sandbox_id: SandboxId, folder: str, between: "Between") -> list[dict[str, str]]:
-        """The files of a conversation's folder that differ between two moments. Raises FolderNotRecorded."""
+        """Return the files of a conversation's folder that differ between two moments. Raises FolderNotRecorded."""
         listed = self._ask("changes", sandbox_id, folder=folder, **between._asdict())
         changes: list[dict[str, str]] = json.loads(listed or b"[]")
         return changes
 
     def difference(self, sandbox_id: SandboxId, folder: str, path: str, between: "Between") -> dict[str, str | None]:
-        """A file at two such moments, as text. Raises FolderNotRecorded, FileTooLong."""
-        told = self._ask("difference", sandbox_id, folder=folder, path=path, **between._asdict())
-        texts: dict[str, str | None] = json.loads(told or b"{}")
+        """Return the text of a file at both moments. Raises FolderNotRecorded, FileTooLong."""
+        reply = self._ask("difference", sandbox_id, folder=folder, path=path, **between._asdict())
+        texts: dict[str, str | None] = json.loads(reply or b"{}")
         return texts
 
     def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
@@ -375,7 +377,7 @@ class SandboxFiles:
         answer(self._redis, reply, found.encode() + b" " + data)
 
     def _ask(self, verb: str, sandbox_id: SandboxId, **details: object) -> bytes | None:
-        self._health.require_room()  # for the reply, which lies in Redis until it is read
+        self._health.require_room()  # for the reply, which stays in Redis until it is read
         word, _, data = answered(self._redis, FILE_TIMEOUT, verb, sandbox_id, **details).partition(b" ")
         found = Found(word.decode())
         if found in _FILE_ERRORS:

@@ -1,17 +1,17 @@
-"""Start tasks of app conversations: they outlive their request, and a driver with a lease brings each to its end.
+"""Start tasks of app conversations. They outlive their request, and a driver with a lease brings each to its end.
 
-A finished start task is forgotten after START_TASK_DAYS. Beside one of a client's own agent lies the sealed body, while
-it is unfinished.
+A finished start task is deleted after START_TASK_DAYS. An unfinished start task of a client's own agent also has a
+sealed body.
 
-A client may end a start until it is READY (`end`, `end_of`): it is ERROR then, as any other that failed. Its driver may
-be between two steps, wherever it is killed or stopped: so a supervisor first bars the start task (`bury`) from making a
-conversation, taking a place, a warm sandbox or one of its own, and removes what is there afterwards.
+A client may end a start until it is READY (`end`, `end_of`). It is then ERROR, like any other failure. Its driver may
+be between two steps, or may be killed or stopped there. A supervisor therefore first bars the start task (`bury`) from
+creating a conversation, taking a place, or getting a sandbox. Then it removes what the start task has created.
 
-The body of a request that starts an agent of its own holds the key of its model: it is sealed, and never shown. It is
-kept twice: with the start task until that is finished, and with the conversation until its
-deletion, for a later start at an agent server that has forgotten the conversation. The start task's is an object of
-`body`, as the client sent it, and `headers`, those that the agent server gets with it. The conversation's is the body
-without `initial_message`, which is sent once, and without `secrets`, which the conversation has.
+The body of a request that starts a client's own agent holds the key of its model, so it is sealed and never shown. It
+is stored twice: with the start task until that is finished, and with the conversation until its deletion. The latter
+serves a later start at an agent server that has lost the conversation. The start task's object has `body`, as the
+client sent it, and `headers`, which the agent server gets with it. The conversation's object is the body without
+`initial_message`, which is sent once, and without `secrets`, which the conversation has.
 """
 
 import json
@@ -46,55 +46,54 @@ from telemetry.meter import Meter
 
 _log = logging.getLogger(__name__)
 
-#: members of a body that a later start does not repeat
+#: Members of a body that a later start omits.
 _ONCE = ("initial_message", "secrets")
 
 
-#: the statuses in which a start task is finished, for good. Source: the app-server wire
+#: Final statuses of a start task. Source: the app-server wire
 FINISHED = ("READY", "ERROR")
 
-#: seconds after which another driver may claim a start task: an unfinished one (its lease), a failed one to clear away
+#: Seconds after which another driver may claim a start task: an unfinished one (its lease), or a failed one to clean
+#: up.
 LEASE, CLEARING = 5.0, 30.0
 
-#: seconds after which the first of those that wait for a place is tried again
+#: Seconds after which the first start task that waits for a place is retried.
 _PLACE_POLL = 0.5
 
-#: how often an unforeseen error may end the drive of a start task
+#: Maximum number of unforeseen errors of a start task.
 MOST_ATTEMPTS = 3
 
 _NEVER_ENDED = f"An unforeseen error ended each of {MOST_ATTEMPTS} attempts: see the supervisor's log"
 _UNREAD = "Its record cannot be read: see the supervisor's log"
-_FORGOTTEN = "No supervisor runs that could go on with it"
+_FORGOTTEN = "No supervisor is running to continue it"
 
-#: detail of one that a client has ended
+#: Detail of a start task that a client has ended.
 ENDED = "Ended by a DELETE"
 
 _NO_JOINER = Joiner("")
 
-#: seconds for which a driver, or the repeat of a request, may be late
+#: Maximum delay of a driver, or of a request's repeat, in seconds.
 _LATE = 86_400
 
 
 class StartBodies:
-    """The sealed bodies of conversations."""
-
     def __init__(self, redis: Redis, sealer: Sealer) -> None:
         self._redis = redis
         self._sealer = sealer
 
     def sealed(self, conversation_id: ConversationId, body: Mapping[str, object]) -> bytes:
-        """What a conversation keeps of the body that starts its agent. Raises SecretsRefused."""
+        """Seal the part of a body that a conversation keeps. Raises SecretsRefused."""
         kept = {name: value for name, value in body.items() if name not in _ONCE}
         return self._sealer.seal_body(conversation_id, kept)
 
     def of(self, conversation_id: ConversationId) -> Mapping[str, object] | None:
-        """The body that started the agent of a conversation; None where it brought none. Raises SecretsRefused."""
+        """Return the body that started the agent of a conversation; None if there was none. Raises SecretsRefused."""
         sealed = self._redis.get(ConversationKeys(conversation_id).start)
         return self._sealer.open_body(conversation_id, sealed) if sealed else None
 
 
 class Failure(NamedTuple):
-    """What a request gets that waited for a start task: an HTTP status, a detail of JSON, whether it may try again."""
+    """The response to requests that wait for a start task: HTTP status, JSON detail, and whether they may retry."""
 
     status: int
     detail: Any
@@ -103,54 +102,54 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTask(Record):
-    """One start task. Times in µs by Redis' clock."""
+    """A start task. Times in µs by Redis' clock."""
 
     key = StartKeys.task("ID")
     id: str
     status: str
     detail: str
-    conversation_id: ConversationId  #: of the conversation that it makes
+    conversation_id: ConversationId  #: id of the conversation that it creates
     sandbox_id: str
-    own_sandbox: bool  #: the sandbox was started for this, and ends with its failure
+    own_sandbox: bool  #: the sandbox was started for it, and is deleted if it fails
     agent_server_url: str
     request: dict[str, Any]  #: without its secrets
-    attempts: int = 0  #: how often an unforeseen error ended its drive
+    attempts: int = 0  #: number of unforeseen errors
     created_at: Micros
     updated_at: Micros
-    failure: Failure | None = None  #: what a request gets that waited for an ERROR
-    waits: int = 0  #: how often it was put off, as its sandbox could not be reached
-    trace: str = ""  #: W3C traceparent of its request; empty where that was not traced
-    owner: str = ""  #: id of the key that asked for it, whose the sandbox is that is started for it
-    joiner: Joiner = _NO_JOINER  #: that key, as it was when it asked: name, address, and whether it joins any sandbox
-    waiting_at: Micros | None = None  #: since when it waits for a place; only while it does
+    failure: Failure | None = None  #: of an ERROR: response to the requests that wait for it
+    waits: int = 0  #: number of delays because its sandbox could not be reached
+    trace: str = ""  #: W3C traceparent of its request; empty: not traced
+    owner: str = ""  #: id of the requesting key, which also owns a sandbox that is started for it
+    joiner: Joiner = _NO_JOINER  #: the requesting key at that time: name, address, and whether it may join any sandbox
+    waiting_at: Micros | None = None  #: since when it waits for a place; None: it does not
     is_ended: Annotated[bool, "ended"] = False  #: a client has ended it
-    failed_in: str = ""  #: of an ERROR: the status before
+    failed_in: str = ""  #: of an ERROR: its status before
 
     @property
     def waits_for_place(self) -> bool:
-        """Whether MAX_SANDBOXES run, so that it goes on when a place becomes free."""
+        """Return whether it waits for a place, because MAX_SANDBOXES are running."""
         return self.waiting_at is not None
 
     @property
     def app_conversation_id(self) -> ConversationId | None:
-        """The conversation that has come to be; None before READY."""
+        """Return the id of the created conversation; None before READY."""
         return self.conversation_id if self.status == "READY" else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTaskUpkeep(Record):
-    """Fields of a start task that its driver and the scripts alone use."""
+    """Fields of a start task that only its driver and the scripts use."""
 
     key = StartTask.key
-    echo: Mapping[str, object]  #: the part of the request that clients see
-    secrets: dict[str, str] | None = None  #: sealed; only while it is unfinished
-    lease: str = ""  #: id of the last one
-    parent_id: str = ""  #: of the conversation that its own will be a child of
-    asked: str = ""  #: id of the request, where it was made once for its conversation
+    echo: Mapping[str, object]  #: part of the request that clients see
+    secrets: dict[str, str] | None = None  #: sealed; removed when it is finished
+    lease: str = ""  #: id of the current lease
+    parent_id: str = ""  #: id of the conversation that will be the parent
+    asked: str = ""  #: id of the request, if it was made once for its conversation
 
 
 class StartTasks:
-    """All start tasks. Leases and due times are decided by Redis' clock, never by the callers' clocks."""
+    """All start tasks. Redis' clock decides leases and due times, never the callers' clocks."""
 
     def __init__(
         self,
@@ -174,12 +173,12 @@ class StartTasks:
     def create(
         self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
     ) -> StartTask:
-        """Create a start task; a driver claims it. echo is the part of the request that clients see.
+        """Create a start task, which a driver will claim. echo: the part of the request that clients see.
 
-        owner: id of the key that asks. joiner: that key, which a join by this start names in the audit.
+        owner: id of the requesting key. joiner: that key, named in the audit if this start joins a sandbox.
 
-        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations, StoreFull, and ConversationNotFound of
-        a repeat whose conversation was deleted since. Two round trips, in a sandbox three.
+        Raises NoSupervisor, SecretsRefused, TooManyStarts, TooManyConversations, StoreFull, and ConversationNotFound
+        for a repeat whose conversation has been deleted. Two round trips, in a sandbox three.
         """
         identity = minted("start").hex
         conversation_id = ConversationId(request.get("conversation_id") or str(minted("conversation")))
@@ -198,8 +197,10 @@ class StartTasks:
     def create_beside_none(
         self, request: dict[str, Any], *, echo: dict[str, Any], owner: str = "", joiner: Joiner | None = None
     ) -> tuple[StartTask, bool]:
-        """As `create`, of a request that names its conversation and no sandbox: where a start of that conversation is
-        under way, that one; and whether this call created it."""
+        """Create a start task, or return the unfinished one of its conversation; and whether this call created it.
+
+        Like `create`, for a request that names its conversation and no sandbox.
+        """
         self._sandboxes.require_host()
         identity = minted("start").hex
         conversation_id = ConversationId(request["conversation_id"])
@@ -216,10 +217,10 @@ class StartTasks:
         owner: str = "",
         joiner: Joiner | None = None,
     ) -> tuple[StartTask, bool]:
-        """Create the start task of a conversation, or find the one under way; and whether this call created it.
+        """Create the start task of a conversation, or return the unfinished one; and whether this call created it.
 
-        body: what the agent server gets, kept sealed. One that has failed does not count, but a repeat of a request
-        whose start was ended, or whose conversation was deleted, starts nothing. Raises as `create`.
+        body: what the agent server gets, stored sealed. A failed start task is replaced. A repeated request whose start
+        was ended, or whose conversation was deleted, starts nothing. Raises as `create`.
         """
         self._sandboxes.require_host()
         sealed = self._sealer.seal_body(conversation_id, body)
@@ -266,14 +267,17 @@ class StartTasks:
                 raise ConversationNotFound
 
     def _again(self, start_id: str) -> StartTask:
-        """The start task of an earlier attempt. Raises ConversationNotFound where it went with its conversation."""
+        """Return the start task of an earlier attempt.
+
+        Raises ConversationNotFound if it was deleted with its conversation.
+        """
         [start] = self.get_many([start_id])
         if start is None:
             raise ConversationNotFound
         return start
 
     def get_many(self, ids: Sequence[str]) -> list[StartTask | None]:
-        """Start tasks as clients see them, in the order of the ids, None for an unknown id. One round trip."""
+        """Return start tasks as clients see them, in the order of the ids, None for an unknown id. One round trip."""
         found = self._scripts.read_start_tasks(StartKeys.root, span=self._span, detail=_FORGOTTEN, ids=ids)
         return [_start_task(fields, "echo") if fields else None for fields in found]
 
@@ -287,7 +291,7 @@ class StartTasks:
         since: Micros | None = None,
         start: tuple[Micros, str] | None = None,
     ) -> tuple[list[StartTask], tuple[Micros, str] | None]:
-        """One page by time of creation or last change, and the cursor of the next one: time and id of its first.
+        """Return a page by time of creation or last change, and the next cursor: time and id of its first start task.
 
         One round trip, whatever the number of start tasks.
         """
@@ -311,17 +315,16 @@ class StartTasks:
         return page[:limit], (following.created_at if by == "created" else following.updated_at, following.id)
 
     def count(self, *, conversation_id: ConversationId | None = None, since: Micros | None = None) -> int:
-        """The number of start tasks. One round trip, whatever their number."""
+        """Return the number of start tasks. One round trip, whatever their number."""
         return self._redis.zcount(StartKeys.created(conversation_id), "-inf" if since is None else since, "+inf")
 
     def forget(self, start_id: str) -> None:
-        """Remove a start task."""
         self._scripts.forget_start_task(StartKeys.root, id=start_id, late=_LATE)
 
     def end(self, start_id: str) -> StartTask:
-        """End a start task as ERROR, for good, and return it; one that has failed by itself stays as it is.
+        """End a start task as ERROR, for good, and return it. A failed start task stays as it is.
 
-        Its driver makes nothing more, and a supervisor removes what it has made. Raises StartTaskNotFound and
+        Its driver creates nothing more, and a supervisor removes what it has created. Raises StartTaskNotFound,
         StartIsReady.
         """
         self._end(start_id=start_id)
@@ -333,9 +336,9 @@ class StartTasks:
         return start
 
     def end_of(self, conversation_id: ConversationId, *, with_children: bool = False) -> set[str]:
-        """End every start task of a conversation that is under way, as `end`; returns their ids.
+        """End every unfinished start task of a conversation, as `end`, and return their ids.
 
-        with_children: also those whose conversations would be its children.
+        with_children: also those of its future children.
         """
         return self._end(conversation_id=conversation_id, with_children=with_children)
 
@@ -350,13 +353,13 @@ class StartTasks:
         )
         return set(ended)
 
-    # what drivers do
+    # called by drivers
 
     def claim(self) -> tuple[StartTask, str] | None:
-        """Take an unfinished start task without a driver, and its new lease; None if there is none.
+        """Claim an unfinished start task without a driver, and return it with its new lease; None if there is none.
 
-        A start task that failed MOST_ATTEMPTS times ends instead; one whose driver was stopped or killed goes on. Each
-        call also forgets a few old finished ones.
+        A start task that failed MOST_ATTEMPTS times ends instead. One whose driver was stopped or killed continues.
+        Each call also deletes a few old finished start tasks.
         """
         kept = in_micros(self._sandboxes.limits.start_task_days * 86400)
         while True:
@@ -379,7 +382,7 @@ class StartTasks:
                 self.finish(identity, lease, "ERROR", _UNREAD)
 
     def claim_failed(self) -> StartTask | None:
-        """Take a failed start task that may have left a sandbox or a conversation; None if there is none."""
+        """Claim a failed start task that may have left a sandbox or a conversation; None if there is none."""
         while fields := self._scripts.claim_failed_start_task(StartKeys.root, span=in_micros(CLEARING)):
             try:
                 return _start_task(fields, "request")
@@ -390,25 +393,28 @@ class StartTasks:
         return None
 
     def bury(self, start: StartTask) -> None:
-        """Let a start task that has ended make nothing more: its driver may be between two steps. Two round trips."""
+        """Bar an ended start task from creating anything, because its driver may be between two steps.
+
+        Two round trips.
+        """
         for root in (ConversationKeys(start.conversation_id).root, SandboxKeys.root):
             self._scripts.bury_start(root, id=start.id, late=_LATE)
 
     def cleared(self, start_id: str, *, late: float = 0) -> None:
-        """Note that a driver has removed all that a failed start task had created.
+        """Record that a driver has removed everything that a failed start task had created.
 
-        late: seconds after its end in which an agent may still begin with it: until then it is cleared again.
+        late: seconds after its end in which an agent may still start; until then it is cleaned up again.
         """
         self._scripts.clear_start_task(StartKeys.root, id=start_id, late=in_micros(late))
 
     def renew(self, start_id: str, lease: str) -> bool:
-        """Renew the lease of an unfinished start task; False when it is another driver's, finished or gone."""
+        """Renew the lease of an unfinished start task; False if another driver has it, or it is finished or gone."""
         return self.postpone(start_id, lease, LEASE, counter="")
 
     def postpone(self, start_id: str, lease: str, seconds: float, *, counter: str) -> bool:
-        """Make an unfinished start task due again after so many seconds; False as `renew`.
+        """Make an unfinished start task due again after some seconds; False as `renew`.
 
-        counter: the field of the start task that counts it: attempts, or waits.
+        counter: the field of the start task to increment: attempts, or waits.
         """
         return self._scripts.renew_start_task(
             StartKeys.root, id=start_id, lease=lease, span=in_micros(seconds), counter=counter
@@ -421,14 +427,15 @@ class StartTasks:
         )
 
     def first_waiting(self) -> str | None:
-        """The start task that gets the next place of a sandbox; None: none waits for one. One round trip."""
+        """Return the start task that gets the next free place of a sandbox, or None. One round trip."""
         found = self._redis.zrange(StartKeys.waiting, 0, 0)
         return found[0].decode() if found else None
 
     def await_place(self, start_id: str, lease: str, detail: str) -> Literal["waits", "over"] | None:
-        """Have a start task wait for a place, in the order of their creation: another driver tries it when one is free.
+        """Queue a start task for a place, in the order of their creation.
 
-        Returns "waits"; "over": it has waited for PLACE_SECONDS; None as `renew` is False.
+        Another driver retries it when a place is free. Returns "waits"; "over" if it has waited for PLACE_SECONDS; None
+        where `renew` is False.
         """
         return self._scripts.await_place(
             StartKeys.root,
@@ -440,13 +447,13 @@ class StartTasks:
         )
 
     def found_place(self, start_id: str, lease: str) -> bool:
-        """Note that a start task waits no longer, and have the next one be tried at once; False as `renew`."""
+        """Remove a start task from the queue for places, and make the next one due at once; False as `renew`."""
         return self._scripts.leave_place_queue(StartKeys.root, id=start_id, lease=lease)
 
     def sandboxes_under_way(self) -> set[str]:
-        """The sandboxes in which conversations begin; a start that waits for a place counts for none.
+        """Return the sandboxes in which conversations are starting, without start tasks that wait for a place.
 
-        Two round trips, and one field of each start task that is under way.
+        Two round trips, and one field of each unfinished start task.
         """
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.zrange(StartKeys.due, 0, -1)
@@ -457,7 +464,7 @@ class StartTasks:
             return {found.decode() for found in pipe.execute() if found}
 
     def fail(self, start: StartTask, lease: str, detail: str, failure: Failure) -> bool:
-        """End a start task as ERROR, with what the requests get that wait for it; False as `renew`."""
+        """End a start task as ERROR, with the response to the requests that wait for it; False as `renew`."""
         is_mine = self.advance(start.id, lease, failure=failure)
         return is_mine and self.finish(start.id, lease, "ERROR", detail)
 
@@ -471,28 +478,28 @@ class StartTasks:
         return is_mine
 
     def secrets_of(self, start: StartTask) -> dict[str, object]:
-        """The secrets that came with the request; none once the start task is finished."""
+        """Return the secrets of the request; empty once the start task is finished."""
         stored = self._redis.hget(StartKeys.task(start.id), "secrets")
         return self._sealer.open(start.conversation_id, json.loads(stored or b"{}"))
 
     def body_of(self, start: StartTask) -> dict[str, Any] | None:
-        """The body that came with the request; None of an app conversation's, and once the start task is finished."""
+        """Return the body of the request; None for an app conversation, and once the start task is finished."""
         sealed = self._redis.get(StartKeys.body(start.id))
         return self._sealer.open_body(start.conversation_id, sealed) if sealed else None
 
 
 def in_micros(seconds: float) -> int:
-    """A number of seconds in µs, as the scripts take them."""
+    """Convert seconds to µs, the unit of the scripts."""
     return round(seconds * 1e6)
 
 
 def _id_of(fields: list[bytes]) -> str:
-    """The id of a start task of which nothing else can be read."""
+    """Return the id of a start task whose record is corrupt."""
     return pairs(fields).get(b"id", b"").decode(errors="replace")
 
 
 def _start_task(fields: list[bytes], request: str) -> StartTask:
-    """request: the field to read, the driver's `request` or the clients' `echo`."""
+    """Read a start task. request: the field to read, the driver's `request` or the clients' `echo`."""
     found = pairs(fields)
     return StartTask.read(
         found,
@@ -503,7 +510,7 @@ def _start_task(fields: list[bytes], request: str) -> StartTask:
 
 
 def _failure(found: Mapping[bytes, bytes]) -> Failure:
-    """Of an ERROR: as its driver has it, else by what ended it."""
+    """Return the failure of an ERROR: as stored by its driver, or derived from its detail."""
     if b"failure" in found:
         return Failure(*json.loads(found[b"failure"]))
     detail = found[b"detail"].decode()
@@ -512,17 +519,17 @@ def _failure(found: Mapping[bytes, bytes]) -> Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmPool(Record):
-    """The state of the pool of a spec."""
+    """The state of a spec's pool."""
 
     key = f"{SandboxKeys.root}:pool:SPEC"
-    version: str  #: of the spec
-    most: int  #: sandboxes that are kept
-    failures: int = 0  #: in a row
-    after: int = 0  #: µs after which one may be started again
+    version: str  #: version of the spec
+    most: int  #: number of sandboxes that are kept
+    failures: int = 0  #: number of consecutive failures
+    after: int = 0  #: time in µs before which none may be started
 
 
 class Pool(NamedTuple):
-    """What a spec keeps warm. most: sandboxes of all hosts together."""
+    """The warm sandboxes that a spec keeps. most: number on all hosts together."""
 
     spec_id: str
     version: str
@@ -530,15 +537,15 @@ class Pool(NamedTuple):
 
 
 class WarmSandboxes:
-    """The pools of all specs: a spec with `warm = N` keeps N sandboxes, which run before anybody needs them.
+    """The pools of all specs: a spec with `warm = N` keeps N running sandboxes in reserve.
 
-    A warm sandbox is a sandbox like any other, without a conversation: it counts for MAX_SANDBOXES, and its processes
-    have no secret but its own keys, which nobody is shown. The first use binds it for good: the claim of a start task,
-    a conversation that is started in it, a pause, a resume. Until then its end loses nothing, so one that is too
-    old, too many, failed or in the way of a start is deleted, and its pool is filled again. Fields and keys:
+    A warm sandbox is a normal sandbox without a conversation. It counts towards MAX_SANDBOXES. Its processes have no
+    secret except its own keys, which nobody is shown. The first use binds it for good: the claim of a start task, a
+    conversation that is started in it, a pause, a resume. Until then its end loses nothing. So a warm sandbox that is
+    too old, too many, failed or in the way of a start is deleted, and its pool is filled again. Fields and keys:
     `store/keys.toml`.
 
-    Each method takes one round trip; what a script decides is decided for all hosts.
+    Each method takes one round trip. A script's decision holds for all hosts.
     """
 
     def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits, sealer: Sealer) -> None:
@@ -548,14 +555,14 @@ class WarmSandboxes:
         self._sealer = sealer
 
     def declare(self, pools: Iterable[Pool]) -> None:
-        """Say what is kept warm from now on, whatever was said before; the warm sandboxes of other specs end."""
+        """Declare the pools, replacing earlier declarations. The warm sandboxes of other specs end."""
         self._scripts.declare_warm_pools(SandboxKeys.root, pools=(pool for pool in pools if pool.most))
 
     def fill(self, pool: Pool) -> Literal["added", "full", "waits", "other", "undeclared"]:
-        """Start one warm sandbox where one is missing, and end those of other versions.
+        """Start a warm sandbox if one is missing, and end those of other versions.
 
-        Returns "added"; "full"; "waits" for a backoff, for room or for a host; "other": another version was declared
-        since; "undeclared". Raises SecretsRefused.
+        Returns "added"; "full"; "waits" for a backoff, for room or for a host; "other": another version has been
+        declared; "undeclared". Raises SecretsRefused.
         """
         identity = SandboxId(minted_text("sandbox"))
         return self._scripts.fill_warm_pool(
@@ -568,7 +575,7 @@ class WarmSandboxes:
         )
 
     def claim(self, pool: Pool, start_id: str, *, gives_way: bool = False, owner: str = "") -> SandboxId | None:
-        """Bind a warm sandbox that is RUNNING to a start task, which gets the same one again; None: there is none.
+        """Bind a RUNNING warm sandbox to a start task. A repeat returns it again. None: there is none.
 
         gives_way: see `agents/places.py`. owner: id of the key that starts the conversation.
         """
@@ -584,13 +591,13 @@ class WarmSandboxes:
         return SandboxId(claimed) if claimed else None
 
     def claimed_by(self, start_id: str) -> SandboxId | None:
-        """The sandbox that a start task has claimed in the last hour; it may be gone."""
+        """Return the sandbox that a start task has claimed in the last hour. It may be gone."""
         stored = self._redis.get(claimed_key(start_id))
         return SandboxId(stored.decode()) if stored else None
 
     def discard(self, sandbox_id: SandboxId, *, failed: bool = False) -> bool:
         """Have a warm sandbox deleted by its supervisor; False if it is bound by now, or gone.
 
-        failed: its processes failed, so its pool starts no other one for a while.
+        failed: its processes failed, so its pool waits for a backoff.
         """
         return self._scripts.discard_warm_sandbox(SandboxKeys.root, id=sandbox_id, failed=failed)

@@ -1,4 +1,5 @@
--- _access: the keys of access. A key that expired is kept for the list, and opens nothing.
+-- _access: the keys of access.
+-- An expired key stays in the list, and is invalid.
 -- include: _clock.lua
 
 local function is_live(id)

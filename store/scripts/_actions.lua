@@ -1,17 +1,17 @@
 -- _actions: the open actions of a conversation, and the decisions about them.
--- A record is {id, seq, at = µs as text, time = naive UTC text, since = when it came in, UTC text with Z,
--- group = its response's id as JSON ("" none), call = its tool call's id as JSON ("" none),
+-- A record is {id, seq, at = µs as text, time = naive UTC text, since = when it was appended, UTC text with Z,
+-- group = id of its response as JSON ("" none), call = id of its tool call as JSON ("" none),
 -- subject = the members by which an observation names it, as JSON without braces, name = its id as canonical JSON,
--- digest, tool = the tool's name as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline),
--- shown = the action in words as canonical JSON (nil: of an earlier release),
+-- digest, tool = name of the tool as JSON, risk, size = bytes of its event, expires = µs as text (nil: no deadline),
+-- shown = description of the action as canonical JSON (nil: of an earlier release),
 -- trace = W3C traceparent of the batch that opened it (nil: none),
--- ask = of an action that an asker awaits: `_asked.lua` (nil: none),
--- votes = approvals so far where several people must approve it, see `_quorum.lua` (nil: none)},
--- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited ones as JSON,
--- released = true: the conversation has gone on with it}. A rejected one is kept only until a sandbox's agent is told.
+-- ask = of an action that an asker awaits, see `_asked.lua` (nil: none),
+-- votes = approvals so far if several people must approve it, see `_quorum.lua` (nil: none)},
+-- and after a decision {decided = "approve" | "reject" | "edit", reason = as JSON, arguments = edited arguments as JSON,
+-- released = true: the conversation has continued with it}. A rejected one is kept until the agent has received it.
 -- include: _audit.lua
 
--- In log order.
+-- Returns the open actions in log order.
 local function open_actions()
   local stored, actions = redis.call('HGETALL', root .. ':pending'), {}
   for i = 1, #stored, 2 do
@@ -23,7 +23,7 @@ local function open_actions()
   return actions
 end
 
--- Those of them that wait for a decision, while the conversation waits.
+-- Returns the actions that wait for a decision, while the conversation waits.
 local function undecided(actions)
   local waiting = {}
   for _, action in ipairs(actions) do
@@ -32,7 +32,7 @@ local function undecided(actions)
   return waiting
 end
 
--- Those that a message overtakes: undecided, or decided and not yet gone on with.
+-- Returns the actions that a message overrides: undecided, or decided without the conversation having continued.
 local function unreleased(actions)
   local held = {}
   for _, action in ipairs(actions) do
@@ -41,7 +41,7 @@ local function unreleased(actions)
   return held
 end
 
--- The stamp for events about these actions: never earlier than an action, also when the agent's clock is ahead.
+-- Returns a stamp for events about these actions: never earlier than an action, even if the agent's clock is ahead.
 local function not_before(actions, stamp)
   for _, action in ipairs(actions) do
     if tonumber(action.at) > tonumber(stamp.score) then stamp = {iso = action.time, score = action.at} end
@@ -56,14 +56,14 @@ local function keep_action(action)
   action.id = id
 end
 
--- From now on these actions are open no longer.
+-- Closes actions.
 local function close_actions(actions)
   local ids = {}
   for i, action in ipairs(actions) do ids[i] = action.id end
   call_with_all('HDEL', root .. ':pending', ids)
 end
 
--- Approves the given actions, with edited arguments where a record has them: they stay open until they are observed.
+-- Approves actions, with edited arguments if there are any. They stay open until they are observed.
 local function release_actions(actions)
   for _, action in ipairs(actions) do
     action.released, action.reason = true, nil
@@ -71,7 +71,7 @@ local function release_actions(actions)
   end
 end
 
--- Appends one UserRejectObservation for each of the given actions, in log order, and closes them.
+-- Appends a UserRejectObservation for each action, in log order, and closes it.
 local function reject_actions(actions, stamp)
   for _, action in ipairs(actions) do
     local id = next_id()
@@ -82,8 +82,8 @@ local function reject_actions(actions, stamp)
   close_actions(actions)
 end
 
--- Decides all given actions alike and audits it. by: {actor, reason = as JSON, said = as canonical JSON, time}.
--- Returns the stamp of the events.
+-- Decides all actions alike, and audits it. by: {actor, reason = as JSON, said = as canonical JSON, time}. Returns the
+-- stamp of the events.
 local function decide_alike(actions, verb, by, stamp)
   stamp = not_before(actions, stamp)
   write_audit(verb, actions, by.actor, by.said, by.time)

@@ -3,11 +3,11 @@
 -- include: _log.lua
 -- include: _sha256.lua
 
-local MOST_SHOWN = 20 -- actions of one entry that it describes in words: hashing costs by the byte
-local MOST_TOLD = 10 -- actions of one message to followers: an id may have 4 KiB
+local MOST_SHOWN = 20 -- maximum of described actions per entry: hashing costs time per byte
+local MOST_TOLD = 10 -- maximum of actions per message to followers: an id may have 4 KiB
 local ESCAPES = {['"'] = '\\"', ['\\'] = '\\\\', ['\b'] = '\\b', ['\t'] = '\\t', ['\n'] = '\\n', ['\f'] = '\\f', ['\r'] = '\\r'}
 
--- The canonical JSON of the conversation's title; nil where it has none.
+-- Returns the conversation's title as canonical JSON; nil without a title.
 local function canonical_title()
   local title = cjson.decode(redis.call('HGET', root, 'title') or 'null')
   return type(title) == 'string' and '"' .. string.gsub(title, '[%z\1-\31"\\]', function(character)
@@ -15,21 +15,22 @@ local function canonical_title()
   end) .. '"' or nil
 end
 
--- What the first actions were, in words, as a JSON list; null for an action of an earlier release.
+-- Returns the descriptions of the first actions as a JSON list, with null for an action of an earlier release.
 local function shown_of(actions)
   local shown = {}
   for i = 1, math.min(#actions, MOST_SHOWN) do shown[i] = actions[i].shown or 'null' end
   return '[' .. table.concat(shown, ',') .. ']'
 end
 
--- Keeps where the entry of each action is, for those who read it beside the action.
+-- Stores which entry belongs to each action, for readers of the actions.
 local function note_decided(actions, seq)
   local entries = {}
   for _, action in ipairs(actions) do entries[#entries + 1], entries[#entries + 2] = action.id, seq end
   call_with_all('HSET', root .. ':decided', entries)
 end
 
--- Tells the followers who decided, without the address: MOST_TOLD actions at once, as channels have no bound of their own.
+-- Publishes the decision to followers, without the address. A message has at most MOST_TOLD actions, because channels
+-- have no limit.
 local function tell_decided(decision, names, actor, reason, seq, time, edited_shown)
   local who = string.gsub(actor, '^{"address":".-","kind"', '{"kind"')
   for first = 1, #names, MOST_TOLD do
@@ -41,11 +42,11 @@ local function tell_decided(decision, names, actor, reason, seq, time, edited_sh
   end
 end
 
--- Writes one entry about some actions, chained to the entry before, in canonical JSON (RFC 8785); see `store/approvals/audit.py`.
--- actor, reason: canonical JSON. time: UTC text with Z; an entry is never before the one that it follows, though their
--- workers' clocks may differ. edited: digest of edited arguments, nil where none are; edited_shown: canonical JSON of what
--- they are in words. agreed: canonical JSON of the names of all who approved it so far, where several must; needed: how
--- many that are, of an approval that is not the last.
+-- Writes an audit entry about actions in canonical JSON (RFC 8785), with the hash of the previous entry; see
+-- `store/approvals/audit.py`. actor, reason: canonical JSON. time: UTC text with Z; raised to the previous entry's
+-- time, because workers' clocks may differ. edited: digest of edited arguments, or nil; edited_shown: their description
+-- as canonical JSON. agreed: names of all who have approved so far, as canonical JSON, if several must; needed: how
+-- many must, for an approval that is not the last.
 local function write_audit(decision, actions, actor, reason, time, edited, edited_shown, agreed, needed)
   local key = root .. ':audit'
   local last = redis.call('LINDEX', key, -1)
@@ -66,13 +67,13 @@ local function write_audit(decision, actions, actor, reason, time, edited, edite
     (#actions > 0 and ',"shown":' .. shown_of(actions) or '') .. ',"time":"' .. time .. '"}'
   local hash = sha256(head .. ',' .. tail)
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
-  if needed then return end -- nothing is decided by it
+  if needed then return end -- no decision yet
   note_decided(actions, string.format('%d', seq))
   tell_decided(decision, names, actor, reason, string.format('%d', seq), time, told)
 end
 
--- Notes that the pending actions or the audit have changed: the revision of the approvals grows, also from one
--- incarnation of the conversation to the next.
+-- Records that the pending actions or the audit have changed: raises the revision of the approvals, across incarnations
+-- of the conversation.
 local function change_approvals()
   local before = tonumber(redis.call('HGET', root, 'approvals') or 0)
   log.approvals = true

@@ -1,8 +1,9 @@
--- _changes: the changes of a list, one per id. Needs `root` and `now`. See `store/keys.toml`.
+-- _changes: the changes of a list, one per id.
+-- Needs `root` and `now`. See `store/keys.toml`.
 local MOST_CHANGES = 100000
 local numbered = {}
 
--- Numbers the newest change of an id, once in a script, and wakes the followers of the list. A number is the time in µs,
+-- Numbers the newest change of an id, once per script, and wakes the followers of the list. A number is the time in µs,
 -- or one more than the last number.
 local function note_change(id)
   if numbered[id] then return end

@@ -1,6 +1,7 @@
--- _copies: the copies into a conversation's id that are made at present. Included, after `root` is set, by what ends them.
+-- _copies: the unfinished copies into a conversation's id.
+-- `root` must be set.
 
--- Ends them all: none is adopted any more. Returns {fork id, id of the sandbox ("" none), …}.
+-- Ends all of them, so that none is adopted. Returns {fork id, id of the sandbox ("" none), …}.
 local function end_copies()
   local ended, copies = {}, redis.call('HGETALL', root .. ':copies')
   for i = 1, #copies, 2 do

@@ -1,7 +1,7 @@
--- _damage: whether Redis has every event that a conversation counts. Else a page would be read again without end, and
--- appended events would get the seqs of lost ones.
+-- _damage: detects a log with another number of events than the conversation counts.
+-- Otherwise readers would read a page again forever, and appended events would get the seqs of lost ones.
 
--- The error DAMAGED, with the number of events in Redis and the one that the conversation counts; nil where they agree.
+-- Returns the error DAMAGED, with the number of events in Redis and the counted number; nil if they agree.
 local function damage_of(root, counted)
   local found = redis.call('LLEN', root .. ':log')
   if counted and found ~= tonumber(counted) then

@@ -1,4 +1,4 @@
--- _decisions: the decisions that one call takes.
+-- _decisions: the decisions of one call.
 -- include: _actions.lua
 -- include: _asked.lua
 local EXPIRY = '{"address":"","kind":"expiry","name":""}'
@@ -7,10 +7,10 @@ local GONE = '"Its asker has gone."'
 local LEASE = '{"address":"","kind":"lease","name":""}'
 local chosen = {} -- {action, verb, by}
 
--- Who decides at a deadline.
+-- Returns who decides at a deadline.
 local function expired(time) return {actor = EXPIRY, reason = EXPIRED, said = EXPIRED, time = time} end
 
--- The actions whose deadline has passed, and the others; those that are decided together are due together.
+-- Returns the actions whose deadline has passed, and the others. together: all are due if one is.
 local function split_due(actions, together)
   local due, fresh = {}, {}
   for _, action in ipairs(actions) do
@@ -21,7 +21,7 @@ local function split_due(actions, together)
   return due, fresh
 end
 
--- The actions whose asker has gone, those that only their terminal can answer, and the others.
+-- Returns the actions whose asker has gone, those that only their terminal can answer, and the others.
 local function split_left(actions)
   local left, handed, rest = {}, {}, {}
   for _, action in ipairs(actions) do
@@ -37,7 +37,7 @@ local function split_left(actions)
   return left, handed, rest
 end
 
--- Who withdraws what its asker has left.
+-- Returns who withdraws actions whose asker has gone.
 local function left_behind(time) return {actor = LEASE, reason = GONE, said = GONE, time = time} end
 
 local function choose(actions, verb, by)
@@ -47,7 +47,7 @@ local function choose(actions, verb, by)
   end
 end
 
--- What is traced of the chosen ones: {verb, since, tool, call, trace} each, as their records have them.
+-- Returns the chosen actions that are traced: {verb, since, tool, call, trace} each, as in their records.
 local function traced()
   local told = {}
   for _, one in ipairs(chosen) do
@@ -59,8 +59,8 @@ local function traced()
   return told
 end
 
--- Audits what was chosen: one entry for all that one actor decides alike and for one reason; an edit and a decision of several people have their own. The
--- trace of the last one is left for the agent's next batch.
+-- Audits the chosen decisions: an entry for all alike decisions of an actor with one reason, and an entry for each edit
+-- and each decision of several people. Stores the trace of the last decision for the agent's next batch.
 local function audit_chosen()
   local groups, by_words = {}, {}
   for _, one in ipairs(chosen) do
@@ -82,7 +82,7 @@ local function audit_chosen()
   change_approvals()
 end
 
--- The decided actions that the conversation has not gone on with, by what was decided; and whether all are decided.
+-- Returns the decided actions with which the conversation has not continued, by decision; and whether all are decided.
 local function decisions(open)
   local rejected, approved, is_whole = {}, {}, #undecided(open) == 0
   for _, action in ipairs(unreleased(open)) do
@@ -101,7 +101,7 @@ local function say_edited(stamp)
   end
 end
 
--- Ends withdrawn actions: each gets its AgentErrorEvent.
+-- Ends withdrawn actions with an AgentErrorEvent each.
 local function withdraw_actions(open, stamp)
   local withdrawn = {}
   for _, action in ipairs(open) do
@@ -116,7 +116,7 @@ local function withdraw_actions(open, stamp)
   close_actions(withdrawn)
 end
 
--- Detached: the conversation goes on when all are decided.
+-- Continues a detached conversation when all are decided.
 local function go_on(open, stamp)
   withdraw_actions(open, stamp)
   local rejected, approved, is_whole = decisions(open)

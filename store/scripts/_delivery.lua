@@ -1,10 +1,10 @@
--- _delivery: the lease of a sandbox's agent. Included by the scripts that hand out deliveries, where `root` is that of the
--- sandboxes. An entry of the due index is "DELIVERY CONVERSATION SANDBOX".
+-- _delivery: the lease of a sandbox's agent, for the scripts of deliveries.
+-- `root` is that of the sandboxes. An entry of the due index is "DELIVERY CONVERSATION SANDBOX".
 -- include: _clock.lua
 local function sandbox_of(entry) return string.match(entry, '(%S+)$') or '' end
 
--- Whether an agent's lease, which is for so many ms, has a holder. Redis ends a key by the time of day: one that has longer
--- to go than any lease was taken before the clock stepped back.
+-- Returns whether an agent's lease has a holder. lease: length in ms. Redis expires keys by the time of day: a longer
+-- remaining time means that the clock has stepped back since.
 local function is_taken(key, lease)
   local left = redis.call('PTTL', key)
   if left <= tonumber(lease) then return left >= 0 end
@@ -12,8 +12,8 @@ local function is_taken(key, lease)
   return false
 end
 
--- Takes the lease of an agent for so many ms, or renews it for its holder: no other claim finds the entry due meanwhile.
--- Returns whether the lease is the token's, and its end in µs.
+-- Takes the lease of an agent for some ms, or renews it for its holder. The entry is not due meanwhile. Returns whether
+-- the token has the lease, and its end in µs.
 local function take(entry, token, lease)
   local key, lease_end = root .. ':agent:' .. sandbox_of(entry), string.format('%.0f', now + lease * 1000)
   redis.call('ZADD', root .. ':deliveries', lease_end, entry)

@@ -1,26 +1,27 @@
--- _destinations: what a sandbox has asked to reach. What writes the audit includes _sha256.lua before.
--- An asked destination is {name, port, program, tries, state, since, until_at, tried_at, once}, all of them text: cjson
--- rounds numbers to 14 digits. state: waiting, approve, reject, or expired. until_at: µs ("" as long as the sandbox is).
--- once: "1" where the approval lets one connection pass.
--- A budget that is asked for is one too: its name is its setting, its port 0, and it has besides {sandbox: whose call was
--- refused first, key ("" but of MODEL_BUDGET_KEY), day ("" but of a day's), ends: µs at which it is whole again ("" never),
--- nanos, tokens: what an approval adds ("" nothing)}. One of a conversation is asked by its sandbox, others by "day.DAY".
+-- _destinations: the destinations that a sandbox has requested.
+-- A script that writes the audit includes _sha256.lua before. A requested destination is {name, port, program, tries,
+-- state, since, until_at, tried_at, once}, all as text, because cjson rounds numbers to 14 digits. state: waiting,
+-- approve, reject, or expired. until_at: µs ("" for the life of the sandbox). once: "1" if the approval is for one
+-- connection. A requested budget is one too: its name is its setting, its port is 0, and it also has {sandbox: of the
+-- first refused call, key (only of MODEL_BUDGET_KEY, else ""), day (only of a daily budget, else ""), ends: µs at which
+-- it is full again ("" never), nanos, tokens: amounts that an approval adds ("" nothing)}. The budget of a conversation
+-- is requested by its sandbox, others by "day.DAY".
 -- include: _clock.lua
-local HOLD = 600000000 -- µs for which a decision that is taken once, and an expiry, are told to who tries again
+local HOLD = 600000000 -- µs for which a decision for one connection, and an expiry, are valid for further attempts
 local MOST_UNNOTED = 100000
 local EXPIRY = '{"address":"","kind":"expiry","name":""}'
 
--- SHA-256 of what a person is shown of a destination, as `AskedDestination.digest` has it.
+-- Returns the SHA-256 of what a person is shown of a destination, as `AskedDestination.digest`.
 local function digest_of(sandbox, item)
   return sha256('{"name":"' .. item.name .. '","port":' .. item.port .. ',"sandbox_id":"' .. (item.sandbox or sandbox) ..
     '","since":"' .. item.since .. '"}')
 end
 
--- Writes one entry of the audit in canonical JSON (RFC 8785), chained to the entry before of the same day, and leaves it
--- to be indexed. by: {time = UTC text with Z, kept = ms for which the chain of a day stays}. actor: canonical JSON.
--- of: {name, port}, and as they apply: key (of a budget), sandbox, digest, program, reason (both canonical JSON), rule,
--- scope; item: what waits. A join has sandbox, conversation and reason, and no name and port; an approval rule has rule
--- and reason alone. An entry is never before the one that it follows, though their writers' clocks may differ.
+-- Writes an audit entry in canonical JSON (RFC 8785), with the hash of the day's previous entry, and queues it for the
+-- index. by: {time = UTC text with Z, kept = ms for which a day's chain is kept}. actor: canonical JSON. of: {name,
+-- port}, and where they apply: key (of a budget), sandbox, digest, program, reason (both canonical JSON), rule, scope;
+-- item: the request. A join has sandbox, conversation and reason, without name and port; an approval rule has rule and
+-- reason. The time is raised to the previous entry's, because the writers' clocks may differ.
 local function audit(by, decision, actor, of)
   local last = redis.call('HGET', root .. ':destinations', 'audited') or ''
   local time = by.time < last and last or by.time
@@ -49,8 +50,8 @@ local function audit(by, decision, actor, of)
     of.item and cjson.encode(of.item) or '')
 end
 
--- What a sandbox has asked of NAME:PORT; nil where it has not, or where that has ended. A wait that is over has expired.
--- Also returns what waited and has expired since it was looked at last.
+-- Returns a sandbox's request for NAME:PORT; nil without a request, or after its end. A wait past its deadline is
+-- expired. Also returns a request that has expired since the last call.
 local function asked_of(sandbox, at)
   local stored = redis.call('HGET', root .. ':asked:' .. sandbox, at)
   local item = stored and cjson.decode(stored) or nil
@@ -79,7 +80,7 @@ local function forget(sandbox, at)
   wait_no_longer(sandbox, at)
 end
 
--- The same as `asked_of`, and what has expired since it was looked at last is audited.
+-- Returns the request like `asked_of`, and audits an expiry since the last call.
 local function looked_at(by, sandbox, at)
   local item, expired = asked_of(sandbox, at)
   if expired then
@@ -90,8 +91,8 @@ local function looked_at(by, sandbox, at)
   return item
 end
 
--- What an agent asked for is allowed now. Whether the agent is told is for a supervisor to find out (`store/go_aheads.py`):
--- the script that approves leaves it. actor: canonical JSON. ends: µs, "" never. Of a budget, one for each refused sandbox.
+-- Leaves a go-ahead for an approved request. A supervisor finds out whether to notify the agent (`store/go_aheads.py`).
+-- actor: canonical JSON. ends: µs, "" never. A budget has one go-ahead per refused sandbox.
 local function leave_go_ahead(item, sandbox, at, actor, ends)
   for of in string.gmatch(item.refused or item.sandbox or sandbox, '%S+') do
     local member = of .. ' ' .. at
@@ -101,7 +102,7 @@ local function leave_go_ahead(item, sandbox, at, actor, ends)
   end
 end
 
--- Notes that a sandbox has reached what was allowed: its agent may have tried again by itself.
+-- Records that a sandbox has reached an approved destination: its agent may have tried again by itself.
 local function note_reached(sandbox, at)
   local stored = redis.call('HGET', root .. ':go_aheads', sandbox .. ' ' .. at)
   if not stored then return end
@@ -110,7 +111,7 @@ local function note_reached(sandbox, at)
   redis.call('HSET', root .. ':go_aheads', sandbox .. ' ' .. at, cjson.encode(left))
 end
 
--- What waits is decided by a rule ("approve ID" or "reject ID"), and waits no longer.
+-- Decides a pending request by a rule ("approve ID" or "reject ID"), and ends its wait.
 local function decide_by_rule(by, sandbox, at, item, rule)
   local decision, id = string.match(rule, '^(%S+) (.+)$')
   local actor = '{"address":"","kind":"rule","name":"' .. id .. '"}'
@@ -120,8 +121,8 @@ local function decide_by_rule(by, sandbox, at, item, rule)
     sandbox = sandbox, digest = digest_of(sandbox, item), rule = id})
 end
 
--- The decision of the rules about a name and a port: "approve ID", "reject ID", or nil; one that rejects wins. A rule
--- names the name itself, or `*.` and a suffix of at least two labels.
+-- Returns the decision of the rules about a name and a port: "approve ID", "reject ID", or nil. A rejection wins. The
+-- pattern of a rule is the name itself, or `*.` and a suffix of at least two labels.
 local function ruled(name, port)
   local found
   local function look(pattern)
@@ -138,8 +139,8 @@ local function ruled(name, port)
   return found
 end
 
--- Keeps a rule, once per id. by: see `audit`; actor: canonical JSON. Returns {"made", rule as JSON} | {"known", id}: there
--- is one of that pattern and port | {"revoked"}: one of that id was | {"full"}.
+-- Stores a rule, once per id. by: see `audit`; actor: canonical JSON. Returns {"made", rule as JSON} | {"known", id}:
+-- of a rule with that pattern and port | {"revoked"}: the rule of that id | {"full"}.
 local function make_rule(by, actor, id, name, port, decision, maker, most)
   local known = redis.call('HGET', root .. ':destination_rules', id)
   if known then return {'made', known} end
@@ -150,7 +151,7 @@ local function make_rule(by, actor, id, name, port, decision, maker, most)
   local made = cjson.encode({id = id, name = name, port = port, decision = decision, created_by = maker, created_at = now})
   redis.call('HSET', root .. ':destination_rules', id, made)
   redis.call('HSET', root .. ':destination_named', name .. ':' .. port, decision .. ' ' .. id)
-  redis.call('HSET', root .. ':destinations', 'ruled', '1') -- what waits is compared with the rules
+  redis.call('HSET', root .. ':destinations', 'ruled', '1') -- compare pending requests with the rules
   audit(by, 'rule_made', actor, {name = name, port = port, rule = id, reason = '"' .. decision .. '"'})
   return {'made', made}
 end

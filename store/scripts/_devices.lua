@@ -1,6 +1,7 @@
--- _devices: the devices that ring, each with a queue and a state as a target has them. See `store/devices.py`.
+-- _devices: devices for notifications, each with a queue and a state like a target.
+-- See `store/devices.py`.
 
--- Ends a device, and what waits for it.
+-- Deletes a device and its queue.
 local function end_device(id)
   redis.call('ZREM', root .. ':devices', id)
   redis.call('SREM', root .. ':ringing', id)

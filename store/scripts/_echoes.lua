@@ -1,8 +1,9 @@
--- _echoes: what the agent of a conversation in a sandbox is expected to claim; see `store/approvals/effects.py`. `root` is the
--- conversation's. A member of conv:{id}:echoes is "CLAIM TOKEN"; the token is one per request that expects it.
+-- _echoes: the expected claims of a sandbox's agent in a conversation; see `store/approvals/effects.py`.
+-- `root` is the conversation's. A member of conv:{id}:echoes is "CLAIM TOKEN", with one token per request that expects
+-- it.
 local MOST_ECHOES = 1000
 
--- Expects a claim from now on; the oldest of too many are forgotten.
+-- Expects a claim from now on. Beyond MOST_ECHOES the oldest are dropped.
 local function expect(claim, token, score)
   redis.call('ZADD', root .. ':echoes', score, claim .. ' ' .. token)
   redis.call('ZREMRANGEBYRANK', root .. ':echoes', 0, -1 - MOST_ECHOES)

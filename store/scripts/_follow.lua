@@ -1,8 +1,9 @@
--- _follow: what follows a change of a conversation, where its caller names the keys, as one server has them all: the
--- script that makes the change also lists it and indexes what waits, so that neither lags behind, whatever ends the
--- caller. In a cluster, and where a rule or the mode may decide what waits, the caller does what is left: `store/projections.py`.
--- act: the script. note_conversation, read_unindexed, note_approvals: those scripts, each a function of KEYS and ARGV.
--- KEYS: the root of the conversation, and those of the listing, of the approvals and of their rules.
+-- _follow: updates what depends on a conversation after a change, if its caller names the keys, as it does if one
+-- server has all of them. The script that changes a conversation then also lists it and indexes its pending actions, so
+-- that neither lags behind if the caller is killed. In a cluster, and if a rule or the mode may decide pending actions,
+-- the caller does the rest: `store/projections.py`. act: the script. note_conversation, read_unindexed, note_approvals:
+-- those scripts, as functions of KEYS and ARGV. KEYS: the roots of the conversation, of the listing, of the approvals
+-- and of their rules.
 -- include: _time.lua
 local reply = act()
 if type(reply) ~= 'table' or reply.err or not KEYS[2] then return reply end
@@ -10,7 +11,7 @@ local revision, status, created_at, updated_at, groups, title, is_behind = unpac
 local conversation, listing, approvals, rules = unpack(KEYS)
 local id = string.match(conversation, '{(.-)}')
 
--- Whether the listing has the state: a conversation of an earlier release has no folded title.
+-- Lists the state. Returns whether it is listed: a conversation of an earlier release has no folded title.
 local function list()
   local folded = redis.call('HGET', conversation, 'folded_title')
   if not folded then
@@ -22,7 +23,7 @@ local function list()
   return true
 end
 
--- Whether the index is up to date: not where so much is new that a later call goes on.
+-- Updates the index. Returns whether it is up to date: with too many changes, a later call continues.
 local function index()
   for _ = 1, 10 do
     local noted = redis.call('HGET', approvals .. ':noted', id) or '0 0'
@@ -41,7 +42,7 @@ local function may_be_decided()
   return redis.call('EXISTS', rules .. ':all') == 1 or redis.call('HGET', conversation, 'approves_inside') == 'true'
 end
 
--- A full Redis refuses a write where the script itself wrote nothing: the caller's own scripts go on there.
+-- If the script wrote nothing, a full Redis refuses these writes. The caller's own scripts go on there.
 local is_done, is_listed = pcall(list)
 if is_done and is_listed then reply[9] = '1' end
 if is_behind == '1' and not (status == 'waiting_for_confirmation' and may_be_decided()) then

@@ -1,6 +1,7 @@
--- _frame: events as the log keeps them: as they came, or as Zstandard frames. See `store/log/frames.py`.
+-- _frame: the stored form of events: original bytes, or Zstandard frames.
+-- See `store/log/frames.py`.
 
--- The bytes of an event as it came; those of a frame stand in its head, by RFC 8878, 3.1.1.1.4.
+-- Returns the original size of an event. The header of a frame contains it, by RFC 8878, 3.1.1.1.4.
 local function size_of(kept)
   if string.byte(kept) ~= 0x28 then return #kept end
   local form, a, b, c, d = string.byte(kept, 5), string.byte(kept, 7, 10)

@@ -1,7 +1,7 @@
--- _grants: the rights of people, and who of them has come.
+-- _grants: the grants of people, and which people have used this server.
 -- include: _clock.lua
 
--- Also a Redis that was emptied gives no version that it gave before.
+-- Sets a new version of the grants. It is never repeated, even after Redis was emptied.
 local function note_grants()
   local version = redis.call('GET', root .. ':grants_version')
   local later = version and tonumber(version) >= tonumber(now)

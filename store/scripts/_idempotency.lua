@@ -1,5 +1,5 @@
--- _idempotency: the records of one client's Idempotency-Keys.
--- A record is claimed while it has a lease (µs), and may be claimed again when that has ended; `finished` is final.
+-- _idempotency: the records of a client's Idempotency-Keys.
+-- A record is claimed while it has a lease (µs), and may be claimed again afterwards; `finished` is final.
 -- include: _clock.lua
 
 local function after(span) return string.format('%.0f', now + span) end

@@ -1,17 +1,17 @@
--- _ids: the seqs of a conversation's events by id. `root` is the conversation's.
--- Ids that are UUIDs lie packed in conv:{ID}:seqs, a hash of buckets: an entry is the id's 16 bytes and the seq's 4, in no
--- order. There is a bucket per 32 events; where the log grows, one bucket after the other is divided (linear hashing),
--- so that an append changes the buckets of its own ids and one more per 32 events. Other ids, and those of a full bucket,
--- are in the hash conv:{ID}:ids.
+-- _ids: the seqs of a conversation's events by id.
+-- `root` is the conversation's. UUIDs are packed in conv:{ID}:seqs, a hash of buckets. An entry is the id's 16 bytes
+-- and the seq's 4, in no order. There is a bucket per 32 events. As the log grows, one bucket after the other is
+-- divided (linear hashing), so that an append changes the buckets of its own ids and one more per 32 events. Other ids,
+-- and those of a full bucket, are in the hash conv:{ID}:ids.
 local PER_BUCKET, ENTRY, MOST_BYTES = 32, 20, 128 * 20
-local DASHES = '^........%-....%-....%-....%-............$' -- of a UUID
-local buckets, packs = {}, {} -- buckets that were read, by number, and ids that were packed
+local DASHES = '^........%-....%-....%-....%-............$' -- pattern of a UUID
+local buckets, packs = {}, {} -- buckets by number, and packed ids, that were read
 local BYTE = setmetatable({}, {__index = function(known, digits)
   known[digits] = string.lower(digits) == digits and string.char(tonumber(digits, 16))
   return known[digits]
 end})
 
--- The 16 bytes of an id; nil where it is no UUID in lower case.
+-- Returns the 16 bytes of an id; nil unless it is a UUID in lower case.
 local function packed(id)
   if not packs[id] and string.find(id, DASHES) then
     local bytes, number = string.gsub(id, '%-?(%x%x)', BYTE)
@@ -20,7 +20,8 @@ local function packed(id)
   return packs[id]
 end
 
--- The first and the last four bytes count: those that differ in random ids, in ids of one moment and in minted ones.
+-- Returns the bucket of an entry, from its first and last four bytes: these differ in random, time-based and minted
+-- ids.
 local function bucket_of(entry, number)
   local a, b, c, d = string.byte(entry, 1, 4)
   local e, f, g, h = string.byte(entry, 13, 16)
@@ -30,7 +31,7 @@ local function bucket_of(entry, number)
   return bucket < number and bucket or bucket - size / 2
 end
 
--- The number of buckets of a log whose last event has that seq.
+-- Returns the number of buckets of a log with this last seq.
 local function buckets_at(seq) return math.floor(seq / PER_BUCKET) + 1 end
 
 local function read_buckets(wanted)
@@ -50,7 +51,7 @@ local function seq_in(bucket, entry)
   return a * 16777216 + b * 65536 + c * 256 + d
 end
 
--- The seqs of those ids that the log has. last: the seq of its last event.
+-- Returns the seqs of the ids that the log has. last: its last seq.
 local function seqs_of(ids, last)
   local number, entries, places, wanted, seqs, others = buckets_at(last), {}, {}, {}, {}, {}
   for _, id in ipairs(ids) do

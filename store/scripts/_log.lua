@@ -1,13 +1,14 @@
--- _log: one conversation's log, opened for appending. Included by every script that writes events.
--- Appended events are collected here and written by close_log: a script that refuses a batch has written nothing.
--- A stamp is one request's instant: naive UTC text, µs, UTC text with Z; and the first 24 characters of the ids of the
--- events that it may write. A state is what every script that writes events replies with; title: as JSON. approvals:
--- whether the index of approvals is still to be brought up to date with it. listed: whether the listing has this state.
+-- _log: a conversation's log, opened for appending.
+-- Included by every script that writes events. Appended events are collected and written by close_log, so that a script
+-- that refuses a batch has written nothing. A stamp is the time of a request: naive UTC text, µs, UTC text with Z; and
+-- the first 24 characters of the ids of the events that it may write. A state is the reply of every script that writes
+-- events; title: as JSON; approvals: whether the index of approvals still has to be updated; listed: whether the
+-- listing has this state.
 -- Shape  stamp(id_prefix:text iso:text score:micros utc:text)
 -- Shape  log_state(revision:int status:text created_at:text updated_at:text groups:text title:json approvals:flag listed:flag)
 -- include: _ids.lua
 
--- The bucket from whose entries a new one gets its own.
+-- Returns the bucket whose entries are divided to fill a new one.
 local function divided_for(number)
   local size = 1
   while size * 2 <= number do size = size * 2 end
@@ -30,8 +31,8 @@ local function entry_of(id, seq)
   return packs[id] .. string.char(math.floor(seq / 16777216), math.floor(seq / 65536) % 256, math.floor(seq / 256) % 256, seq % 256)
 end
 
--- Enters ids that the log does not have: {id, seq, id, seq, …}, about 1,300 at most. The log grows from one last seq to
--- another.
+-- Enters ids that the log lacks: {id, seq, id, seq, …}, at most about 1,300. first, last: last seq of the log before
+-- and after.
 local function enter_ids(words, first, last)
   local before, after, wanted, changed, places = buckets_at(first), buckets_at(last), {}, {}, {}
   for number = before, after - 1 do
@@ -61,25 +62,25 @@ local function enter_ids(words, first, last)
   if #loose > 0 then redis.call('HSET', root .. ':ids', unpack(loose)) end
 end
 
--- The bytes of the log in Redis. counted: false of a log that is older than the count; then it is Redis' estimate, which
--- is made once.
+-- Returns the size of the log in Redis. counted: false for a log that is older than the count; it is then estimated by
+-- Redis, once.
 local function bytes_of(counted)
   if counted then return counted end
   local bytes, last = 0, tonumber(redis.call('HGET', root, 'text_chunk'))
   for chunk = -1, last do
-    local size = redis.pcall('MEMORY', 'USAGE', root .. (chunk < 0 and ':log' or ':text:' .. chunk)) -- fakeredis has none
+    local size = redis.pcall('MEMORY', 'USAGE', root .. (chunk < 0 and ':log' or ':text:' .. chunk)) -- not in fakeredis
     if type(size) == 'number' then bytes = bytes + size end
   end
   return bytes
 end
 local log = {}
 
-local CHUNK_BYTES = 8 * 1024 * 1024 -- a text chunk that has reached this is closed, so that workers fetch and keep chunks
-local BLOCK = 1000 -- seqs of one member of conv:{ID}:peaks
-local MOST_WORDS = 4000 -- of one call: Lua's stack holds 8,000 values
+local CHUNK_BYTES = 8 * 1024 * 1024 -- size at which a text chunk is closed, so that workers can cache it
+local BLOCK = 1000 -- seqs per member of conv:{ID}:peaks
+local MOST_WORDS = 4000 -- per call: Lua's stack holds 8,000 values
 
--- Reads the state that appending needs, and drops events that were collected before; false when there is no such conversation.
--- id_prefix: first 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
+-- Reads the state for appending, and drops collected events; false if there is no such conversation. id_prefix: first
+-- 24 characters of a UUID that the caller chose, so that a repeated call mints the same ids.
 local function open_log(id_prefix)
   local state = redis.call('HMGET', root, 'execution_status', 'held', 'created_at', 'updated_at', 'seq', 'text_chunk',
     'revision', 'groups', 'latest_at', 'log_bytes')
@@ -110,7 +111,7 @@ local function is_later(score, than)
   return than == '-inf' or tonumber(score) >= tonumber(than)
 end
 
--- Appends one event; the caller has checked that its id is new. Returns its seq.
+-- Appends an event with a new id. Returns its seq.
 local function append_event(id, pair, score, bytes, text)
   local seq = log.seq + 1
   log.seq, log.changed, log.bytes = seq, true, log.bytes + #bytes + #text
@@ -165,8 +166,8 @@ local function write_events()
   end
 end
 
--- Writes the changes, signals new events to the followers, and returns the reply of every script that writes:
--- {outcome, the fields of a state, more…}. now: UTC text with Z.
+-- Writes the changes, signals new events to the followers, and returns the reply of every script that writes: {outcome,
+-- fields of the state, more…}. now: UTC text with Z.
 local function close_log(outcome, now, ...)
   if log.changed then
     log.revision, log.updated_at = log.revision + 1, now

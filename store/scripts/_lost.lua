@@ -1,12 +1,12 @@
--- _lost: the work of lost supervisors, which every reader of sandboxes does. Spans in µs: the age at which a host's heartbeat
--- counts as lost, and the time after which a sandbox that no host takes has failed.
+-- _lost: the work of lost supervisors, which every reader of sandboxes does.
+-- Spans in µs: age at which a host's heartbeat is lost, and time after which a sandbox without a host has failed.
 -- Shape  spans(host:int start:int)
 -- include: _sandbox.lua
-local BEATS = 2000000 -- µs from one heartbeat to another that are no silence
+local BEATS = 2000000 -- maximum µs between two heartbeats that is not silence
 
--- Whether the supervisor of a host is silent for too long. Who finds a host silent begins to count there and then
--- (docs/durability.md): a step of the clock makes no host lost, nor does a time in which the machine was suspended or
--- nobody looked. span: µs since the last heartbeat.
+-- Returns whether the supervisor of a host is silent for too long. The count begins when a caller first finds it silent
+-- (docs/durability.md), so that neither a step of the clock, nor a suspended machine, nor a time without callers makes
+-- a host lost. span: µs since the last heartbeat.
 local function is_silent(host, span)
   local beat = redis.call('ZSCORE', root .. ':hosts', host)
   if not beat then return true end
@@ -19,13 +19,13 @@ end
 
 -- include: _presence.lua
 
--- µs that a lease of an agent has after a gap: longer than a call to an agent server takes, unless AGENT_SECONDS is longer
+-- µs of an agent's lease after a gap: longer than a call of an agent server, unless AGENT_SECONDS is longer.
 local DELIVERY_LEASE = 60000000
 
 local function note_supervisor() note_presence({':unclaimed', ':deliveries', ':checks'}, DELIVERY_LEASE) end
 
--- Marks the sandboxes of a host that has been silent for host_span µs MISSING, and a sandbox that no host claimed for
--- start_span µs, in which supervisors were there, as failed.
+-- Marks the sandboxes of a host that has been silent for host_span µs MISSING. Fails a sandbox that no host has claimed
+-- for start_span µs in which supervisors were present.
 local function look_after_the_lost(host_span, start_span)
   for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - BEATS)) do
     local is_lost = is_silent(lost, host_span)

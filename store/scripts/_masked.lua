@@ -1,8 +1,8 @@
--- _masked: the version of the secrets that a conversation's events must not show. Included by scripts that store what a
--- sandbox says.
+-- _masked: the version of the secrets that are masked in a conversation's events.
+-- Included by scripts that store data from a sandbox.
 -- include: _log.lua
--- version: as the last change of the secrets has left it. incarnation: stands for those that the conversation began with.
--- Returns '' for a conversation without secrets.
+-- Returns the version; '' for a conversation without secrets. version: set by the last change of secrets. incarnation:
+-- stands for the initial secrets.
 local function version_of_secrets(version, incarnation)
   if version then return version end
   return redis.call('EXISTS', root .. ':secrets', root .. ':start') > 0 and incarnation or ''

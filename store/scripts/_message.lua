@@ -1,7 +1,7 @@
 -- _message: the effect of a user's message on a conversation.
 -- include: _status.lua
 -- include: _actions.lua
--- by: who sends it, as `decide_alike` takes it. The caller has found out what it rejects.
+-- by: the sender, as for `decide_alike`. rejected: the actions that it rejects.
 local function append_message(stamp, id, pair, bytes, text, run, rejected, by)
   if #rejected > 0 then
     decide_alike(rejected, 'reject', by, stamp)

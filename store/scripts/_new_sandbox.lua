@@ -1,6 +1,7 @@
 -- _new_sandbox: the record of a new sandbox.
 -- include: _sandbox.lua
--- It is STARTING; a supervisor claims it unless it has a host. warm: version of its spec, "" it is bound. owner: see own().
+-- Adds a STARTING sandbox, which a supervisor claims unless it has a host. warm: version of its spec, "" if bound.
+-- owner: see own().
 local function add_sandbox(id, spec, host, files_key, source, gives_way, warm, owner)
   redis.call('HSET', root .. ':box:' .. id, 'id', id, 'spec_id', spec, 'created_at', now, 'starting_at', now,
     'active_at', now, 'wanted', 'running', 'host', host, 'handle', '', 'agent_url', '', 'detail', '', 'start', 0,

@@ -1,5 +1,6 @@
--- _pairs: the "KIND:SOURCE" sorted sets that a filter selects. Kind and source are escaped, or "*", which selects every
--- one and occurs in no escaped name. A score is µs or "-inf", and "(" µs (exclusive) or "+inf".
+-- _pairs: the "KIND:SOURCE" sorted sets that a filter selects.
+-- Kind and source are escaped, or "*", which selects all and equals no escaped name. A score is µs or "-inf", and "("
+-- µs (exclusive) or "+inf".
 -- Shape  event_filter(kind:text source:text lowest:score highest:score)
 
 local function matching_pairs(kind, source)

@@ -1,10 +1,11 @@
--- _presence: absence is not death (docs/durability.md). Needs `root` and `now`. Included by scripts that find something silent.
-local APART = 5000000 -- µs between two signs of supervisors after which none was there, or the clock stepped
+-- _presence: absence is not death (docs/durability.md).
+-- Needs `root` and `now`. Included by scripts that detect silence.
+local APART = 5000000 -- µs between two signs of supervisors that mean absence or a step of the clock
 
--- Notes that a supervisor is there. `queues` are sorted sets below the root whose scores are times, µs. Where the clock
--- stepped back, what is due by it is due as much earlier. Where none was there for a time, or the clock stepped forward, a
--- lease that had not ended before goes on, for so many µs (`lease`) at most: its driver may live. That is done once, lest
--- nothing is ever due where each round of the supervisors takes longer.
+-- Records that a supervisor is present. `queues` are sorted sets below the root whose scores are times, µs. If the
+-- clock stepped back, their times are moved back. If no supervisor was present for a while, or the clock stepped
+-- forward, leases that had not ended before are prolonged by at most `lease` µs, because their drivers may live. This
+-- is done once per gap, so that entries become due even if each round of the supervisors takes longer.
 local function note_presence(queues, lease)
   local since, last = string.match(redis.call('GET', root .. ':present') or '', '^(%S+) (%S+)$')
   local gap = last and now - last or 0
@@ -25,14 +26,14 @@ local function note_presence(queues, lease)
   end
 end
 
--- The time at which something that nobody has a lease of joins one of the queues: now, or the last sign of supervisors
--- where none is there, as a later time would be taken for the end of a lease.
+-- Returns the time at which an entry without a lease joins a queue: now, or the last sign of supervisors if none is
+-- present, because a later time would count as the end of a lease.
 local function joins_at()
   local last = string.match(redis.call('GET', root .. ':present') or '', ' (%S+)$')
   return last and now - last > APART and last or now
 end
 
--- For how many µs supervisors have been there without a gap; 0: none is there now.
+-- Returns the µs for which supervisors have been present without a gap; 0: none is.
 local function presence()
   local since, last = string.match(redis.call('GET', root .. ':present') or '', '^(%S+) (%S+)$')
   return since and math.abs(now - last) <= APART and now - since or 0

@@ -1,11 +1,11 @@
--- _quorum: actions that several people must approve, as the caller has read the rules that say so.
--- read is {version = of the rules, owner, asker = of the conversation, actions = by id {since, needed, own = whether the
--- voter may not approve it, rules, standing = voters of its record whose right still holds, votes = all of its voters}};
--- without `actions` no rule asks. A record's votes are ballots, as `decide_pending.lua` has them.
+-- _quorum: actions that several people must approve, according to the rules that the caller has read. read is {version
+-- = of the rules, owner, asker = of the conversation, actions = by id {since, needed, own = whether the voter may not
+-- approve it, rules, standing = voters of its record with a valid right, votes = all of its voters}}; without `actions`
+-- no rule asks. A record's votes are ballots, as in `decide_pending.lua`.
 -- include: _decisions.lua
 -- include: _rights.lua
 
--- Whether others have voted since: one whose right has ended may have made room for another.
+-- Returns whether the votes have changed since. A vote whose right has ended may have been replaced.
 local function are_others(read, votes)
   for i = 1, math.max(#read, #votes) do
     if read[i] ~= (votes[i] or {}).voter then return true end
@@ -13,7 +13,7 @@ local function are_others(read, votes)
   return false
 end
 
--- Whether what was read is no longer so: the caller reads again.
+-- Returns whether the data that the caller has read are outdated.
 local function is_outdated(read, actions)
   if not read then return #actions > 0 end
   local version = elsewhere('{rules}:version')
@@ -33,7 +33,7 @@ local function held_by(read, action)
   return held and (held.needed > 1 or held.own) and held or nil
 end
 
--- The votes of an action that still count.
+-- Returns the votes of an action that still count.
 local function standing_votes(action, held)
   local stands, votes = {}, {}
   for _, one in ipairs(held.standing) do stands[one] = true end
@@ -43,7 +43,7 @@ local function standing_votes(action, held)
   return votes
 end
 
--- Why an approval of an action cannot be taken; nil if it can.
+-- Returns why an approval of an action is impossible; nil if it is possible.
 local function problem_of_vote(read, action, voter)
   local held = held_by(read, action)
   if not held then return nil end
@@ -55,7 +55,7 @@ local function problem_of_vote(read, action, voter)
   return nil
 end
 
--- Counts an approval. Returns whether the action is approved by it; else its record keeps the vote, which is audited.
+-- Counts an approval. Returns whether it approves the action; otherwise its record keeps the vote, which is audited.
 local function vote(read, action, voter, by)
   local held = held_by(read, action)
   if not held or held.needed < 2 then return true end

@@ -1,6 +1,6 @@
--- _rank: the rank of a cursor in a sorted set, also among many equal scores and when its event is gone.
+-- _rank: the rank of a cursor in a sorted set, also among many equal scores and after its event was deleted.
 
--- The number of members before (score, member); inclusive counts that member too.
+-- Returns the number of members before (score, member). inclusive: count that member too.
 local function rank(key, score, member, inclusive)
   local low = redis.call('ZCOUNT', key, '-inf', '(' .. score)
   local high = low + redis.call('ZCOUNT', key, score, score)

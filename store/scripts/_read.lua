@@ -1,12 +1,11 @@
--- _read: events by seq, as many as fit into a page. `root` is KEYS[1].
--- Events that lie close in the log are read as one range, because each range costs a walk to its place in the list:
--- the first range is short, and a longer one follows only events that were short.
+-- _read: events by seq that fit into a page.
+-- `root` is KEYS[1]. Neighbours in the log are read as one range, because each range costs a walk to its position in
+-- the list. The first range is short, and a longer one follows only short events.
 -- include: _frame.lua
 local STRIDE, LONG_STRIDE, SHORT_BYTES = 16, 128, 64 * 1024
 
--- The first of `seqs` as the log keeps them, in their order, up to and with the first event that exceeds `most` bytes
--- together;
--- false when there is no such event.
+-- Returns the first of `seqs` as stored, in order, up to and including the first event that exceeds `most` bytes
+-- together; false if an event is missing.
 local function events_of(seqs, most)
   local events, size, first, stride = {}, 0, 1, STRIDE
   while first <= #seqs do

@@ -1,6 +1,6 @@
--- _room: the cap of sandboxes that run.
+-- _room: the maximum number of running sandboxes.
 -- include: _sandbox.lua
--- The number of sandboxes that run or are about to, and a warm one of them.
+-- Returns the number of sandboxes that run or are about to, and a warm one of them.
 local function occupancy()
   local number, warm = 0, nil
   for _, status in ipairs({'STARTING', 'RUNNING'}) do
@@ -15,11 +15,11 @@ local function occupancy()
   return number, warm
 end
 
--- Whether one more sandbox may run. A warm one ends to make room; `agents/places.py` has a bound one make room.
--- Returns true, or false and the number of those that run or are about to.
+-- Returns whether one more sandbox may run, or false and the number of those that run or are about to. Ends a warm
+-- sandbox to make room; for bound ones see `agents/places.py`.
 local function make_room(cap)
   local occupied = redis.call('ZCARD', root .. ':created:STARTING') + redis.call('ZCARD', root .. ':created:RUNNING')
-  if occupied < cap then return true end -- what is to be paused or deleted is among them, and is left out below
+  if occupied < cap then return true end -- includes those that are to be paused or deleted
   local number, warm = occupancy()
   if number < cap then return true end
   if not warm then return false, number end

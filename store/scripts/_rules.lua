@@ -1,7 +1,7 @@
 -- _rules: the approval rules.
--- The use of a rule is {uses, last_used_at = µs ("" none), expires_at = µs ("" never), max_uses ("" no matter)}, all of
--- them text: cjson rounds numbers to 14 digits. A rule without one was revoked.
--- A rule that has ended is {rule, use, ended_at = µs, ended_by = name}, the latest first.
+-- The use of a rule is {uses, last_used_at = µs ("" none), expires_at = µs ("" never), max_uses ("" unlimited)}, all as
+-- text, because cjson rounds numbers to 14 digits. A rule without a use was revoked. An ended rule is {rule, use,
+-- ended_at = µs, ended_by = name}, the latest first.
 -- include: _clock.lua
 local DAY = 86400000
 local MOST_ENDED = 1000
@@ -19,7 +19,7 @@ local function set_use(id, use)
   redis.call('HSET', root .. ':uses', id, cjson.encode(use))
 end
 
--- by: who revoked it, as JSON; '""' of one that had expired.
+-- by: name of the revoker, as JSON; '""' if it had expired.
 local function forget(id, by)
   redis.call('LPUSH', root .. ':ended', '{"rule":' .. redis.call('HGET', root .. ':all', id) .. ',"use":' ..
     redis.call('HGET', root .. ':uses', id) .. ',"ended_at":' .. now .. ',"ended_by":' .. by .. '}')
@@ -28,7 +28,7 @@ local function forget(id, by)
   redis.call('HDEL', root .. ':uses', id)
 end
 
--- Also a Redis that was emptied gives no version that it gave before.
+-- Sets a new version of the rules. It is never repeated, even after Redis was emptied.
 local function note_change()
   local version = redis.call('GET', root .. ':version')
   local later = version and tonumber(version) >= tonumber(now)

@@ -1,11 +1,13 @@
--- _sandbox: the state machine of sandboxes, and the upkeep of their indexes. Included by every script that reads or writes
--- sandboxes. A sandbox has a status, which a supervisor observes, and a desired state.
+-- _sandbox: the state machine of sandboxes, and their indexes.
+-- Included by every script that uses sandboxes. A sandbox has a status, which a supervisor observes, and a desired
+-- state.
 -- include: _clock.lua
 -- include: _outbox.lua
 -- include: _changes.lua
 -- include: _warm.lua
 
--- The verbs of clients; `rest`, by which a supervisor pauses what has used up a limit; `yield`, which makes room: status → {desired state from now on, status}. A status that is not named refuses.
+-- The verbs of clients; `rest`, by which a supervisor pauses a sandbox that has used up a limit; `yield`, which makes
+-- room. Each maps a status to {new desired state, new status}. Other statuses refuse.
 local ASKED = {
   pause = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}},
   rest = {RUNNING = {'paused', 'RUNNING'}, PAUSED = {'paused', 'PAUSED'}, MISSING = {'paused', 'MISSING'}},
@@ -16,8 +18,8 @@ local ASKED = {
     ERROR = {'deleted', 'ERROR'}, MISSING = {'deleted', 'MISSING'}},
 }
 
--- The reports of supervisors: status → the statuses that may follow it. The loss of a host makes the first three MISSING.
--- A sandbox that is observed PAUSED while its desired state is running is STARTING.
+-- The reports of supervisors: status → the statuses that may follow. The loss of a host makes the first three MISSING.
+-- A sandbox that is observed PAUSED while its desired state is running becomes STARTING.
 local SEEN = {
   STARTING = {RUNNING = true, ERROR = true, MISSING = true},
   RUNNING = {PAUSED = true, STARTING = true, ERROR = true, MISSING = true},
@@ -26,28 +28,28 @@ local SEEN = {
   ERROR = {},
 }
 
--- Seconds for which a removed sandbox is not started again, by a driver that has read of it before.
+-- Seconds for which a removed sandbox cannot be started again by a driver that has read it before.
 local LATE = 86400
 
 local function field(id, name) return redis.call('HGET', root .. ':box:' .. id, name) end
 
--- The indexes that hold a sandbox: of a status and of a spec; `*` stands for any.
+-- Returns the indexes of a sandbox by status and by spec; `*` stands for any.
 local function indexes(status, spec)
   return {':created:' .. status, ':created:*:' .. spec, ':created:' .. status .. ':' .. spec}
 end
 
--- Keeps the trace that its start belongs to, until it runs or has failed.
+-- Stores the trace of its start, until it runs or has failed.
 local function note_trace(id, trace)
   if trace ~= '' then redis.call('HSET', root .. ':box:' .. id, 'trace', trace)
   else redis.call('HDEL', root .. ':box:' .. id, 'trace') end
 end
 
--- The keys of a sandbox whose processes have ended open nothing.
+-- Revokes the keys of a sandbox whose processes have ended.
 local function close_keys(id)
   redis.call('HDEL', root .. ':keys', field(id, 'hook_hash') or '', 'session ' .. (field(id, 'session_hash') or ''))
 end
 
--- Sets a status, which is told, and moves the sandbox in the indexes.
+-- Sets a status, notifies of it, and moves the sandbox in the indexes.
 local function set_status(id, status)
   local known, spec, created = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id', 'created_at'))
   if known == status then return end
@@ -63,26 +65,27 @@ local function set_status(id, status)
   end
 end
 
--- Whether a supervisor holds the lease of a sandbox's host: nil if it is on another host, false if another one does.
+-- Returns whether a supervisor holds the lease of a sandbox's host: nil if it is on another host, false if another one
+-- does.
 local function speaks_for(id, host, supervisor)
   if field(id, 'host') ~= host then return nil end
   return (redis.call('HGET', root .. ':supervisors', host) or supervisor) == supervisor
 end
 
--- Notes who has started a sandbox: the id of a key ("" nobody, as of one that is warm).
+-- Records who has started a sandbox: the id of a key ("" nobody, as for a warm one).
 local function own(id, owner)
   if owner == '' then return end
   redis.call('HSET', root .. ':box:' .. id, 'owner', owner)
   redis.call('SADD', root .. ':owned:' .. owner, id)
 end
 
--- Has a sandbox deleted: lists have it no longer, unless its supervisor reports that the deletion fails.
+-- Requests the deletion of a sandbox. Lists omit it, unless its supervisor reports a failure.
 local function leave(id)
   redis.call('HSET', root .. ':box:' .. id, 'wanted', 'deleted', 'leaving', '1')
   note_change(id)
 end
 
--- Removes the record of a sandbox. files "kept": its host, which is lost, has its files, and removes them when it is back.
+-- Removes the record of a sandbox. files "kept": they are on its lost host, which removes them when it is back.
 local function remove(id, files)
   local status, spec, host, runtime, owner, folder = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'spec_id',
     'host', 'runtime', 'owner', 'folder'))
@@ -103,7 +106,7 @@ local function remove(id, files)
   end
   redis.call('UNLINK', root .. ':box:' .. id, root .. ':log:' .. id, root .. ':gone:' .. id,
     root .. ':places:' .. id, root .. ':reached:' .. id, root .. ':spent:' .. id)
-  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do -- what waits is closed by close_destinations
+  for _, at in ipairs(redis.call('HKEYS', root .. ':asked:' .. id)) do -- close_destinations ends the waits
     local member = id .. ' ' .. at
     local since = redis.call('ZSCORE', root .. ':asking', member)
     if since then redis.call('ZADD', root .. ':asking_ended', since, member) end
@@ -114,19 +117,20 @@ local function remove(id, files)
   redis.call('SET', root .. ':ended:' .. id, '', 'EX', LATE)
 end
 
--- Wakes the supervisors: a client has changed the desired state of a sandbox. One without processes is not named: whether
--- it starts now depends on the others that start.
+-- Wakes the supervisors, because a client has changed the desired state of a sandbox. A sandbox without processes is
+-- not named: whether it starts depends on the others that start.
 local function signal(id)
   redis.call('PUBLISH', root .. ':signal', (field(id, 'handle') or '') == '' and '' or id)
 end
 
--- Whether no supervisor can act on a sandbox: no host has it, or its host is lost. One that failed stays ERROR then.
+-- Returns whether no supervisor can act on a sandbox: it has no host, or its host is lost. A failed one stays ERROR
+-- then.
 local function is_adrift(id)
   local host = field(id, 'host')
   return host == '' or field(id, 'status') == 'MISSING' or not redis.call('ZSCORE', root .. ':hosts', host)
 end
 
--- Ends a sandbox: one that no host has, or that is lost, at once; any other one by its supervisor. Its keys open nothing.
+-- Ends a sandbox and revokes its keys: without a live host at once, otherwise by its supervisor.
 local function end_sandbox(id)
   if is_adrift(id) then
     remove(id, 'kept')
@@ -143,14 +147,14 @@ local function discard(id)
   end_sandbox(id)
 end
 
--- Notes that a sandbox is in use, at most once a second.
+-- Records that a sandbox is in use, at most once a second.
 local function touch(id)
   local active = field(id, 'active_at')
   if active and math.abs(now - active) >= 1000000 then redis.call('HSET', root .. ':box:' .. id, 'active_at', now) end
 end
 
--- How the agent of a sandbox is reached, which is in use by that: the sandbox's status, MISSING where it is gone and
--- PAUSED where it soon is, the URL and the sealed key of its agent server.
+-- Returns how to reach the agent of a sandbox, and counts as a use: the sandbox's status (MISSING if it is gone, PAUSED
+-- if it soon is), the URL and the sealed key of its agent server.
 local function agent_of(id)
   local status, url, agent_key, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'status', 'agent_url',
     'agent_key', 'wanted'))

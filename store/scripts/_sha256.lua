@@ -1,5 +1,5 @@
--- _sha256: the hex SHA-256 of a string. Source: FIPS 180-4. Redis has a library of bits; where there is none (fakeredis)
--- arithmetic takes its place.
+-- _sha256: the hex SHA-256 of a string.
+-- Source: FIPS 180-4. Redis has a library for bits; fakeredis uses arithmetic.
 local function words_of_bits()
   if bit then return bit.band, bit.bxor, bit.ror, bit.rshift end
   local function by_nibbles(of_bits)
@@ -30,8 +30,8 @@ local function words_of_bits()
   return by_nibbles(function(a, b) return a + b == 2 end), by_nibbles(function(a, b) return a ~= b end), rotate, shift
 end
 
--- The first 32 bits of the fractional parts of the roots of the first primes: square roots for the state, cube roots for
--- the rounds.
+-- The first 32 bits of the fractional parts of the roots of the first primes: square roots for the state, cube roots
+-- for the rounds.
 local function roots_of_primes()
   local state, rounds, candidate = {}, {}, 2
   local function bits(root) return math.floor((root - math.floor(root)) * 4294967296) end

@@ -1,16 +1,17 @@
--- _start_task: start tasks, their indexes and their three queues. Included by every script that reads or writes start tasks.
--- An unfinished start task is in the queue `due` until it is finished, and READY and ERROR are final. A failed one is in
--- the queue `failed` until a driver has removed its conversation and sandbox. One that waits for a place of a sandbox is
--- in the queue `waiting` too, by its creation: the first of them is tried again, the others are due when their wait ends.
+-- _start_task: start tasks, their indexes and their three queues.
+-- Included by every script that uses start tasks. An unfinished start task is in the queue `due`; READY and ERROR are
+-- final. A failed one is in the queue `failed` until a driver has removed its conversation and sandbox. One that waits
+-- for a place of a sandbox is also in the queue `waiting`, by its creation: the first of them is retried, and the
+-- others are due when their wait ends.
 -- include: _clock.lua
 -- include: _presence.lua
 
-local DRIVEN = {':due', ':failed', ':queues'} -- the queues of what drivers take
+local DRIVEN = {':due', ':failed', ':queues'} -- queues that drivers claim from
 local FINISHED = {READY = true, ERROR = true}
 
 local function field(id, name) return redis.call('HGET', root .. ':task:' .. id, name) end
 
--- Whether a start task is unfinished, and driven under that lease.
+-- Returns whether a start task is unfinished, and driven under that lease.
 local function is_driven(id, lease)
   local status = field(id, 'status')
   return status and not FINISHED[status] and field(id, 'lease') == lease
@@ -23,8 +24,8 @@ local function write(id, ...)
   redis.call('ZADD', root .. ':updated:' .. (field(id, 'conversation_id') or ''), now, id)
 end
 
--- Enters an unfinished start task in the sets of what the deletion of a conversation ends, that of its own conversation
--- and that of the parent (`SADD`), or takes it out (`SREM`).
+-- Adds an unfinished start task (`SADD`) to the sets of start tasks that the deletion of its conversation or of the
+-- parent ends, or removes it (`SREM`).
 local function mark_under_way(id, command)
   for _, name in ipairs({'conversation_id', 'parent_id'}) do
     local conversation = field(id, name) or ''
@@ -32,7 +33,7 @@ local function mark_under_way(id, command)
   end
 end
 
--- Takes a start task out of the queue of those that wait for a place; the one behind it is due at once.
+-- Removes a start task from the queue for places; the next one is due at once.
 local function leave_queue(id)
   if redis.call('ZREM', root .. ':waiting', id) == 0 then return end
   redis.call('HDEL', root .. ':task:' .. id, 'waiting_at')
@@ -43,7 +44,7 @@ local function leave_queue(id)
   end
 end
 
--- Finishes a start task: its secrets and its sealed body go at once.
+-- Finishes a start task, and deletes its secrets and its sealed body.
 local function finish(id, status, detail)
   if status == 'ERROR' then redis.call('HSET', root .. ':task:' .. id, 'failed_in', field(id, 'status')) end
   write(id, 'status', status, 'detail', detail)
@@ -68,7 +69,7 @@ local function forget(id)
   redis.call('UNLINK', root .. ':task:' .. id, root .. ':body:' .. id)
 end
 
--- Fails the start tasks with a lease that ended more than span µs ago, while supervisors were there: none takes them.
+-- Fails the start tasks whose lease ended more than span µs ago, while supervisors were present but none claimed them.
 local function fail_the_forgotten(span, detail)
   if presence() < tonumber(span) then return end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now - span, 'LIMIT', 0, 100)) do

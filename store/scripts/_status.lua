@@ -1,5 +1,6 @@
--- _status: the state machine of execution_status. MOVES has the next status by verb and present status; a status that a
--- verb does not name refuses the verb. A state event that an agent posts is always applied.
+-- _status: the state machine of execution_status.
+-- MOVES has the next status by verb and current status; other statuses refuse the verb. A state event that an agent
+-- posts is always applied.
 -- include: _log.lua
 local MOVES = {
   run = {idle = 'running', paused = 'running', error = 'running', stuck = 'running', finished = 'finished',
@@ -14,7 +15,7 @@ local MOVES = {
     finished = 'idle', error = 'error', stuck = 'idle', deleting = 'deleting'},
 }
 
--- The status that a verb leads to from the present one; nil when it is refused.
+-- Returns the next status for a verb; nil if it is refused.
 local function after(verb)
   return MOVES[verb][log.status]
 end

@@ -1,7 +1,7 @@
--- _time: instants as numbers.
+-- _time: times as numbers.
 
--- µs since 1970, as digits, of a UTC text: `YYYY-MM-DDTHH:MM:SS`, a fraction of a second or none, `Z` or nothing.
--- Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil
+-- Returns the µs since 1970, as digits, of a UTC text: `YYYY-MM-DDTHH:MM:SS`, an optional fraction of a second, an
+-- optional `Z`. Source: Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", days_from_civil
 local function micros_of(text)
   local year, month, day, hour, minute, second, fraction =
     string.match(text, '^(%d+)-(%d+)-(%d+)T(%d+):(%d+):(%d+)%.?(%d*)')

@@ -1,5 +1,5 @@
--- _title: tells the followers a new title, by an event that the log does not keep: agents have no event of a title.
--- value: JSON; iso: now, naive UTC text.
+-- _title: publishes a new title to followers, as an event that is not stored: agents have no event of a title. value:
+-- JSON; iso: now, naive UTC text.
 -- include: _log.lua
 local function tell_title(value, iso)
   redis.call('PUBLISH', root .. ':signal', '{"id":"' .. next_id() .. '","timestamp":"' .. iso ..

@@ -1,5 +1,6 @@
--- _transfer: a stream of chunks from a sender to a receiver. Included by every script that touches one.
--- Nothing of it reaches the append-only file or a replica: it lives for seconds, and after a failover it is broken off.
+-- _transfer: a stream of chunks from a sender to a receiver.
+-- Included by every script that uses one. It is not written to the append-only file or a replica: it lives for seconds,
+-- and a failover aborts it.
 if redis.set_repl then redis.set_repl(redis.REPL_NONE) end -- fakeredis has neither file nor replica
 
 local function state(id, name) return redis.call('HGET', root .. ':transfer:' .. id, name) end

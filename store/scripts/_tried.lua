@@ -1,9 +1,9 @@
--- _tried: for how long something has been tried without success.
+-- _tried: the time for which something has been tried without success.
 -- include: _clock.lua
-local APART_TRIES = 60000000 -- µs between two tries of which the time between them counts
+local APART_TRIES = 60000000 -- maximum µs between two attempts that counts
 
--- In µs, as digits. known: what the last try noted, "µs before it, its time"; it is nil at the first one. A gap counts for
--- nothing: nobody tried, or the clock stepped (docs/durability.md).
+-- Returns it in µs, as digits. known: note of the last attempt, "µs before it, its time"; nil at the first one. A gap
+-- does not count, because nobody tried, or the clock stepped (docs/durability.md).
 local function tried_for(known)
   local before, last = string.match(known or '', '^(%S+) (%S+)$')
   local since = last and now - last or 0

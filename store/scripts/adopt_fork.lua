@@ -1,13 +1,13 @@
 -- adopt_fork: rename the keys of a finished copy to those of its conversation, unless that conversation exists.
 -- KEYS  root of the conversation
--- ARGV  fork:text which the copy's keys bear and which is its incarnation  at:micros now
---       start_id:text id of the start task that makes it, "" none  start_body:bytes sealed, "" none
---       claims:text[] "CLAIM TOKEN" of each that its agent is expected to make  fields:map* of the hash
--- Returns  "adopted" "exists" (state:log_state) | missing: the copy has expired, or a deletion of the id or the end of
---          its start task has ended it
--- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside six
+-- ARGV  fork:text id in the copy's keys, which becomes its incarnation  at:micros now
+--       start_id:text id of its start task, "" none  start_body:bytes sealed, "" none
+--       claims:text[] expected claims of its agent, "CLAIM TOKEN" each  fields:map* of the hash
+-- Returns  "adopted" "exists" (state:log_state)
+--          | missing: the copy has expired, or was ended by a deletion of the id or with its start task
+-- Cost  O(k): k keys of the conversation: one per (kind, source) pair and text chunk, plus six
 -- Idempotent  by fork id: a repeat finds the copy renamed
--- Log  not guarded: it writes only where no conversation is
+-- Log  not guarded: it writes only if there is no conversation
 -- include: _log.lua
 -- include: _echoes.lua
 for _, id in ipairs({fork, start_id}) do
@@ -35,6 +35,6 @@ for _, member in ipairs(claims) do
 end
 redis.call('HSET', root, unpack(fields))
 if start_body ~= '' then redis.call('SET', root .. ':start', start_body) end
-redis.call('PERSIST', root .. ':audit') -- that of an earlier conversation of this id goes on
+redis.call('PERSIST', root .. ':audit') -- the audit of an earlier conversation with this id continues
 open_log('')
 return close_log('adopted', '')

@@ -1,13 +1,13 @@
--- adopt_thaw: make the log current that thaw_piece has put aside. Nothing that clients see changes.
+-- adopt_thaw: adopt the log that thaw_piece has staged.
+-- Nothing that clients see changes.
 -- KEYS  root of the conversation
--- ARGV  name:text of the object that it comes from  span:int for which it is set aside, µs  pieces:int
--- Returns  "adopted" | "torn": it has not as many events as the log, and is dropped
---          | "expired": it is not all aside, as it has ended meanwhile
---          | missing: the conversation is not cold, or under another name
+-- ARGV  name:text of its object  span:int µs for which it is not frozen again  pieces:int
+-- Returns  "adopted" | "torn": it has another number of events than the log, and is dropped
+--          | "expired": some of it has expired | missing: the conversation is not cold, or is under another name
 -- Cost  O(k): k keys of the log
 -- Idempotent  by the object's name
 -- Log  guarded here
--- Kept  not proven: no client sees where a log lies, and what is lost is done again
+-- Kept  not proven: no client sees where a log lies, and a lost step is repeated
 -- include: _clock.lua
 -- include: _freeze.lua
 local cold, last_chunk, seq = unpack(redis.call('HMGET', root, 'cold', 'text_chunk', 'seq'))

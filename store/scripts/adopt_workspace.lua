@@ -1,10 +1,10 @@
--- adopt_workspace: bind the workspace sandbox of a key to a start task of that key, so that what was uploaded is there.
+-- adopt_workspace: bind the workspace sandbox of a key to a start task of the key, with the files that were uploaded.
 -- KEYS  root of the sandboxes
 -- ARGV  owner:text id of the key  spec:text its id  start:text id of the start task
---       gives_way:flag to others while it is idle
+--       gives_way:flag whether it may be paused for others while it is idle
 -- Returns  text: its id | missing: there is none of that spec, or the start task has ended
 -- Cost  O(1)
--- Idempotent  by start task, for an hour: a repeat finds the same sandbox, unless it is being deleted
+-- Idempotent  by start task, for an hour: a repeat returns the same sandbox, unless it is being deleted
 -- include: _sandbox.lua
 if redis.call('EXISTS', root .. ':ended:' .. start) == 1 then return false end
 local key = root .. ':claimed:' .. start

@@ -1,7 +1,7 @@
 -- advance_start_task: write the progress of an unfinished start task, and renew its lease.
 -- KEYS  root of the start tasks
--- ARGV  id:text  lease:text its id  span:int length of the lease from now, µs  fields:map*
--- Returns  flag: false where the lease is another driver's, or the start task is finished or gone
+-- ARGV  id:text  lease:text its id  span:int µs of the lease from now  fields:map*
+-- Returns  flag: false if another driver has the lease, or the start task is finished or gone
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat writes the same
 -- include: _start_task.lua

@@ -1,40 +1,40 @@
 -- append_events: append a batch, each event once per id, with its effect on the conversation's state.
--- An executable action opens; an observation closes it. A newly opened action that the policy holds makes the
--- conversation wait, unless it is a lone Finish or Think action. In a sandbox the agent's state events say when it waits.
--- A claim of a sandbox that is not expected refuses the batch: the caller disowns those events and calls again. An agent
--- that goes on without a decision is named by an event. An action whose end came first never opens.
--- More actions than may wait refuse the batch; where the policy holds nothing, and in a sandbox, the oldest open
--- actions are forgotten instead. A refused batch has written nothing.
+-- An executable action opens, and an observation closes it. A new action that the policy holds makes the conversation
+-- wait, unless it is a single Finish or Think action. In a sandbox the agent's state events say when it waits. An
+-- unexpected claim of a sandbox refuses the batch: the caller disowns those events and calls again. If an agent goes on
+-- without a decision, an event names it. An action whose end arrived first never opens. Too many pending actions refuse
+-- the batch. If the policy holds nothing, and in a sandbox, the oldest open actions are dropped instead. A refused
+-- batch has written nothing.
 -- KEYS  root of the conversation
--- ARGV  stamp:stamp  sandbox:text id of the sandbox that sends them, which must be the conversation's; "" none
---       most_open:int actions  most_pairs:int of kind and source  made_here:flag whether the server itself made the events
---       actor:json who posts them, canonical  expiry:int seconds until a pending action expires, where the conversation
---       says nothing; 0: never
---       most_bytes:int of the log  secrets_version:text of the secrets that are masked in the events
---       posted:int? number of the agent's events on which the batch rests; absent: it rests on none
---       asked:json {kind, order, subagent, lease, patience} of the one action of the batch that an asker awaits; "" none
---       unasked:json why actions ran that this batch opens and closes, canonical; "" none
---       audited:flag whether those actions are audited as unapproved; else the log alone has them
+-- ARGV  stamp:stamp  sandbox:text id of the sending sandbox, which must be the conversation's; "" none
+--       most_open:int actions  most_pairs:int of kind and source
+--       made_here:flag whether the server itself made the events  actor:json who posts them, canonical
+--       expiry:int default seconds until a pending action expires; 0: never  most_bytes:int of the log
+--       secrets_version:text of the secrets that are masked in the events
+--       posted:int? required number of events that the agent has posted; absent: any
+--       asked:json {kind, order, subagent, lease, patience} of the batch's action that an asker awaits; "" none
+--       unasked:json why actions of this batch ran without a decision, canonical; "" none
+--       audited:flag whether those actions are audited as unapproved, or only logged
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
---       the bytes ("" is not stored), its text ("" none), "" or the JSON object that `store/approvals/effects.py` describes
--- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): how many are new, the last seq, the
---          ids of actions that the agent resumed ("" none), a W3C traceparent that a decision left for the agent's next
---          batch ("" none) | "unowned"(state:log_state places:json): of events, from 0
---          | "foreign"(state:log_state): another sandbox sends | "unmasked"(state:log_state): the conversation has other
---          secrets | "too_many_pending"(state:log_state) | "too_many_pairs"(state:log_state) | "too_long"(state:log_state)
---          | "outdated"(state:log_state): the agent has posted others since
---          | missing: no such conversation
+--       bytes ("" is not stored), text ("" none), "" or the JSON object of `store/approvals/effects.py`
+-- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): number of new events, last seq, ids
+--          of actions that the agent resumed ("" none), W3C traceparent of a decision for the agent's next batch (""
+--          none) | "unowned"(state:log_state places:json): indexes of events, from 0
+--          | "foreign"(state:log_state): from another sandbox
+--          | "unmasked"(state:log_state): the conversation has other secrets | "too_many_pending"(state:log_state)
+--          | "too_many_pairs"(state:log_state) | "too_long"(state:log_state)
+--          | "outdated"(state:log_state): the agent has posted another number of events | missing: no such conversation
 -- Cost  O(e log n + p log p): e events of the batch, n of the conversation, p open actions, at most most_open + e.
 --       A dozen calls and one per pair of the batch; reads p records once, writes each event once
--- Idempotent  by event id: the event of a known id is skipped with its effect
+-- Idempotent  by event id: a known event is skipped with its effect
 -- Log  needed
 -- Brings  bytes
 -- include: _actions.lua
 -- include: _asked.lua
 -- include: _masked.lua
 
--- The open actions while a batch is appended: read once, changed in memory, written back once.
-local open -- nil until an event of the batch is about an action
+-- The open actions during an append: read once, changed in memory, written back once.
+local open -- nil until an event concerns an action
 
 local function enter(action)
   open.by_id[action.id] = action
@@ -74,13 +74,13 @@ local function close_call(call)
   for id in pairs(open.by_call[call] or {}) do close_action(id) end
 end
 
--- Whether an action is still open, and waits: a harmless action waits only beside others of its response.
+-- Returns whether an action is open and waits. A harmless action waits only beside others of its response.
 local function waits(action)
   local in_company = action.group ~= '' and (open.in_group[action.group] or 0) > 1
   return open.by_id[action.id] ~= nil and (not action.harmless or in_company)
 end
 
--- Forgets the oldest open actions, those first that were decided: they stay in the log, and can no longer be decided.
+-- Drops the oldest open actions, decided ones first. They stay in the log, and can no longer be decided.
 local function forget_beyond(most)
   if not open or open.count <= most then return end
   local actions = {}
@@ -92,8 +92,8 @@ local function forget_beyond(most)
   for i = 1, #actions - most do close_action(actions[i].id) end
 end
 
--- The undecided actions expire so many seconds from now (0: never): those that begin to wait, or all where the
--- conversation begins to.
+-- Sets the deadline of undecided actions, in seconds from now (0: never). begins: for all of them, because the
+-- conversation begins to wait; otherwise only for new ones.
 local function set_deadlines(seconds, begins)
   if seconds == 0 and not begins then return end
   read_open()
@@ -105,7 +105,7 @@ local function set_deadlines(seconds, begins)
   end
 end
 
--- The traceparent that a decision left in the conversation: it is for one batch.
+-- Takes the traceparent of a decision, which is for one batch.
 local function take_trace(left)
   if left ~= '' then log.fields.decided_trace = '' end
   return left
@@ -126,7 +126,7 @@ local function write_open()
   call_with_all('HSET', root .. ':pending', words)
 end
 
--- The number of the conversation's pairs of kind and source after the batch; 0 where it brings no new one.
+-- Returns the number of the conversation's pairs of kind and source after the batch; 0 without a new one.
 local function pairs_after()
   local names, fresh = {}, 0
   for pair in pairs(log.times) do names[#names + 1] = pair end
@@ -136,16 +136,16 @@ local function pairs_after()
   return fresh > 0 and redis.call('SCARD', root .. ':pairs') + fresh or 0
 end
 
--- What a batch of a sandbox claims of people (see `store/approvals/effects.py`), and the actions that its agent resumed
+-- Claims of a sandbox's batch about people (see `store/approvals/effects.py`), and actions that its agent resumed
 -- without a decision of this server.
 local WAITING = 'waiting_for_confirmation'
-local MOST_EARLY = 64 -- ends of actions that have not come yet; the oldest is forgotten first
+local MOST_EARLY = 64 -- early ends of actions; the oldest are dropped
 local sender -- of the last message to the agent: {actor, said = its reason to reject, each as canonical JSON}; nil: none
-local expected -- nil until an event of the batch claims something; claim → its members of conv:{id}:echoes
+local expected -- claim → its members of conv:{id}:echoes; nil until an event claims something
 local spent, unowned, resumed, overtaken = {}, {}, {}, {}
 local by_message = {} -- ids of actions that a message rejects
 
--- What a client sets too: the agent does not have it yet while it is due there.
+-- Fields that clients also set. The agent's value is ignored until it has the client's.
 local LABELS = {title = true, folded_title = true, tags = true}
 
 local function read_expected()
@@ -158,7 +158,7 @@ local function read_expected()
   end
 end
 
--- Whether the agent still has to echo a message that was sent to it.
+-- Returns whether the agent still has to echo a message.
 local function expects_message()
   for claim, members in pairs(expected) do
     if #members > 0 and string.sub(claim, 1, 8) == 'message ' then return true end
@@ -166,8 +166,8 @@ local function expects_message()
   return false
 end
 
--- Whether a claim rejects an action that waits, while the agent has a message that it has not echoed: the message
--- overtook the action, which was not posted when the message was sent.
+-- Returns whether a claim rejects a pending action while the agent has not echoed a message: the message overtook the
+-- action, which was not posted when the message was sent.
 local function is_overtaken(claim)
   local id = string.match(claim, '^reject (.*)$')
   if not id or not sender or log.status ~= WAITING or not expects_message() then return false end
@@ -176,7 +176,7 @@ local function is_overtaken(claim)
   return by_message[id]
 end
 
--- Whether a claim is expected: each expected echo bears out one.
+-- Returns whether a claim is expected. Each expected echo supports one claim.
 local function is_owned(claim)
   if claim == 'policy ' .. log.held then return true end
   read_expected()
@@ -189,7 +189,7 @@ local function forget_spent()
   for _, member in ipairs(spent) do redis.call('ZREM', root .. ':echoes', member) end
 end
 
--- The agent closes an action, without a decision taken here: by itself, or because a message rejects what waits.
+-- Handles an action that the agent closes without a decision here: by itself, or because a message rejects it.
 local function note_closed(id, fetched)
   read_open()
   local action = open.by_id[id]
@@ -197,7 +197,7 @@ local function note_closed(id, fetched)
   if by_message[id] then overtaken[#overtaken + 1] = action elseif not fetched then resumed[#resumed + 1] = action end
 end
 
--- The agent sets a status: if it waits no longer, what waited is resumed. In a sandbox it can no longer be decided.
+-- Handles a status of the agent: if it stops waiting, the pending actions are resumed, and in a sandbox undecidable.
 local function note_left(status, in_sandbox)
   if log.status ~= WAITING or status == WAITING then return end
   read_open()
@@ -212,7 +212,7 @@ local function note_left(status, in_sandbox)
   end
 end
 
--- Audits the actions that the agent ended. by: who posts, as canonical JSON. time: UTC text with Z.
+-- Audits the actions that the agent ended. by: the poster, as canonical JSON. time: UTC text with Z.
 local function audit_ended(by, time)
   if #overtaken > 0 then write_audit('reject', overtaken, sender.actor, sender.said, time) end
   if #resumed > 0 then write_audit('unapproved', resumed, by, '"The agent went on without a decision."', time) end
@@ -250,7 +250,7 @@ local by_agent = sandbox ~= '' and not made_here
 sender = state[13] and cjson.decode(state[13])
 local waited, held, live, ran, ends_run = log.status == WAITING, {}, {}, {}, false
 
--- What the record of the action has of its asker: `_asked.lua`.
+-- The asker in the record of the action: `_asked.lua`.
 local awaited = asked ~= '' and cjson.decode(asked) or nil
 if awaited then awaited.ends, awaited.lapses = after_seconds(awaited.patience), after_seconds(awaited.lease) end
 
@@ -265,8 +265,8 @@ local function known_ids()
   return seqs_of(ids, log.stored)
 end
 
--- An agent that received no response sends its last batch again: its snapshot is older than the events since. So may an
--- event be that was fetched from the agent's own log.
+-- An agent that received no response sends its last batch again, and its snapshot is older than the events since. An
+-- event from the agent's own log may also be older.
 local function set(fields, snapshot_id, score, fetched)
   if by_agent and is_later(score, state_at) then state_at, log.fields.state_at = score, score elseif fetched then return end
   if snapshot_id and redis.call('HGET', root, 'snapshot_id') == snapshot_id then return end
@@ -276,15 +276,15 @@ local function set(fields, snapshot_id, score, fetched)
       if not made_here then note_left(value, by_agent) end
       ends_run = ends_run or (snapshot_id and log.status == 'running' and value ~= 'running')
       log.status = value
-    elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing bears them out
+    elseif by_agent and snapshot_id and (name == 'held' or name == 'confirmation_policy') then -- nothing supports these
     elseif by_agent and state[6] and LABELS[name] then -- it does not have the client's yet
     elseif name == 'held' then log.held = value
     else log.fields[name] = value end
   end
 end
 
--- The ends of actions that a sandbox has posted before the actions: {"id ID" or "call CALL", time of the end}. A webhook
--- that was delayed, and an agent's log that is fetched, bring an action after its end.
+-- Ends of actions that a sandbox posted before the actions: {"id ID" or "call CALL", time of the end}. This happens
+-- with a delayed webhook, and with events from an agent's log.
 local early = cjson.decode(state[12] or '[]')
 
 local function note_early(of, score)
@@ -293,7 +293,8 @@ local function note_early(of, score)
   log.fields.early_ends = cjson.encode(early)
 end
 
--- Whether the end of an action came first. An agent may use the id of a call again: an earlier end is of another action.
+-- Returns whether the end of an action arrived first. An agent may reuse the id of a call: an earlier end is of another
+-- action.
 local function ended_before(action)
   for _, one in ipairs(early) do
     local is_its = one[1] == 'id ' .. action.id or one[1] == 'call ' .. action.call
@@ -302,7 +303,7 @@ local function ended_before(action)
   return false
 end
 
--- Where a sandbox ends actions that are not open: the end is kept unless the log has the action.
+-- Ends an action of a sandbox. If it is not open, the end is stored, unless the log has the action.
 local function end_action(id, score)
   read_open()
   if by_agent and not open.by_id[id] and not seq_of(id, log.stored) then note_early('id ' .. id, score) end

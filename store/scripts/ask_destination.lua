@@ -1,17 +1,16 @@
--- ask_destination: whether a sandbox may connect to a name and port now; asks a person where nobody has decided it. That a
--- person was asked is audited, and of each name the first try of a day that a person, a rule or a bound refuses.
+-- ask_destination: whether a sandbox may connect to a name and port now; asks a person if nobody has decided.
+-- Audits that a person was asked, and the first attempt of a day per name that a person, a rule or a limit refuses.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  name:text  port:digits  program:text "" unknown
---       most_open:int that wait in one sandbox  most_known:int destinations that are remembered of one
---       span:int µs after which what waits expires; 0: never  time:text now, UTC with Z
---       kept:int ms for which the audit of a day stays  actor:json the sandbox, canonical
---       said:text program as canonical JSON; "" unknown  most_asked:int that one sandbox asks in a day
---       most_refused:int names of one sandbox whose refusals of a day are audited
--- Returns  "allowed"(rule_id:text): by that rule, or by a person ("") | "asked": now, by this call | "waiting" | "rejected"
---          | "forbidden": by a rule | "expired" | "full"(number:int): that wait | "many"(number:int): that are remembered
---          | "often"(number:int): asked today | "ended": no such sandbox
--- Cost  O(l + k): l labels of the name; k destinations remembered of the sandbox, where this one is new
--- Idempotent  a repeat counts one more try, and an approval for one connection is used up by the first
+-- ARGV  sandbox:text  name:text  port:digits  program:text "" unknown  most_open:int pending ones of a sandbox
+--       most_known:int stored destinations of a sandbox  span:int µs after which a request expires; 0: never
+--       time:text now, UTC with Z  kept:int ms for which a day's audit is kept  actor:json the sandbox, canonical
+--       said:text program as canonical JSON; "" unknown  most_asked:int requests of a sandbox in a day
+--       most_refused:int names of a sandbox whose refusals of a day are audited
+-- Returns  "allowed"(rule_id:text): by that rule, or by a person ("") | "asked": by this call | "waiting" | "rejected"
+--          | "forbidden": by a rule | "expired" | "full"(number:int): pending ones | "many"(number:int): stored ones
+--          | "often"(number:int): requests of today | "ended": no such sandbox
+-- Cost  O(l + k): l labels of the name; k stored destinations of the sandbox if this one is new
+-- Idempotent  a repeat counts another attempt, and the first uses up an approval for one connection
 -- Brings  bytes
 -- include: _sha256.lua
 -- include: _destinations.lua
@@ -19,7 +18,7 @@ if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 'ended' end
 local at, key, by = name .. ':' .. port, root .. ':asked:' .. sandbox, {time = time, kept = kept}
 local tally = ':tally:' .. sandbox .. ':' .. string.sub(time, 1, 10)
 
--- Audits a refusal: of each name the first of a day, as far as there is room. why: ASCII without quotes.
+-- Audits a refusal: the first of a day per name, within the limit. why: ASCII without quotes.
 local function refuse(reply, why, rule_id)
   if redis.call('HEXISTS', root .. tally, at) == 0 and redis.call('HLEN', root .. tally) <= most_refused then
     redis.call('HSET', root .. tally, at, '1')

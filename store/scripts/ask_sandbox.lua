@@ -1,12 +1,13 @@
--- ask_sandbox: pause, resume or delete a sandbox, or have it yield its place, as `_sandbox.lua` has it; its supervisor brings it to the desired state.
--- A sandbox without a host, or of a lost host, is deleted at once. A deletion ends the hook key at once, and lists have the sandbox no longer. A sandbox of a
--- host that is lost cannot be resumed: that host has its files. A warm sandbox is bound by any of these.
+-- ask_sandbox: pause, resume or delete a sandbox, or let it yield its place, as defined in `_sandbox.lua`.
+-- Its supervisor brings it to the desired state. A sandbox without a host, or of a lost host, is deleted at once. A
+-- deletion revokes the hook key at once, and lists omit the sandbox. A sandbox of a lost host cannot be resumed,
+-- because that host has its files. Each verb binds a warm sandbox.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  verb:text "pause", "rest", "yield", "resume" or "delete"  most:int sandboxes that may run
---       host_span:int age in µs at which a host's heartbeat counts as lost
---       trace:text W3C traceparent of a resume, "" none  used_at:micros last use that a yield has read
+-- ARGV  id:text  verb:text "pause", "rest", "yield", "resume" or "delete"  most:int maximum of running sandboxes
+--       host_span:int age in µs at which a heartbeat is lost  trace:text W3C traceparent of a resume, "" none
+--       used_at:micros last use as read before a yield
 -- Returns  "done" | "refused"(status:text) | "full"(running:int) | "lost"(host:text) | missing: no such sandbox
--- Cost  O(1); of a yield, and of a resume where as many run or start as may, O(r): r of them
+-- Cost  O(1); O(r) for a yield, and for a resume at the maximum: r running or starting sandboxes
 -- Idempotent  a repeat writes the same desired state
 -- include: _room.lua
 local status = field(id, 'status')
@@ -22,7 +23,7 @@ end
 local wanted = field(id, 'wanted')
 if wanted == move[1] and status == move[2] then return 'done' end
 if wanted == 'deleted' then return {'refused', 'being deleted'} end
-if verb == 'yield' and occupancy() < most then return 'done' end -- another one has made room
+if verb == 'yield' and occupancy() < most then return 'done' end -- another sandbox has made room
 local host = field(id, 'host')
 if verb == 'resume' and host ~= '' and (status == 'MISSING' or status == 'ERROR') then
   local beat = redis.call('ZSCORE', root .. ':hosts', host)

@@ -1,12 +1,12 @@
--- await_place: have a start task wait for the place of a sandbox, behind those that were created before it. The first of
--- them is due again soon, each other one when it has waited as long as it may.
+-- await_place: queue a start task for the place of a sandbox, by time of creation.
+-- The first is due again soon, the others when they have waited for their maximum.
 -- KEYS  root of the start tasks
--- ARGV  id:text  lease:text its id  again:int µs until the first one is tried again
---       most:int µs that a start task waits  detail:text
--- Returns  "waits" | "over": it has waited as long as it may | missing: the lease is another driver's, or the start task is
---          finished or gone
+-- ARGV  id:text  lease:text its id  again:int µs until the first one is retried
+--       most:int µs that a start task waits at most  detail:text
+-- Returns  "waits" | "over": it has waited for its maximum
+--          | missing: another driver has the lease, or the start task is finished or gone
 -- Cost  O(log s): s unfinished start tasks
--- Idempotent  a repeat waits on, from the same time
+-- Idempotent  a repeat keeps the time since which it waits
 -- include: _start_task.lua
 if not is_driven(id, lease) then return false end
 local present = tonumber(now)

@@ -1,10 +1,11 @@
--- beat_host: write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts. One host has one supervisor.
+-- beat_host: record the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts.
+-- A host has one supervisor.
 -- KEYS  root of the sandboxes
--- ARGV  host:text  supervisor:text who it is  spans:spans
--- Returns  "alive" | "taken": another supervisor holds the lease of this host
--- Cost  O(h + s): h hosts that were lost since the last look, s sandboxes of them
+-- ARGV  host:text  supervisor:text its id  spans:spans
+-- Returns  "alive" | "taken": another supervisor has the lease of this host
+-- Cost  O(h + s): h newly lost hosts, s sandboxes of them
 -- Idempotent  a repeat writes the same
--- Kept  not proven: a lease ends by itself, and what it is of is claimed again
+-- Kept  not proven: a lease expires, and its work is claimed again
 -- include: _lost.lua
 local LEASE = 4000000 -- µs of silence for which no other supervisor may take the host
 local holder = redis.call('HGET', root .. ':supervisors', host)

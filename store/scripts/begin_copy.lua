@@ -1,9 +1,10 @@
--- begin_copy: begin the copy of a conversation that will have this id. A deletion of the id ends it until it is adopted.
+-- begin_copy: begin the copy of a future conversation.
+-- A deletion of the conversation's id ends it until it is adopted.
 -- KEYS  root of the conversation
 -- ARGV  fork:text  utc:text now, with Z  seconds:int until the copy expires
---       sandbox:text whose agent server makes the same copy, "" none
--- Returns  flag: false where a deletion has ended it
--- Cost  O(c): c copies into this id that are made at present
+--       sandbox:text whose agent server makes its own copy, "" none
+-- Returns  flag: false if a deletion has ended it
+-- Cost  O(c): c unfinished copies into this id
 -- Idempotent  by fork id: a repeat finds it begun
 -- include: _clock.lua
 if redis.call('EXISTS', root .. ':ended:' .. fork) == 1 then return 0 end

@@ -1,10 +1,10 @@
--- begin_sandbox: number a start of a sandbox's processes, which has two keys of its own: the processes of an earlier start,
--- should any live, can post nothing.
+-- begin_sandbox: number a start of a sandbox's processes, with two new keys.
+-- Surviving processes of an earlier start can then post nothing.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  host:text  supervisor:text who it is  agent_key:text key of its agent server, sealed
+-- ARGV  id:text  host:text  supervisor:text its id  agent_key:text key of its agent server, sealed
 --       hook_hash:text of its hook key  runtime:text  session_hash:text of its session key
 --       folder:text of the host that has its files, "" none  hidden:text secrets of its processes, sealed
--- Returns  "begun" | "passed": it failed or is not to run | "taken": another supervisor holds the lease of this host
+-- Returns  "begun" | "passed": it has failed, or is not to run | "taken": another supervisor has the lease of this host
 --          | missing: no such sandbox on this host
 -- Cost  O(1)
 -- Idempotent  by the hook key

@@ -1,11 +1,12 @@
--- book_call: count what a call of a model has used: of its sandbox while that is, of its key and of all today, and by model.
+-- book_call: count the usage of a model's call: for its sandbox, for its key and for all today, and by model.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  owner:text its key; "" nobody's  model:text of a bounded set  kept:int seconds for which a day is kept
---       unpriced:text last model without a price; "" it has one  numbers:(field:text number:digits)* to add
+-- ARGV  sandbox:text  owner:text its key; "" none  model:text of a limited set
+--       kept:int seconds for which a day is kept  unpriced:text last model without a price; "" it has one
+--       numbers:(field:text number:digits)* to add
 -- Returns  missing
 -- Cost  O(f): f fields
 -- Idempotent  a repeat counts twice
--- Kept  not proven: it counts what has happened
+-- Kept  not proven: it only counts
 -- include: _spending.lua
 
 local function count(key, suffix)

@@ -1,8 +1,8 @@
--- bury_conversation: keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox
--- creates the conversation again, and free its place. The tombstones end with their sandbox (`remove` of _sandbox.lua).
+-- bury_conversation: write a tombstone of a deleted conversation in its sandbox, so that none of the sandbox's webhooks
+-- creates the conversation again, and free its place. Tombstones end with their sandbox (`remove` in _sandbox.lua).
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  conversation:text  most:int tombstones of one sandbox: beyond it the oldest are forgotten
--- Returns  "buried" | missing: no such sandbox, so nothing can post
+-- ARGV  sandbox:text  conversation:text  most:int tombstones of a sandbox: beyond it the oldest are dropped
+-- Returns  "buried" | missing: no such sandbox, so no webhooks
 -- Cost  O(log t): t tombstones
 -- Idempotent  a repeat finds the tombstone
 -- include: _clock.lua

@@ -1127,7 +1127,7 @@ class Calls:
     def adopt_thaw(
         self, root: str, *, name: str, span: int, pieces: int
     ) -> Literal["adopted", "torn", "expired"] | None:
-        """Make the log current that thaw_piece has put aside."""
+        """Adopt the log that thaw_piece has staged."""
         reply = self._adopt_thaw([root], [name, span, pieces])
         if reply is None:
             return None
@@ -1141,7 +1141,7 @@ class Calls:
         raise UnknownReply("adopt_thaw", reply)
 
     def adopt_workspace(self, root: str, *, owner: str, spec: str, start: str, gives_way: bool) -> str | None:
-        """Bind the workspace sandbox of a key to a start task of that key, so that what was uploaded is there."""
+        """Bind the workspace sandbox of a key to a start task of the key, with the files that were uploaded."""
         reply = self._adopt_workspace([root], [owner, spec, start, "1" if gives_way else ""])
         if reply is None:
             return None
@@ -1295,7 +1295,7 @@ class Calls:
     def ask_sandbox(
         self, root: str, *, id: str, verb: str, most: int, host_span: int, trace: str, used_at: int
     ) -> AskSandbox.Refused | AskSandbox.Full | AskSandbox.Lost | Literal["done"] | None:
-        """Pause, resume or delete a sandbox, or have it yield its place, as `_sandbox.lua` has it."""
+        """Pause, resume or delete a sandbox, or let it yield its place, as defined in `_sandbox.lua`."""
         reply = self._ask_sandbox([root], [id, verb, most, host_span, trace, used_at])
         if reply is None:
             return None
@@ -1313,7 +1313,7 @@ class Calls:
     def audit_terminal(
         self, root: str, *, id_prefix: str, time: str, what: str, actor: str, reason: str
     ) -> AuditTerminal.Done | None:
-        """Note in the audit of a conversation that a terminal was opened or closed in its sandbox, a preview opened, a push begun, or a rule of the conversation made or revoked."""
+        """Audit that a terminal was opened or closed in a conversation's sandbox, a preview opened, a push begun, or a rule of the conversation made or revoked."""
         reply = self._audit_terminal([root], [id_prefix, time, what, actor, reason])
         if reply is None:
             return None
@@ -1325,7 +1325,7 @@ class Calls:
     def await_place(
         self, root: str, *, id: str, lease: str, again: int, most: int, detail: str
     ) -> Literal["waits", "over"] | None:
-        """Have a start task wait for the place of a sandbox, behind those that were created before it."""
+        """Queue a start task for the place of a sandbox, by time of creation."""
         reply = self._await_place([root], [id, lease, again, most, detail])
         if reply is None:
             return None
@@ -1337,7 +1337,7 @@ class Calls:
         raise UnknownReply("await_place", reply)
 
     def beat_host(self, root: str, *, host: str, supervisor: str, spans: Spans) -> Literal["alive", "taken"]:
-        """Write the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts."""
+        """Record the heartbeat of a host's supervisor, and mark the sandboxes of lost hosts."""
         reply = self._beat_host([root], [host, supervisor, *spans])
         match _outcome(reply):
             case b"alive", 0, _:
@@ -1347,7 +1347,7 @@ class Calls:
         raise UnknownReply("beat_host", reply)
 
     def begin_copy(self, root: str, *, fork: str, utc: str, seconds: int, sandbox: str) -> bool:
-        """Begin the copy of a conversation that will have this id."""
+        """Begin the copy of a future conversation."""
         reply = self._begin_copy([root], [fork, utc, seconds, sandbox])
         result: bool = reply in (1, b"1")
         return result
@@ -1366,7 +1366,7 @@ class Calls:
         folder: str,
         hidden: str,
     ) -> Literal["begun", "passed", "taken"] | None:
-        """Number a start of a sandbox's processes, which has two keys of its own: the processes of an earlier start, should any live, can post nothing."""
+        """Number a start of a sandbox's processes, with two new keys."""
         reply = self._begin_sandbox(
             [root], [id, host, supervisor, agent_key, hook_hash, runtime, session_hash, folder, hidden]
         )
@@ -1392,11 +1392,11 @@ class Calls:
         unpriced: str,
         numbers: Iterable[tuple[str, int]],
     ) -> None:
-        """Count what a call of a model has used: of its sandbox while that is, of its key and of all today, and by model."""
+        """Count the usage of a model's call: for its sandbox, for its key and for all today, and by model."""
         self._book_call([root], [sandbox, owner, model, kept, unpriced, *chain.from_iterable(numbers)])
 
     def bury_conversation(self, root: str, *, sandbox: str, conversation: str, most: int) -> Literal["buried"] | None:
-        """Keep a tombstone of a deleted conversation beside its sandbox, so that no webhook of that sandbox creates the conversation again, and free its place."""
+        """Write a tombstone of a deleted conversation in its sandbox, so that none of the sandbox's webhooks creates the conversation again, and free its place."""
         reply = self._bury_conversation([root], [sandbox, conversation, most])
         if reply is None:
             return None
@@ -1406,13 +1406,13 @@ class Calls:
         raise UnknownReply("bury_conversation", reply)
 
     def bury_start(self, root: str, *, id: str, late: int) -> None:
-        """Let a start task that has ended make nothing more below a root: no conversation, or no use of a sandbox."""
+        """Bar an ended start task from creating anything below a root: a conversation, or a use of a sandbox."""
         self._bury_start([root], [id, late])
 
     def change_settings(
         self, root: str, *, before: int, id: str, most: int, most_bytes: int, changes: Iterable[tuple[str, bytes]]
     ) -> Literal["changed", "stale", "many", "long"]:
-        """Change what a key keeps, unless somebody has changed it since it was read."""
+        """Change the entries of a key, unless they have changed since they were read."""
         reply = self._change_settings([root], [before, id, most, most_bytes, *chain.from_iterable(changes)])
         match _outcome(reply):
             case b"changed", 0, _:
@@ -1438,7 +1438,7 @@ class Calls:
         | ChangeStatus.External
         | None
     ):
-        """Run, pause or interrupt a conversation, as `_status.lua` has it."""
+        """Run, pause or interrupt a conversation, as defined in `_status.lua`."""
         reply = self._change_status([root], [*stamp.args, verb, "1" if may_decide else "", actor, rights, quorum])
         if reply is None:
             return None
@@ -1462,11 +1462,11 @@ class Calls:
         raise UnknownReply("change_status", reply)
 
     def check_sandbox(self, root: str, *, id: str) -> None:
-        """Have every conversation of a sandbox compared with its agent at once."""
+        """Make every conversation of a sandbox due for comparison with its agent at once."""
         self._check_sandbox([root], [id])
 
     def claim_checks(self, root: str, *, host: str, lease: int, most: int, spans: Spans) -> ClaimChecks.Reply | None:
-        """Take conversations that are due to be compared with their agents, those due for longest first: of the sandboxes of a host, of those whose host is lost, and of those that are gone."""
+        """Claim conversations that are due for comparison with their agents, the longest overdue first: of a host's sandboxes, of lost hosts, and of deleted sandboxes."""
         reply = self._claim_checks([root], [host, lease, most, *spans])
         if reply is None:
             return None
@@ -1476,7 +1476,7 @@ class Calls:
     def claim_delivery(
         self, root: str, *, token: str, lease: int, host_span: int, start_span: int
     ) -> ClaimDelivery.Reply | None:
-        """Take the delivery that has been due for longest, with the lease of its agent."""
+        """Claim the longest overdue delivery, with the lease of its agent."""
         reply = self._claim_delivery([root], [token, lease, host_span, start_span])
         if reply is None:
             return None
@@ -1491,7 +1491,7 @@ class Calls:
         )
 
     def claim_failed_start_task(self, root: str, *, span: int) -> list[bytes] | None:
-        """Take a failed start task, to remove its conversation and sandbox."""
+        """Claim a failed start task, to remove its conversation and sandbox."""
         reply = self._claim_failed_start_task([root], [span])
         if reply is None:
             return None
@@ -1499,7 +1499,7 @@ class Calls:
         return result
 
     def claim_go_ahead(self, root: str, *, span: int) -> ClaimGoAhead.Reply | None:
-        """Take the lease of something that was allowed, and that nobody has looked at for a while: whether its agent is to be told."""
+        """Claim a due go-ahead, to find out whether to notify its agent."""
         reply = self._claim_go_ahead([root], [span])
         if reply is None:
             return None
@@ -1514,7 +1514,7 @@ class Calls:
         | ClaimIdempotencyKey.Finished
         | Literal["busy", "reused"]
     ):
-        """Claim the record of an Idempotency-Key for one attempt at its request, or read its response."""
+        """Claim the record of an Idempotency-Key for an attempt at its request, or read its response."""
         reply = self._claim_idempotency_key([root], [key, fingerprint, token, seed, lease, span, most])
         match _outcome(reply):
             case b"claimed", 2, words:
@@ -1545,7 +1545,7 @@ class Calls:
         )
 
     def claim_queue(self, root: str, *, lease: str, span: int, poll: int) -> ClaimQueue.Reply | None:
-        """Take the lease of a queue that is due."""
+        """Claim the lease of a due queue."""
         reply = self._claim_queue([root], [lease, span, poll])
         if reply is None:
             return None
@@ -1555,7 +1555,7 @@ class Calls:
     def claim_rehearsal(
         self, root: str, *, id: str, runner: str, most: int, most_tries: int, lease: int, kept: int
     ) -> Literal["claimed", "held", "ended", "given_up"]:
-        """Take up a rehearsal whose runner has gone without an end, unless as many run as may."""
+        """Continue a rehearsal whose runner is gone, unless the maximum number is running."""
         reply = self._claim_rehearsal([root], [id, runner, most, most_tries, lease, kept])
         match _outcome(reply):
             case b"claimed", 0, _:
@@ -1585,13 +1585,13 @@ class Calls:
         )
 
     def claim_rule_uses(self, root: str, *, doubts: Collection[str], uses: Iterable[tuple[str, str]]) -> int:
-        """Count a use of a rule for each action that it is about to decide: all of them, or none."""
+        """Count a use of a rule for each action that it is about to decide, all or none."""
         reply = self._claim_rule_uses([root], [len(doubts), *doubts, *chain.from_iterable(uses)])
         result: int = int(reply)
         return result
 
     def claim_sandbox(self, root: str, *, host: str, most: int) -> str | None:
-        """Give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached."""
+        """Give a host the sandbox that has waited longest for one, within the maximum of running sandboxes."""
         reply = self._claim_sandbox([root], [host, most])
         if reply is None:
             return None
@@ -1601,7 +1601,7 @@ class Calls:
     def claim_start_task(
         self, root: str, *, lease: str, span: int, most: int, detail: str, kept: int
     ) -> list[bytes] | None:
-        """Take the lease of an unfinished start task without a driver."""
+        """Claim an unfinished start task without a driver."""
         reply = self._claim_start_task([root], [lease, span, most, detail, kept])
         if reply is None:
             return None
@@ -1609,7 +1609,7 @@ class Calls:
         return result
 
     def claim_sweep(self, root: str, *, span: int, most: int, kept: int) -> ClaimSweep.Reply | None:
-        """Take the next part of the sweep, which compares the index of approvals with the conversations, unless one was taken a moment ago."""
+        """Claim the next part of the sweep, which compares the index of approvals with the conversations, unless the last part was claimed a moment ago."""
         reply = self._claim_sweep([root], [span, most, kept])
         if reply is None:
             return None
@@ -1619,7 +1619,7 @@ class Calls:
     def claim_warm_sandbox(
         self, root: str, *, spec: str, version: str, start: str, host_span: int, gives_way: bool, owner: str
     ) -> str | None:
-        """Bind the warm sandbox of a spec that has waited longest to a start task, as far as one runs on a living host."""
+        """Bind the warm sandbox of a spec that has waited longest, and runs on a live host, to a start task."""
         reply = self._claim_warm_sandbox([root], [spec, version, start, host_span, "1" if gives_way else "", owner])
         if reply is None:
             return None
@@ -1627,43 +1627,43 @@ class Calls:
         return result
 
     def clear_start_task(self, root: str, *, id: str, late: int) -> bool:
-        """Note that a driver has removed all that a failed start task had made."""
+        """Record that a driver has removed everything that a failed start task had created."""
         reply = self._clear_start_task([root], [id, late])
         result: bool = reply in (1, b"1")
         return result
 
     def close_check(self, root: str, *, entry: str | bytes, lease_end: int, again: int | None = None) -> bool:
-        """End a comparison: the conversation is due again later, or not until something happens in it."""
+        """End a comparison: the conversation is due again later, or when something happens in it."""
         reply = self._close_check([root], [entry, lease_end, "" if again is None else again])
         result: bool = reply in (1, b"1")
         return result
 
     def close_copy(self, root: str, *, fork: str) -> bool:
-        """Note that a copy into an id is made no more: its writer has failed."""
+        """Record that a copy into an id has failed."""
         reply = self._close_copy([root], [fork])
         result: bool = reply in (1, b"1")
         return result
 
     def close_delivery(self, root: str, *, entry: str | bytes, token: str, again: int | None = None) -> bool:
-        """End an attempt: give back the lease of the agent, and have the delivery due again or forget it."""
+        """End an attempt: release the lease of the agent, and make the delivery due again or delete it."""
         reply = self._close_delivery([root], [entry, token, "" if again is None else again])
         result: bool = reply in (1, b"1")
         return result
 
     def close_destinations(self, root: str, *, time: str, kept: int, most: int) -> CloseDestinations.Reply:
-        """Have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule that was made since decides it."""
+        """End waits for destinations and budgets whose deadline has passed, whose sandbox has ended, or that a new rule decides."""
         reply = self._close_destinations([root], [time, kept, most])
         words = iter(reply)
         return CloseDestinations.Reply(int(next(words)), int(next(words)))
 
     def close_go_ahead(self, root: str, *, member: str, id: str, again_in: int) -> None:
-        """Have something that was allowed be looked at again later, because its agent works."""
+        """Make a go-ahead due again later, because its agent is working, or delete it."""
         self._close_go_ahead([root], [member, id, again_in])
 
     def close_notification(
         self, root: str, *, target: str, token: str, place: str, outcome: str, reason: str, again: int, kept: int
     ) -> Literal["sent", "failed", "given up", "gone", "late"]:
-        """Note the outcome of a try, and end the lease of its target."""
+        """Record the outcome of an attempt, and end the lease of its target."""
         reply = self._close_notification([root], [target, token, place, outcome, reason, again, kept])
         match _outcome(reply):
             case b"sent", 0, _:
@@ -1679,7 +1679,7 @@ class Calls:
         raise UnknownReply("close_notification", reply)
 
     def close_transfer(self, root: str, *, id: str, kept: int, fields: Mapping[str, object]) -> list[bytes] | None:
-        """Note how one side ended a stream, unless it has done so already."""
+        """Record how a side ended a stream, unless it has done so already."""
         reply = self._close_transfer([root], [id, kept, *chain.from_iterable(fields.items())])
         if reply is None:
             return None
@@ -1716,7 +1716,7 @@ class Calls:
         return result
 
     def count_hit(self, root: str, *, number: int, window: int) -> int:
-        """Count one more hit within a window, which begins with its first hit."""
+        """Count a hit in a window, which begins with its first hit."""
         reply = self._count_hit([root], [number, window])
         result: int = int(reply)
         return result
@@ -1730,7 +1730,7 @@ class Calls:
     def count_over_time(
         self, root: str, *, since: str, before: str, buckets: int, first: str
     ) -> CountOverTime.Reply | None:
-        """The number of events in each of equal spans of a window, by (kind, source) pair."""
+        """The number of events in equal buckets of a window, by (kind, source) pair."""
         reply = self._count_over_time([root], [since, before, buckets, first])
         if reply is None:
             return None
@@ -1789,7 +1789,7 @@ class Calls:
     def create_start_task(
         self, root: str, *, id: str, conversation: str, most: int, asked: str, body: bytes, fields: Mapping[str, object]
     ) -> CreateStartTask.Created | CreateStartTask.Exists | CreateStartTask.Full | Literal["gone"]:
-        """Create a start task, once per id."""
+        """Create a start task, once per id, which a driver will claim."""
         reply = self._create_start_task(
             [root], [id, conversation, most, asked, body, *chain.from_iterable(fields.items())]
         )
@@ -1805,7 +1805,7 @@ class Calls:
         raise UnknownReply("create_start_task", reply)
 
     def cursor_before(self, root: str, *, since: int) -> int | None:
-        """The block of the log before which every event is earlier than a time."""
+        """The first block of the log with an event at or after a time."""
         reply = self._cursor_before([root], [since])
         if reply is None:
             return None
@@ -1833,7 +1833,7 @@ class Calls:
         | DecideDestination.Known
         | Literal["decided", "full", "revoked", "missing", "changed", "expired"]
     ):
-        """Decide a destination or a budget that waits."""
+        """Decide a pending destination or budget."""
         reply = self._decide_destination(
             [root], [asker, at, since, decision, scope, rule_id, maker, most, time, kept, actor, reason]
         )
@@ -1912,13 +1912,13 @@ class Calls:
         )
 
     def declare_warm_pools(self, root: str, *, pools: Iterable[tuple[str, str, int]]) -> None:
-        """Say how many warm sandboxes each spec keeps, of which version."""
+        """Set how many warm sandboxes each spec keeps, and of which version."""
         self._declare_warm_pools([root], [*chain.from_iterable(pools)])
 
     def delete_conversation(
         self, root: str, *, deletion: str, utc: str, actor: str, audit_seconds: int, wanted: str
     ) -> DeleteConversation.Deleted | DeleteConversation.Gone | Literal["changed"] | None:
-        """Remove a conversation with all its keys but its audit."""
+        """Delete a conversation with all its keys except its audit."""
         reply = self._delete_conversation([root], [deletion, utc, actor, audit_seconds, wanted])
         if reply is None:
             return None
@@ -1938,33 +1938,33 @@ class Calls:
         return result
 
     def drop_copy(self, root: str) -> None:
-        """Remove the unfinished copy of a conversation."""
+        """Delete the unfinished copy of a conversation."""
         self._drop_copy([root], [])
 
     def drop_queue(self, root: str, *, conversation: str) -> None:
-        """Remove the messages that wait for a conversation, which is gone."""
+        """Delete the queued messages of a deleted conversation."""
         self._drop_queue([root], [conversation])
 
     def due_approvals(self, root: str, *, most: int, random: str) -> list[str]:
-        """Conversations with an action whose deadline has passed, as many as asked for, from a random one on."""
+        """Conversations with an action whose deadline has passed, from a random one on."""
         reply = self._due_approvals([root], [most, random])
         result: list[str] = [value.decode() for value in reply]
         return result
 
     def due_objects(self, root: str, *, most: int) -> list[DueObjects.Row]:
-        """The objects that are to be looked at."""
+        """The objects that are due for a check."""
         reply = self._due_objects([root], [most])
         result: list[DueObjects.Row] = [DueObjects.Row(name.decode(), int(pieces)) for name, pieces in _rows(reply, 2)]
         return result
 
     def empty_outbox(self, root: str, *, entries: Iterable[bytes]) -> int:
-        """Take entries out of an outbox that were queued."""
+        """Remove queued entries from an outbox."""
         reply = self._empty_outbox([root], [*entries])
         result: int = int(reply)
         return result
 
     def end_copies(self, root: str) -> list[EndCopies.Row]:
-        """End the copies into an id that are made at present: no conversation comes of them."""
+        """End the unfinished copies into an id, so that they create no conversation."""
         reply = self._end_copies([root], [])
         result: list[EndCopies.Row] = [
             EndCopies.Row(fork.decode(), sandbox.decode()) for fork, sandbox in _rows(reply, 2)
@@ -1972,7 +1972,7 @@ class Calls:
         return result
 
     def end_devices(self, root: str, *, ids: Iterable[str]) -> int:
-        """End devices, and what waits for them."""
+        """Delete devices and their queues."""
         reply = self._end_devices([root], [*ids])
         result: int = int(reply)
         return result
@@ -1980,7 +1980,7 @@ class Calls:
     def end_idempotency_claim(
         self, root: str, *, key: str, token: str, span: int, fields: Mapping[str, object]
     ) -> Literal["ended", "late"]:
-        """End an attempt: its response is kept, or the record may be claimed again, or the key is free."""
+        """End an attempt: its response is stored, or the record may be claimed again, or the key is free."""
         reply = self._end_idempotency_claim([root], [key, token, span, *chain.from_iterable(fields.items())])
         match _outcome(reply):
             case b"ended", 0, _:
@@ -1992,13 +1992,13 @@ class Calls:
     def end_start_task(
         self, root: str, *, id: str, conversation: str, children: bool, detail: str, failure: str
     ) -> list[str]:
-        """End an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good."""
+        """End an unfinished start task, or all of a conversation and its children, as ERROR, for good."""
         reply = self._end_start_task([root], [id, conversation, "1" if children else "", detail, failure])
         result: list[str] = [value.decode() for value in reply]
         return result
 
     def expect_echoes(self, root: str, *, at: int, token: str, claims: Iterable[str]) -> int | None:
-        """Note claims that an agent may make, each once."""
+        """Record claims that an agent may make, each once."""
         reply = self._expect_echoes([root], [at, token, *claims])
         if reply is None:
             return None
@@ -2006,13 +2006,13 @@ class Calls:
         return result
 
     def expire_sandboxes(self, root: str, *, kept: int, passed: int) -> int:
-        """Ask for the deletion of sandboxes that failed long ago."""
+        """Request the deletion of sandboxes that failed long ago."""
         reply = self._expire_sandboxes([root], [kept, passed])
         result: int = int(reply)
         return result
 
     def expire_workspaces(self, root: str, *, unused: int) -> int:
-        """Ask for the deletion of workspace sandboxes that nobody has used for long."""
+        """Request the deletion of workspace sandboxes that have been unused for long."""
         reply = self._expire_workspaces([root], [unused])
         result: int = int(reply)
         return result
@@ -2020,7 +2020,7 @@ class Calls:
     def fill_warm_pool(
         self, root: str, *, spec: str, version: str, id: str, files_key: str, most_running: int
     ) -> Literal["added", "full", "waits", "other", "undeclared"]:
-        """Add one warm sandbox to the pool of a spec that lacks one."""
+        """Add a warm sandbox to the pool of a spec that lacks one, for a supervisor to claim."""
         reply = self._fill_warm_pool([root], [spec, version, id, files_key, most_running])
         match _outcome(reply):
             case b"added", 0, _:
@@ -2036,7 +2036,7 @@ class Calls:
         raise UnknownReply("fill_warm_pool", reply)
 
     def find_access_key(self, root: str, *, digest: str) -> FindAccessKey.Reply | None:
-        """The key of a hash, unless it was revoked or has expired."""
+        """The key with a hash, unless it was revoked or has expired."""
         reply = self._find_access_key([root], [digest])
         if reply is None:
             return None
@@ -2050,7 +2050,7 @@ class Calls:
         )
 
     def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
-        """The entries of the audit that decided some actions."""
+        """The audit entries of the decisions about some actions."""
         reply = self._find_decisions([root], [*ids])
         if reply is None:
             return None
@@ -2072,27 +2072,27 @@ class Calls:
         return result
 
     def forget_echo(self, root: str, *, claim: str, token: str) -> bool:
-        """Expect a claim of an agent no longer."""
+        """Stop expecting a claim of an agent."""
         reply = self._forget_echo([root], [claim, token])
         result: bool = reply in (1, b"1")
         return result
 
     def forget_go_ahead(self, root: str, *, member: str, entry: bytes) -> None:
-        """Forget something that was allowed, and whose record cannot be read."""
+        """Delete a go-ahead whose record is corrupt."""
         self._forget_go_ahead([root], [member, entry])
 
     def forget_objects(self, root: str, *, names: Iterable[str]) -> int:
-        """Take objects out of the register, and the numbers of their pieces."""
+        """Remove objects, and the numbers of their pieces, from the register."""
         reply = self._forget_objects([root], [*names])
         result: int = int(reply)
         return result
 
     def forget_start_task(self, root: str, *, id: str, late: int) -> None:
-        """Remove a start task in any status."""
+        """Delete a start task in any status."""
         self._forget_start_task([root], [id, late])
 
     def freeze_log(self, root: str, *, name: str, digest: str, incarnation: str, revision: str, latest: int) -> bool:
-        """Drop the keys of a log that lies whole in an object, unless the conversation has changed since."""
+        """Delete the keys of a log that is complete in an object, unless the conversation has changed since."""
         reply = self._freeze_log([root], [name, digest, incarnation, revision, latest])
         result: bool = reply in (1, b"1")
         return result
@@ -2112,7 +2112,7 @@ class Calls:
         raise UnknownReply("get_events", reply)
 
     def get_final_event(self, root: str) -> list[bytes] | None:
-        """The event that holds the agent's final response."""
+        """The event with the agent's final response."""
         reply = self._get_final_event([root], [])
         if reply is None:
             return None
@@ -2122,7 +2122,7 @@ class Calls:
     def hold_request(
         self, root: str, *, conversation: str, request: str, lease: int, most: int, most_here: int, most_sessions: int
     ) -> Literal["held", "full", "session_full", "too_many_sessions"]:
-        """Count an open request of a key that asks, or its session, within their bounds."""
+        """Count an open request of a key, or its session, within their limits."""
         reply = self._hold_request([root], [conversation, request, lease, most, most_here, most_sessions])
         match _outcome(reply):
             case b"held", 0, _:
@@ -2138,7 +2138,7 @@ class Calls:
     def interrupt_conversation(
         self, root: str, *, stamp: Stamp, sandbox_id: str, failure: str
     ) -> InterruptConversation.Noted | InterruptConversation.Foreign | None:
-        """Note that the agent server of a conversation ended."""
+        """Record that the agent server of a conversation ended."""
         reply = self._interrupt_conversation([root], [*stamp.args, sandbox_id, failure])
         if reply is None:
             return None
@@ -2163,7 +2163,7 @@ class Calls:
         time: str,
         kept: int,
     ) -> Literal["joined", "foreign"] | None:
-        """Let a key join a sandbox that it started, or any sandbox if it may, and audit that once."""
+        """Let a key join a sandbox that it started, or any sandbox if it may, and audit it once."""
         reply = self._join_sandbox(
             [root], [sandbox, key, "1" if may_join_any else "", id, conversation, actor, reason, time, kept]
         )
@@ -2179,7 +2179,7 @@ class Calls:
     def keep_device(
         self, root: str, *, id: str, owner: str, lasts: int, most: int, most_own: int, fields: Mapping[str, object]
     ) -> KeepDevice.Kept | Literal["full", "own full"]:
-        """Keep a device that rings, or renew it."""
+        """Store a device, or renew it."""
         reply = self._keep_device([root], [id, owner, lasts, most, most_own, *chain.from_iterable(fields.items())])
         match _outcome(reply):
             case b"kept", 2, words:
@@ -2191,19 +2191,19 @@ class Calls:
         raise UnknownReply("keep_device", reply)
 
     def keep_fields(self, root: str, *, fields: Mapping[str, object]) -> bool:
-        """Keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does."""
+        """Store internal fields of a sandbox or a conversation, without a new revision or time."""
         reply = self._keep_fields([root], [*chain.from_iterable(fields.items())])
         result: bool = reply in (1, b"1")
         return result
 
     def leave_place(self, root: str, *, sandbox: str, conversation: str, made: bool) -> bool:
-        """Free the place in a sandbox that was taken for a conversation which is not made."""
+        """Free the place in a sandbox of a conversation that is not created."""
         reply = self._leave_place([root], [sandbox, conversation, "1" if made else ""])
         result: bool = reply in (1, b"1")
         return result
 
     def leave_place_queue(self, root: str, *, id: str, lease: str) -> bool:
-        """Note that a start task has found a place."""
+        """Record that a start task has found a place."""
         reply = self._leave_place_queue([root], [id, lease])
         result: bool = reply in (1, b"1")
         return result
@@ -2215,7 +2215,7 @@ class Calls:
         return result
 
     def list_decisions(self, root: str) -> list[ListDecisions.Row] | None:
-        """The actions that were approved, and that the conversation has gone on with, and that are not observed yet, in log order."""
+        """The approved actions with which the conversation has continued, and that are not observed yet, in log order."""
         reply = self._list_decisions([root], [])
         if reply is None:
             return None
@@ -2228,7 +2228,7 @@ class Calls:
     def list_destinations(
         self, root: str, *, most: int, only: str, cursor: int | None = None, cursor_member: str
     ) -> ListDestinations.Reply:
-        """A page of what waits for a decision, of all sandboxes or of one, the longest wait first."""
+        """A page of pending destinations, of all sandboxes or of one, the longest wait first."""
         reply = self._list_destinations([root], [most, only, "" if cursor is None else cursor, cursor_member])
         words = iter(reply)
         return ListDestinations.Reply(
@@ -2243,13 +2243,13 @@ class Calls:
         )
 
     def list_grants(self, root: str) -> ListGrants.Reply:
-        """The rights of people, and the version of all."""
+        """The grants of people, and their version."""
         reply = self._list_grants([root], [])
         words = iter(reply)
         return ListGrants.Reply(next(words), [value.decode() for value in next(words)])
 
     def list_pending(self, root: str, *, after: int, most_bytes: int) -> list[ListPending.Row] | None:
-        """The pending actions, in log order, as many as fit."""
+        """A page of the pending actions, in log order."""
         reply = self._list_pending([root], [after, most_bytes])
         if reply is None:
             return None
@@ -2267,7 +2267,7 @@ class Calls:
         )
 
     def live_access_keys(self, root: str, *, ids: Iterable[str]) -> list[str]:
-        """Which of some keys have neither been revoked nor expired."""
+        """Which keys are neither revoked nor expired, and which people have lost no right."""
         reply = self._live_access_keys([root], [*ids])
         result: list[str] = [value.decode() for value in reply]
         return result
@@ -2287,7 +2287,7 @@ class Calls:
     def make_access_key(
         self, root: str, *, id: str, digest: str, expires_at: int | None = None, most: int, fields: Mapping[str, object]
     ) -> MakeAccessKey.Made | Literal["full", "past"]:
-        """Keep a key by its hash, once per id."""
+        """Store a key by its hash, once per id."""
         reply = self._make_access_key(
             [root], [id, digest, "" if expires_at is None else expires_at, most, *chain.from_iterable(fields.items())]
         )
@@ -2301,7 +2301,7 @@ class Calls:
         raise UnknownReply("make_access_key", reply)
 
     def make_grant(self, root: str, *, id: str, grant: str, most: int) -> MakeGrant.Made | Literal["full", "revoked"]:
-        """Keep a right of a person or of a group, once per id."""
+        """Store a grant of a person or of a group, once per id."""
         reply = self._make_grant([root], [id, grant, most])
         match _outcome(reply):
             case b"made", 1, words:
@@ -2315,7 +2315,7 @@ class Calls:
     def make_rule(
         self, root: str, *, id: str, rule: str, expires_at: int | None = None, max_uses: int | None = None, most: int
     ) -> MakeRule.Made | Literal["full", "past", "revoked"]:
-        """Keep an approval rule, once per id."""
+        """Store an approval rule, once per id."""
         reply = self._make_rule(
             [root], [id, rule, "" if expires_at is None else expires_at, "" if max_uses is None else max_uses, most]
         )
@@ -2331,17 +2331,17 @@ class Calls:
         raise UnknownReply("make_rule", reply)
 
     def make_ticket(self, root: str, *, digest: str, span: int, fields: Mapping[str, object]) -> None:
-        """Keep a ticket by its hash for a while."""
+        """Store a ticket by its hash until it expires."""
         self._make_ticket([root], [digest, span, *chain.from_iterable(fields.items())])
 
     def name_owner(self, root: str, *, owner: str) -> bool:
-        """Note who made a conversation that has no owner yet: a copy, or one that is adopted."""
+        """Record who made a conversation without an owner: a copy, or an adopted one."""
         reply = self._name_owner([root], [owner])
         result: bool = reply in (1, b"1")
         return result
 
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
-        """The workspace sandbox of a key, which its calls reach before it has a conversation."""
+        """The workspace sandbox of a key, which serves its calls before it has a conversation."""
         reply = self._name_workspace([root], [owner, fresh, host_span])
         if reply is None:
             return None
@@ -2359,7 +2359,7 @@ class Calls:
         pending: Collection[tuple[str, int, str, bytes]],
         entries: Iterable[tuple[int, int, str, str, bytes, bytes]],
     ) -> Literal["noted", "late"]:
-        """Bring the index of all approvals up to date with one conversation."""
+        """Update the index of all approvals for a conversation."""
         reply = self._note_approvals(
             [root],
             [
@@ -2380,7 +2380,7 @@ class Calls:
         raise UnknownReply("note_approvals", reply)
 
     def note_comparison(self, root: str, *, before: str, after: str, ended: bool) -> bool | None:
-        """Keep how far the log of a conversation was compared with that of its agent, which lives, unless another comparison or a settlement has kept its own since."""
+        """Store how far the log of a conversation was compared with that of its live agent, unless another comparison or a settlement has stored its own progress."""
         reply = self._note_comparison([root], [before, after, "1" if ended else ""])
         if reply is None:
             return None
@@ -2390,7 +2390,7 @@ class Calls:
     def note_conversation(
         self, root: str, *, id: str, revision: int, status: str, created: int, updated: int, groups: str, title: str
     ) -> Literal["noted", "late"]:
-        """Enter a conversation into the listing, move it, or take it out."""
+        """Enter a conversation into the listing, move it, or remove it."""
         reply = self._note_conversation([root], [id, revision, status, created, updated, groups, title])
         match _outcome(reply):
             case b"noted", 0, _:
@@ -2402,21 +2402,21 @@ class Calls:
     def note_destinations(
         self, root: str, *, most: int, entries: Iterable[tuple[str, str, int, str, str, str, str, str]]
     ) -> None:
-        """Index entries of the audit of destinations, and tell the stream of the inbox and the outbox of them."""
+        """Index audit entries of destinations, and publish them to the stream of the inbox and the outbox."""
         self._note_destinations([root], [most, *chain.from_iterable(entries)])
 
     def note_objects(self, root: str, *, span: int, only_new: bool, names: Iterable[str]) -> None:
-        """Enter objects into the register, or change when they are looked at."""
+        """Enter objects into the register, or change when they are checked."""
         self._note_objects([root], [span, "1" if only_new else "", *names])
 
     def note_person(self, root: str, *, id: str, person: str, version: str, most: int) -> bool:
-        """Note that a person has come who has a right, so that what they open can be ended."""
+        """Record that a person with a right has used this server, so that their connections can be ended."""
         reply = self._note_person([root], [id, person, version, most])
         result: bool = reply in (1, b"1")
         return result
 
     def note_rule(self, root: str, *, time: str, kept: int, actor: str, what: str, id: str, reason: str) -> bool:
-        """Note in the audit of the day that an approval rule which names no conversation was made or revoked."""
+        """Audit in the day's chain that an approval rule without conversations was made or revoked."""
         reply = self._note_rule([root], [time, kept, actor, what, id, reason])
         result: bool = reply in (1, b"1")
         return result
@@ -2424,7 +2424,7 @@ class Calls:
     def open_delivery(
         self, root: str, *, entry: str, token: str, lease: int, host_span: int, start_span: int, check_span: int
     ) -> OpenDelivery.Reply:
-        """Note a delivery before its decision, so that a supervisor finds it after a kill of the worker, and take the lease of its agent unless another delivery has it."""
+        """Record a delivery before its decision, so that a supervisor finds it if the worker is killed, and take the lease of its agent unless another delivery has it."""
         reply = self._open_delivery([root], [entry, token, lease, host_span, start_span, check_span])
         words = iter(reply)
         return OpenDelivery.Reply(
@@ -2438,7 +2438,7 @@ class Calls:
     def open_rehearsal(
         self, root: str, *, id: str, runner: str, draft: str, most: int, lease: int, kept: int
     ) -> Literal["opened", "again", "full"]:
-        """Keep a rehearsal that its runner begins now, unless as many run as may."""
+        """Store a rehearsal that its runner begins now, unless the maximum number is running."""
         reply = self._open_rehearsal([root], [id, runner, draft, most, lease, kept])
         match _outcome(reply):
             case b"opened", 0, _:
@@ -2479,7 +2479,7 @@ class Calls:
     def open_targets(
         self, root: str, *, kept: int, again: bool, targets: Iterable[tuple[str, str]]
     ) -> list[OpenTargets.Row]:
-        """Note the targets of a supervisor, and forget those that no supervisor has any more: of each, all messages are older than their time."""
+        """Store the targets of a supervisor, and delete those that no supervisor has any more, when all their messages have timed out."""
         reply = self._open_targets([root], [kept, "1" if again else "", *chain.from_iterable(targets)])
         result: list[OpenTargets.Row] = [
             OpenTargets.Row(name.decode(), int(messages)) for name, messages in _rows(reply, 2)
@@ -2491,7 +2491,7 @@ class Calls:
         self._open_transfer([root], [id, kept])
 
     def own_sandboxes(self, root: str, *, owner: str) -> OwnSandboxes.Reply:
-        """The sandboxes that run or are paused, are bound and were started by a key."""
+        """The running and paused sandboxes that are bound and were started by a key."""
         reply = self._own_sandboxes([root], [owner])
         words = iter(reply)
         return OwnSandboxes.Reply([value.decode() for value in next(words)], [value.decode() for value in next(words)])
@@ -2499,7 +2499,7 @@ class Calls:
     def page_audit(
         self, root: str, *, order: str, most: int, since: str, before: str, at: int | None = None, member: str
     ) -> list[PageAudit.Row]:
-        """One page of the places of all audit entries, in the order of their times."""
+        """A page of the positions of all audit entries, in the order of their times."""
         reply = self._page_audit([root], [order, most, since, before, "" if at is None else at, member])
         result: list[PageAudit.Row] = [PageAudit.Row(member.decode(), float(at)) for member, at in _rows(reply, 2)]
         return result
@@ -2524,7 +2524,7 @@ class Calls:
         updated_until: str,
         version: Iterable[str],
     ) -> PageConversations.Reply:
-        """One page of the listing, from a cursor on."""
+        """A page of the listing, from a cursor on."""
         reply = self._page_conversations(
             [root],
             [
@@ -2557,7 +2557,7 @@ class Calls:
     def page_events(
         self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int
     ) -> list[bytes] | None:
-        """The events of one page, in the order (time, seq) or its reverse, from a cursor on."""
+        """A page of events, in the order (time, seq) or its reverse, from a cursor on."""
         reply = self._page_events([root], [*filter, order, most, cursor_at, cursor_seq, most_bytes])
         if reply is None:
             return None
@@ -2580,7 +2580,7 @@ class Calls:
         since: int | None = None,
         before: int | None = None,
     ) -> PagePendingActions.Reply:
-        """One page of the index of pending actions, from a cursor on, by when they began to wait."""
+        """A page of the index of pending actions, from a cursor on, ordered by when they began to wait."""
         reply = self._page_pending_actions(
             [root],
             [
@@ -2612,7 +2612,7 @@ class Calls:
     def page_sandboxes(
         self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
     ) -> PageSandboxes.Reply:
-        """One page of the sandboxes, the newest first, after the sandboxes of lost hosts are marked MISSING."""
+        """A page of the sandboxes, the newest first, after those of lost hosts are marked MISSING."""
         reply = self._page_sandboxes(
             [root], [*spans, status, spec, most, "" if first_at is None else first_at, first_id]
         )
@@ -2633,7 +2633,7 @@ class Calls:
         first_at: int | None = None,
         first_id: str,
     ) -> list[list[bytes]]:
-        """One page of all start tasks or of one conversation's, after those without a supervisor have failed."""
+        """A page of all start tasks or of one conversation's, after those without a supervisor have failed."""
         reply = self._page_start_tasks(
             [root],
             [
@@ -2652,7 +2652,7 @@ class Calls:
         return result
 
     def plan_freeze(self, root: str) -> PlanFreeze.Reply | None:
-        """What a freezing of a conversation has to move."""
+        """What a freeze of a conversation must move."""
         reply = self._plan_freeze([root], [])
         if reply is None:
             return None
@@ -2669,7 +2669,7 @@ class Calls:
     def postpone_queue(
         self, root: str, *, conversation: str, lease: str, span: int, state: Mapping[str, object]
     ) -> bool:
-        """Renew the lease of a queue, or make it due again, and note what its driver has done."""
+        """Renew the lease of a queue, or make it due again, and record what its driver has done."""
         reply = self._postpone_queue([root], [conversation, lease, span, *chain.from_iterable(state.items())])
         result: bool = reply in (1, b"1")
         return result
@@ -2677,7 +2677,7 @@ class Calls:
     def put_secrets(
         self, root: str, *, utc: str, version: str, most: int, most_bytes: int, secrets: Mapping[str, object]
     ) -> PutSecrets.Put | PutSecrets.TooMany | None:
-        """Keep secrets beside a conversation, sealed by the caller."""
+        """Store secrets of a conversation, sealed by the caller, all or none."""
         reply = self._put_secrets([root], [utc, version, most, most_bytes, *chain.from_iterable(secrets.items())])
         if reply is None:
             return None
@@ -2691,7 +2691,7 @@ class Calls:
     def queue_message(
         self, root: str, *, conversation: str, start_id: str, id: str, message: str, most: int, seconds: int
     ) -> QueueMessage.Queued | QueueMessage.Full:
-        """Put a message at the end of a conversation's queue, once per id."""
+        """Append a message to a conversation's queue, once per id."""
         reply = self._queue_message([root], [conversation, start_id, id, message, most, seconds])
         match _outcome(reply):
             case b"queued", 1, words:
@@ -2717,7 +2717,7 @@ class Calls:
         return result
 
     def read_approvals(self, root: str, *, after: int, most: int) -> ReadApprovals.Reply:
-        """What waits in a conversation, and the end of its audit, as one moment has them."""
+        """The pending actions of a conversation, and the end of its audit, at one moment."""
         reply = self._read_approvals([root], [after, most])
         words = iter(reply)
         return ReadApprovals.Reply(
@@ -2737,7 +2737,7 @@ class Calls:
         )
 
     def read_changes(self, root: str, *, after: str, most: int, most_bytes: int) -> ReadChanges.Reply:
-        """The changes of the inbox after an id, as many as fit, and what the stream still holds."""
+        """A page of the inbox' changes after an id, and which changes the stream stores."""
         reply = self._read_changes([root], [after, most, most_bytes])
         words = iter(reply)
         return ReadChanges.Reply(
@@ -2763,7 +2763,7 @@ class Calls:
         )
 
     def read_devices(self, root: str, *, ids: Iterable[str]) -> list[ReadDevices.Row]:
-        """The devices that ring and have not expired."""
+        """The devices that have not expired."""
         reply = self._read_devices([root], [*ids])
         result: list[ReadDevices.Row] = [
             ReadDevices.Row(
@@ -2774,7 +2774,7 @@ class Calls:
         return result
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
-        """Events by seq, as many as fit into a page."""
+        """A page of events by seq."""
         reply = self._read_events([root], [most_bytes, *seqs])
         if reply is None:
             return None
@@ -2799,7 +2799,7 @@ class Calls:
         )
 
     def read_log(self, root: str, *, seq: int, most: int, most_bytes: int) -> ReadLog.Reply | None:
-        """The events after a seq, as many as fit."""
+        """A page of the events after a seq."""
         reply = self._read_log([root], [seq, most, most_bytes])
         if reply is None:
             return None
@@ -2807,7 +2807,7 @@ class Calls:
         return ReadLog.Reply(next(words).decode(), int(next(words)), [value for value in words])
 
     def read_request(self, root: str, *, id: str, renews: bool) -> ReadRequest.Reply | None:
-        """An action that an asker awaits, and the decision about it."""
+        """An action that an asker awaits, and its decision."""
         reply = self._read_request([root], [id, "1" if renews else ""])
         if reply is None:
             return None
@@ -2828,7 +2828,7 @@ class Calls:
         return ReadSandboxes.Reply(Micros(int(next(words))), [value for value in words])
 
     def read_spending(self, root: str, *, sandbox: str) -> ReadSpending.Reply | None:
-        """What a sandbox has spent on models, what the sandboxes of its key have today, and all today, in UTC."""
+        """The spending of a sandbox on models, and today's of its key's sandboxes and of all, in UTC."""
         reply = self._read_spending([root], [sandbox])
         if reply is None:
             return None
@@ -2853,7 +2853,7 @@ class Calls:
         return result
 
     def read_unindexed(self, root: str, *, after: int, most: int) -> ReadUnindexed.Reply:
-        """What the index of all approvals may lack of a conversation, as `note_approvals` takes it."""
+        """What the index of all approvals may lack of a conversation, as arguments of `note_approvals`."""
         reply = self._read_unindexed([root], [after, most])
         words = iter(reply)
         return ReadUnindexed.Reply(
@@ -2873,7 +2873,7 @@ class Calls:
     def record_destination(
         self, root: str, *, sandbox: str, name: str, port: int, outcome: str, sent: int, received: int, most: int
     ) -> bool:
-        """Count what a sandbox has reached, or was refused, by name and port."""
+        """Count a connection or a refusal of a sandbox by name and port."""
         reply = self._record_destination([root], [sandbox, name, port, outcome, sent, received, most])
         result: bool = reply in (1, b"1")
         return result
@@ -2900,7 +2900,7 @@ class Calls:
         span: int,
         most: int,
     ) -> RefuseCall.Reply:
-        """Count a call of a model that a budget refuses, and ask a person for as much once more: once for each budget and its owner."""
+        """Count a model's call that a budget refuses, and ask a person for the same amount once more, once per budget and owner."""
         reply = self._refuse_call(
             [root],
             [
@@ -2927,7 +2927,7 @@ class Calls:
         return RefuseCall.Reply(next(words).decode(), int(next(words)))
 
     def release_host(self, root: str, *, host: str, supervisor: str) -> Literal["released", "taken"]:
-        """Release the host of a supervisor that ends, so that another one need not wait for the end of the lease."""
+        """Release the host of a supervisor that stops, so that another one need not wait for the end of the lease."""
         reply = self._release_host([root], [host, supervisor])
         match _outcome(reply):
             case b"released", 0, _:
@@ -2937,11 +2937,11 @@ class Calls:
         raise UnknownReply("release_host", reply)
 
     def remember_chat(self, root: str, *, conversation: str, span: int) -> None:
-        """Note which conversation gave the last answer of a chat, so that the chat goes on with it."""
+        """Record which conversation gave the last answer of a chat, so that the chat continues with it."""
         self._remember_chat([root], [conversation, span])
 
     def rename_host(self, root: str, *, host: str, name: str) -> int:
-        """Give the sandboxes of a host to another name, of a store that was moved."""
+        """Move the sandboxes of a host to another name, after a store was moved."""
         reply = self._rename_host([root], [host, name])
         result: int = int(reply)
         return result
@@ -2967,7 +2967,7 @@ class Calls:
     def reopen_actions(
         self, root: str, *, time: str, expiry: int, actions: Iterable[tuple[str, int, str]]
     ) -> int | None:
-        """Make the open actions those that an agent waits for: after a restart it may wait again for actions that were decided, and no longer for others."""
+        """Make the open actions those that an agent waits for."""
         reply = self._reopen_actions([root], [time, expiry, *chain.from_iterable(actions)])
         if reply is None:
             return None
@@ -2985,7 +2985,7 @@ class Calls:
         tags: str,
         fields: Mapping[str, object],
     ) -> ReportConversation.Reported | ReportConversation.Foreign | None:
-        """Keep the report of a sandbox's agent server about a conversation, member by member: a member that a client changes meanwhile stays."""
+        """Store the report of a sandbox's agent server about a conversation, member by member, so that a client's concurrent change of another member stays."""
         reply = self._report_conversation(
             [root], [*stamp.args, sandbox, title, folded_title, tags, *chain.from_iterable(fields.items())]
         )
@@ -3001,7 +3001,7 @@ class Calls:
     def report_rehearsal(
         self, root: str, *, id: str, runner: str, state: str, found: str, lease: int, kept: int
     ) -> bool:
-        """Keep what a rehearsal has found so far, and renew the lease of its runner."""
+        """Store the results of a rehearsal so far, and renew the lease of its runner."""
         reply = self._report_rehearsal([root], [id, runner, state, found, lease, kept])
         result: bool = reply in (1, b"1")
         return result
@@ -3009,7 +3009,7 @@ class Calls:
     def report_sandbox(
         self, root: str, *, id: str, host: str, supervisor: str, status: str, log: str, fields: Mapping[str, object]
     ) -> Literal["noted", "passed", "taken"] | None:
-        """Write the observed state of a sandbox of the host."""
+        """Write the observed state of a host's sandbox."""
         reply = self._report_sandbox([root], [id, host, supervisor, status, log, *chain.from_iterable(fields.items())])
         if reply is None:
             return None
@@ -3023,37 +3023,37 @@ class Calls:
         raise UnknownReply("report_sandbox", reply)
 
     def return_rule_uses(self, root: str, *, uses: Iterable[tuple[str, str]]) -> int:
-        """Count uses as not made, of actions that were decided by other means."""
+        """Return uses of rules, because their actions were decided by other means."""
         reply = self._return_rule_uses([root], [*chain.from_iterable(uses)])
         result: int = int(reply)
         return result
 
     def return_workspace(self, root: str, *, id: str, start: str) -> bool:
-        """Give a workspace sandbox back to its key, as the start task that has adopted it failed."""
+        """Return a workspace sandbox to its key, because the start task that adopted it has failed."""
         reply = self._return_workspace([root], [id, start])
         result: bool = reply in (1, b"1")
         return result
 
     def revoke_access_key(self, root: str, *, id: str, request: str) -> bool:
-        """Forget a key, which opens nothing from now on."""
+        """Delete a key, which is invalid from now on."""
         reply = self._revoke_access_key([root], [id, request])
         result: bool = reply in (1, b"1")
         return result
 
     def revoke_destination_rule(self, root: str, *, id: str, time: str, kept: int, actor: str, request: str) -> bool:
-        """Forget a rule for a destination: it decides no connection that is asked for after this."""
+        """Delete a rule for a destination."""
         reply = self._revoke_destination_rule([root], [id, time, kept, actor, request])
         result: bool = reply in (1, b"1")
         return result
 
     def revoke_grant(self, root: str, *, id: str, request: str) -> bool:
-        """Forget a right."""
+        """Delete a grant."""
         reply = self._revoke_grant([root], [id, request])
         result: bool = reply in (1, b"1")
         return result
 
     def revoke_rule(self, root: str, *, id: str, request: str, by: str) -> bool:
-        """Forget an approval rule: from now on no claim of it is granted."""
+        """Delete an approval rule."""
         reply = self._revoke_rule([root], [id, request, by])
         result: bool = reply in (1, b"1")
         return result
@@ -3072,7 +3072,7 @@ class Calls:
         maker: str,
         most: int,
     ) -> RuleDestination.Made | RuleDestination.Known | Literal["full", "revoked"]:
-        """Keep a rule for a destination, once per id."""
+        """Store a rule for a destination, once per id, and one per pattern and port."""
         reply = self._rule_destination([root], [time, kept, actor, id, name, port, decision, maker, most])
         match _outcome(reply):
             case b"made", 1, words:
@@ -3088,7 +3088,7 @@ class Calls:
     def send_chunk(
         self, root: str, *, id: str, kept: int, number: int, most: int, chunk: bytes
     ) -> SendChunk.Closed | Literal["sent", "full"] | None:
-        """Add the next chunk of a stream, if there is room for one more."""
+        """Append the next chunk of a stream, if there is room."""
         reply = self._send_chunk([root], [id, kept, number, most, chunk])
         if reply is None:
             return None
@@ -3165,7 +3165,7 @@ class Calls:
         raise UnknownReply("send_message", reply)
 
     def set_aside(self, root: str, *, span: int) -> None:
-        """Do not freeze a conversation for a time."""
+        """Exclude a conversation from freezing for a time."""
         self._set_aside([root], [span])
 
     def set_fields(
@@ -3203,7 +3203,7 @@ class Calls:
     def set_owner(
         self, root: str, *, id_prefix: str, time: str, actor: str, reason: str, rights: str, owner: str, before: str
     ) -> SetOwner.Done | SetOwner.Other | SetOwner.Changed | None:
-        """Give a conversation to another owner."""
+        """Change the owner of a conversation, with an audit entry."""
         reply = self._set_owner([root], [id_prefix, time, actor, reason, rights, owner, before])
         if reply is None:
             return None
@@ -3217,19 +3217,19 @@ class Calls:
         raise UnknownReply("set_owner", reply)
 
     def settle_delivery(self, root: str, *, id: str) -> bool:
-        """Forget a decision that the agent has received, or never will."""
+        """Delete a decision that the agent has received or never will."""
         reply = self._settle_delivery([root], [id])
         result: bool = reply in (1, b"1")
         return result
 
     def settle_labels(self, root: str, *, due: str) -> bool:
-        """Note that the agent of a conversation has its title and tags, unless a client has changed them since."""
+        """Record that the agent of a conversation has its title and tags, unless a client has changed them since."""
         reply = self._settle_labels([root], [due])
         result: bool = reply in (1, b"1")
         return result
 
     def settle_message(self, root: str, *, conversation: str, lease: str, id: str) -> bool:
-        """Take the first message off a queue, which was delivered or given up."""
+        """Remove the first message from a queue, after it was delivered or dropped."""
         reply = self._settle_message([root], [conversation, lease, id])
         result: bool = reply in (1, b"1")
         return result
@@ -3289,7 +3289,7 @@ class Calls:
     def stop_sandbox(
         self, root: str, *, id: str, host: str, supervisor: str, seen: str, detail: str, log: str, resumes: bool
     ) -> Literal["noted", "taken"] | None:
-        """Note that the processes of a sandbox have ended and its files are kept."""
+        """Record that the processes of a sandbox have ended and its files are kept."""
         reply = self._stop_sandbox([root], [id, host, supervisor, seen, detail, log, "1" if resumes else ""])
         if reply is None:
             return None
@@ -3301,7 +3301,7 @@ class Calls:
         raise UnknownReply("stop_sandbox", reply)
 
     def take_chat(self, root: str, *, words: str) -> str | None:
-        """The conversation that gave the last answer of a chat, to the first words that follow it alone."""
+        """The conversation that gave the last answer of a chat, only for the first messages that follow it."""
         reply = self._take_chat([root], [words])
         if reply is None:
             return None
@@ -3335,7 +3335,7 @@ class Calls:
     def take_place(
         self, root: str, *, sandbox: str, conversation: str, most: int, made: bool, start: str
     ) -> TakePlace.Full | Literal["taken", "had"] | None:
-        """Give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room."""
+        """Give a conversation its place in a sandbox, once per conversation, if the sandbox has room."""
         reply = self._take_place([root], [sandbox, conversation, most, "1" if made else "", start])
         if reply is None:
             return None
@@ -3349,7 +3349,7 @@ class Calls:
         raise UnknownReply("take_place", reply)
 
     def take_ticket(self, root: str, *, digest: str, request: str, about: str) -> str | None:
-        """What a ticket stands for, to one request alone."""
+        """The content of a ticket, for a single request."""
         reply = self._take_ticket([root], [digest, request, about])
         if reply is None:
             return None
@@ -3357,7 +3357,7 @@ class Calls:
         return result
 
     def thaw_piece(self, root: str, *, name: str, piece: int, span: int, ranges: Iterable[str | bytes]) -> int | None:
-        """Put a piece of a cold conversation's log aside, until adopt_thaw makes all of it current."""
+        """Stage a piece of a cold conversation's log, until adopt_thaw adopts all of it."""
         reply = self._thaw_piece([root], [name, piece, span, *ranges])
         if reply is None:
             return None
@@ -3365,7 +3365,7 @@ class Calls:
         return result
 
     def turn_back_sandbox(self, root: str, *, id: str, back: str) -> TurnBackSandbox.Refused | Literal["asked"] | None:
-        """Have the files of a conversation in a running sandbox brought back to an earlier event."""
+        """Restore the files of a conversation in a running sandbox as of an earlier event."""
         reply = self._turn_back_sandbox([root], [id, back])
         if reply is None:
             return None
@@ -3377,7 +3377,7 @@ class Calls:
         raise UnknownReply("turn_back_sandbox", reply)
 
     def use_sandbox(self, root: str, *, id: str, spans: Spans) -> UseSandbox.Reply | None:
-        """Read a sandbox and note that it is in use, at most once a second: a warm one is bound."""
+        """Read a sandbox and record its use, at most once a second."""
         reply = self._use_sandbox([root], [id, *spans])
         if reply is None:
             return None

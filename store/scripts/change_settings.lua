@@ -1,8 +1,7 @@
--- change_settings: change what a key keeps, unless somebody has changed it since it was read.
+-- change_settings: change the entries of a key, unless they have changed since they were read.
 -- KEYS  root of what the key keeps
--- ARGV  before:int revision that was read; 0: there was nothing  id:text of the request
---       most:int entries  most_bytes:int of all
---       changes:(name:text value:bytes)* sealed; "" removes the entry
+-- ARGV  before:int revision that was read; 0: there was nothing  id:text of the request  most:int entries
+--       most_bytes:int of all  changes:(name:text value:bytes)* sealed; "" removes the entry
 -- Returns  "changed" | "stale" | "many" | "long"
 -- Cost  O(e): e entries of the key
 -- Idempotent  by id of the request, until the next change

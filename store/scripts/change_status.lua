@@ -1,18 +1,19 @@
--- change_status: run, pause or interrupt a conversation, as `_status.lua` has it.
--- `run` approves the pending actions: they can no longer be decided; those whose deadline has passed are rejected. A `run`
--- of a finished conversation ends at once: nothing is written, and the followers are signalled to send the state, as
+-- change_status: run, pause or interrupt a conversation, as defined in `_status.lua`.
+-- `run` approves the pending actions, so that they can no longer be decided; expired ones are rejected. A `run` of a
+-- finished conversation ends at once: nothing is written, and the followers are signalled to send the state, because
 -- clients wait for the end of every run.
 -- KEYS  root of the conversation
--- ARGV  stamp:stamp  verb:text "run", "pause" or "interrupt"  may_decide:flag whether the caller may decide what waits
---       actor:json the caller, canonical  rights:json of a person, as `_rights.lua` compares them; "" none
---       quorum:json what `_quorum.lua` reads; "" not read, so nothing is approved
--- Returns  "done"(state:log_state) | "forbidden"(state:log_state): it would accept what waits
---          | "changed"(state:log_state): the right of the caller has | "unread"(state:log_state): the quorum is no longer so
---          | "held"(state:log_state): it would accept what several people must approve
+-- ARGV  stamp:stamp  verb:text "run", "pause" or "interrupt"
+--       may_decide:flag whether the caller may decide pending actions  actor:json the caller, canonical
+--       rights:json of a person, for `_rights.lua`; "" none
+--       quorum:json for `_quorum.lua`; "" not read, so nothing is approved
+-- Returns  "done"(state:log_state) | "forbidden"(state:log_state): it would approve pending actions
+--          | "changed"(state:log_state): the caller's right has changed
+--          | "unread"(state:log_state): the quorum data are outdated
+--          | "held"(state:log_state): it would approve actions that several people must approve
 --          | "refused"(state:log_state): by its status
 --          | "unattended"(state:log_state): a run of a detached copy, to which no agent has posted
---          | "external"(state:log_state): its agent runs in a terminal
---          | missing: no such conversation
+--          | "external"(state:log_state): its agent runs in a terminal | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its own event
 -- Log  needed

@@ -1,11 +1,11 @@
--- claim_checks: take conversations that are due to be compared with their agents, those due for longest first: of the
--- sandboxes of a host, of those whose host is lost, and of those that are gone.
+-- claim_checks: claim conversations that are due for comparison with their agents, the longest overdue first: of a
+-- host's sandboxes, of lost hosts, and of deleted sandboxes.
 -- KEYS  root of the sandboxes
 -- ARGV  host:text  lease:int ms  most:int conversations  spans:spans
--- Returns  (lease_end:micros entries:bytes*) | missing: none of the first 256 that are due is this host's
--- Cost  O(log c): c conversations that are or will be due, and what a host that was just lost costs (beat_host)
--- Idempotent  a repeat takes others; those that nobody checks are due again when the lease ends
--- Kept  not proven: a lease ends by itself, and what it is of is claimed again
+-- Returns  (lease_end:micros entries:bytes*) | missing: none of the first 256 due ones is this host's
+-- Cost  O(log c): c conversations in the due index plus the cost of newly lost hosts (beat_host)
+-- Idempotent  a repeat claims others; unchecked ones are due again when the lease ends
+-- Kept  not proven: a lease expires, and its work is claimed again
 -- include: _lost.lua
 look_after_the_lost(spans.host, spans.start)
 local lease_end = string.format('%.0f', now + lease * 1000)

@@ -1,12 +1,13 @@
--- claim_delivery: take the delivery that has been due for longest, with the lease of its agent. A delivery is due
--- again a second later, and delays no other, while its agent has another one or its sandbox is STARTING.
+-- claim_delivery: claim the longest overdue delivery, with the lease of its agent.
+-- While its agent has another delivery or its sandbox is STARTING, a delivery is due again a second later, and does not
+-- delay others.
 -- KEYS  root of the sandboxes
 -- ARGV  token:text of the lease, one per claim  lease:int ms  host_span:int µs after which a heartbeat is lost
---       start_span:int µs after which a sandbox that no host took has failed
--- Returns  (entry:bytes lease_end:micros status:text url:text key:text tried:int): status of the sandbox, URL of its agent
---          server, its sealed key, µs for which it was tried without success while the sandbox had that status
---          | missing: none of the first 256 that are due can be tried
--- Cost  O(log d): d deliveries that are due or will be, and what a host that was just lost costs (beat_host)
+--       start_span:int µs after which a sandbox without a host has failed
+-- Returns  (entry:bytes lease_end:micros status:text url:text key:text tried:int): status of the sandbox, URL of its
+--          agent server, its sealed key, µs of failed attempts while the sandbox had that status
+--          | missing: none of the first 256 due ones can be tried
+-- Cost  O(log d): d deliveries in the due index plus the cost of newly lost hosts (beat_host)
 -- Idempotent  by token: a repeat returns the same entry
 -- include: _lost.lua
 -- include: _delivery.lua

@@ -1,9 +1,8 @@
--- claim_go_ahead: take the lease of something that was allowed, and that nobody has looked at for a while: whether its agent
--- is to be told.
+-- claim_go_ahead: claim a due go-ahead, to find out whether to notify its agent.
 -- KEYS  root of the sandboxes
 -- ARGV  span:int of the lease, µs
--- Returns  (member:text entry:bytes now:micros) | missing: nothing is due
--- Cost  O(log g): g approvals that are not looked into yet
+-- Returns  (member:text entry:bytes now:micros) | missing: none is due
+-- Cost  O(log g): g pending go-ahead records
 -- Idempotent  no: a repeat claims another one; the first is due again when its lease ends
 -- include: _clock.lua
 local member = redis.call('ZRANGEBYSCORE', root .. ':go_aheads_due', '-inf', now, 'LIMIT', 0, 1)[1]

@@ -1,15 +1,15 @@
--- claim_idempotency_key: claim the record of an Idempotency-Key for one attempt at its request, or read its response.
--- The first claim of a key makes its record. A claim of a record whose lease has ended, as its worker was killed, is later.
+-- claim_idempotency_key: claim the record of an Idempotency-Key for an attempt at its request, or read its response.
+-- The first claim of a key creates its record. A claim after the lease has ended, because the worker was killed, is
+-- later.
 -- KEYS  root of the client's records
 -- ARGV  key:text its digest  fingerprint:text of the request  token:text one per attempt
---       seed:text of the ids of a new record
---       lease:int µs  span:int µs for which a record is kept  most:int records of the client
--- Returns  "claimed"(seed:text is_later:flag): whether an earlier attempt may have reached an agent
---          | "busy" | "reused": by another request | "full"(number:int): of records
---          | "finished"(record:hash)
+--       seed:text of the ids of a new record  lease:int µs  span:int µs for which a record is kept
+--       most:int records of the client
+-- Returns  "claimed"(seed:text is_later:flag): whether an earlier attempt may have reached an agent | "busy"
+--          | "reused": by another request | "full"(number:int): of records | "finished"(record:hash)
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
--- Kept  not proven: a lease ends by itself, and what it is of is claimed again
+-- Kept  not proven: a lease expires, and its work is claimed again
 -- include: _idempotency.lua
 local known, claimant, until_, first_seed, is_later, status = unpack(redis.call('HMGET', root .. ':key:' .. key,
   'fingerprint', 'token', 'lease', 'seed', 'later', 'status'))

@@ -1,9 +1,9 @@
 -- claim_notification: take the lease of a target whose oldest message is due.
 -- KEYS  root of the notifications
--- ARGV  target:text  token:text of the lease  span:int its length, ms
--- Returns  (place:text id:text body:bytes at:micros tries:int trace:text): of the message in the queue; its body is sealed;
---          the time is now; tries that failed before; W3C traceparent, "" none
---          | missing: none is due, another supervisor has the lease, or the target rejects further messages
+-- ARGV  target:text  token:text of the lease  span:int ms of the lease
+-- Returns  (place:text id:text body:bytes at:micros tries:int trace:text): id in the queue, sealed body, current time,
+--          number of failed attempts, W3C traceparent ("" none)
+--          | missing: none is due, another supervisor has the lease, or the target refuses further messages
 -- Cost  O(1)
 -- Idempotent  by the token
 -- include: _targets.lua

@@ -1,10 +1,11 @@
--- claim_queue: take the lease of a queue that is due. A queue whose start task goes on is due again shortly; the queue of
--- a start task that failed or is gone is dropped.
+-- claim_queue: claim the lease of a due queue.
+-- A queue whose start task is unfinished is due again shortly. The queue of a start task that has failed or is gone is
+-- dropped.
 -- KEYS  root of the start tasks
 -- ARGV  lease:text id, one per claim  span:int of the lease, µs
---       poll:int after which an unfinished start task is read again, µs
--- Returns  (conversation:text entry:bytes tried:int queue:hash): its first message after its id, µs for which it was tried
---          without success, its state | missing: there is none
+--       poll:int µs after which an unfinished start task is read again
+-- Returns  (conversation:text entry:bytes tried:int queue:hash): its first message after its id, µs of failed attempts,
+--          its state | missing: there is none
 -- Cost  O(log q): q queues
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends
 -- include: _queue.lua

@@ -1,9 +1,10 @@
--- claim_rehearsal: take up a rehearsal whose runner has gone without an end, unless as many run as may.
+-- claim_rehearsal: continue a rehearsal whose runner is gone, unless the maximum number is running.
 -- KEYS  root of the rules
--- ARGV  id:text  runner:text the new one  most:int that may run at once  most_tries:int runners of one rehearsal
+-- ARGV  id:text  runner:text the new one  most:int maximum of running rehearsals  most_tries:int runners of a rehearsal
 --       lease:int ms  kept:int ms
--- Returns  "claimed" | "held": its runner is at work, or others are | "ended": it is over | "given_up": too many have gone
--- Cost  O(log r): r rehearsals that run
+-- Returns  "claimed" | "held": its runner is alive, or the maximum is running | "ended"
+--          | "given_up": too many runners are gone
+-- Cost  O(log r): r running rehearsals
 -- Idempotent  by its runner: a repeat finds it held
 -- include: _rehearsals.lua
 local key = rehearsal_key(id)

@@ -1,10 +1,10 @@
--- claim_ring: take the lease of a device whose oldest message is due; of several, the one with the fewest failed tries, so
--- that devices which fail delay no other.
+-- claim_ring: take the lease of a device whose oldest message is due.
+-- Devices with the fewest failed attempts come first, so that failing devices do not delay others.
 -- KEYS  root of the notifications
--- ARGV  token:text of the lease  span:int its length, ms
--- Returns  (device:text place:text id:text body:bytes at:micros tries:int trace:text): as of `claim_notification`
+-- ARGV  token:text of the lease  span:int ms of the lease
+-- Returns  (device:text place:text id:text body:bytes at:micros tries:int trace:text): as `claim_notification`
 --          | missing: none is due
--- Cost  O(r): r devices for which something waits
+-- Cost  O(r): r devices with queued messages
 -- Idempotent  by the token
 -- include: _targets.lua
 local chosen, message, fewest

@@ -1,11 +1,10 @@
--- claim_rule_uses: count a use of a rule for each action that it is about to decide: all of them, or none.
--- A revoked or expired rule grants nothing, also no repeat; one that has all its uses grants repeats alone.
--- A rule that rejects, and may match one of the actions, stops rules that approve while it is in force.
+-- claim_rule_uses: count a use of a rule for each action that it is about to decide, all or none.
+-- A revoked or expired rule grants nothing, not even a repeat. A used-up rule grants only repeats. A rule that rejects,
+-- and may match one of the actions, stops rules that approve while it is in force.
 -- KEYS  root of the rules
--- ARGV  doubts:text[] rules that must not be in force
---       uses:(id:text claim:text)* rule and claim of each action
--- Returns  int: 0, or the number of the first use that is refused, or -1 where one of those rules is in force; nothing is
---          counted but of 0
+-- ARGV  doubts:text[] rules that must not be in force  uses:(id:text claim:text)* rule and claim of each action
+-- Returns  int: 0, or the number of the first refused use, or -1 if one of those rules is in force; only 0 counts the
+--          uses
 -- Cost  O(a + r): a actions, r rules that must not be in force
 -- Idempotent  by claim, for a day
 -- include: _rules.lua

@@ -1,9 +1,9 @@
--- claim_sandbox: give a host the sandbox that has waited longest for one, unless the cap of running sandboxes is reached.
+-- claim_sandbox: give a host the sandbox that has waited longest for one, within the maximum of running sandboxes.
 -- KEYS  root of the sandboxes
--- ARGV  host:text  most:int sandboxes that may run
+-- ARGV  host:text  most:int maximum of running sandboxes
 -- Returns  text: its id | missing: there is none, or no room
 -- Cost  O(log s): s sandboxes
--- Idempotent  no: a repeat claims another one, which the host then holds and starts as well
+-- Idempotent  no: a repeat claims another one, which the host then also holds and starts
 -- include: _sandbox.lua
 local id = redis.call('ZRANGE', root .. ':unclaimed', 0, 0)[1]
 if not id then return false end

@@ -1,8 +1,9 @@
--- claim_start_task: take the lease of an unfinished start task without a driver. A start task that has failed too often
--- ends, an id without an unfinished start task leaves the queue, and a few old finished ones are forgotten.
+-- claim_start_task: claim an unfinished start task without a driver.
+-- A start task that has failed too often ends, an id without an unfinished start task leaves the queue, and a few old
+-- finished ones are deleted.
 -- KEYS  root of the start tasks
--- ARGV  lease:text one id per claim  span:int length of the lease, µs  most:int failures of one
---       detail:text of one that has failed as often  kept:int a start task that finished earlier than this, µs ago, is forgotten
+-- ARGV  lease:text one id per claim  span:int µs of the lease  most:int failures of one
+--       detail:text after so many failures  kept:int µs after which a finished start task is deleted
 -- Returns  hash | missing: there is none
 -- Cost  O(log s): s start tasks
 -- Idempotent  no: a repeat claims another one; the first is claimed again when its lease ends

@@ -1,13 +1,13 @@
--- claim_sweep: take the next part of the sweep, which compares the index of approvals with the conversations, unless one
--- was taken a moment ago. What has been in the index of the audit too long leaves it.
+-- claim_sweep: claim the next part of the sweep, which compares the index of approvals with the conversations, unless
+-- the last part was claimed a moment ago. Old entries are removed from the index of the audit.
 -- KEYS  root of the approvals
 -- ARGV  span:int µs between two parts  most:int conversations of the index
---       kept:int µs that an audit entry stays in its index
+--       kept:int µs for which an audit entry is indexed
 -- Returns  (sweep:hash conversations:text*): of the index, those that were compared longest ago
---          | missing: it is not time yet
--- Cost  O((m + e) log c): c conversations in the index, m those taken, e audit entries that leave, at most 1,000
--- Idempotent  a repeat takes nothing: what was taken and not compared is compared in the next rotation
--- Kept  not proven: a lease ends by itself, and what it is of is claimed again
+--          | missing: it is too early
+-- Cost  O((m + e) log c): c conversations in the index, m claimed ones, e removed audit entries, at most 1,000
+-- Idempotent  a repeat claims nothing: what was claimed and not compared is compared in the next rotation
+-- Kept  not proven: a lease expires, and its work is claimed again
 -- include: _clock.lua
 local last = redis.call('HGET', root .. ':sweep', 'at')
 local passed = last and now - last -- negative: the clock stepped back

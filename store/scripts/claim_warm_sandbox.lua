@@ -1,12 +1,13 @@
--- claim_warm_sandbox: bind the warm sandbox of a spec that has waited longest to a start task, as far as one runs on a living
--- host. No supervisor is woken: the pool is filled at its next poll, after the start.
+-- claim_warm_sandbox: bind the warm sandbox of a spec that has waited longest, and runs on a live host, to a start
+-- task. No supervisor is woken: the pool is filled at its next poll, after the start.
 -- KEYS  root of the sandboxes
 -- ARGV  spec:text its id  version:text of the spec  start:text id of the start task
---       host_span:int age in µs at which a heartbeat counts as lost  gives_way:flag to others while it is idle
---       owner:text id of the key that starts the conversation, "" nobody
+--       host_span:int age in µs at which a heartbeat is lost
+--       gives_way:flag whether it may be paused for others while it is idle
+--       owner:text id of the key that starts the conversation, "" none
 -- Returns  text: its id | missing: there is none, or the start task has ended
 -- Cost  O(w + log s): w warm sandboxes of the spec, s sandboxes
--- Idempotent  by start task, for an hour: a repeat finds the same sandbox, unless it is being deleted
+-- Idempotent  by start task, for an hour: a repeat returns the same sandbox, unless it is being deleted
 -- include: _sandbox.lua
 if redis.call('EXISTS', root .. ':ended:' .. start) == 1 then return false end
 local key = root .. ':claimed:' .. start

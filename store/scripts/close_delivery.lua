@@ -1,10 +1,10 @@
--- close_delivery: end an attempt: give back the lease of the agent, and have the delivery due again or forget it. A lease
--- that is another's by now, and an entry that is no longer there, stay as they are.
+-- close_delivery: end an attempt: release the lease of the agent, and make the delivery due again or delete it.
+-- Another holder's lease, and a missing entry, stay as they are.
 -- KEYS  root of the sandboxes
 -- ARGV  entry:words  token:text of the lease
 --       again:int? ms until the delivery is due again; absent: it is settled, or was not decided
--- Returns  flag: false where the lease was lost before
--- Cost  O(log d): d deliveries that are due or will be
+-- Returns  flag: false if the lease was lost
+-- Cost  O(log d): d deliveries in the due index
 -- Idempotent  by token: a repeat finds no lease of its own
 -- Full  goes on: the agent has received the command
 -- include: _delivery.lua

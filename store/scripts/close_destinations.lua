@@ -1,11 +1,11 @@
--- close_destinations: have what waits wait no longer where its deadline has passed, its sandbox has ended, or a rule that
--- was made since decides it; budgets too. Each end is audited.
+-- close_destinations: end waits for destinations and budgets whose deadline has passed, whose sandbox has ended, or
+-- that a new rule decides. Each end is audited.
 -- KEYS  root of the sandboxes
--- ARGV  time:text now, UTC with Z  kept:int ms for which the audit of a day stays  most:int that one call closes
--- Returns  (closed:int unnoted:int): how many were closed, and how many entries of the audit are not noted
--- Cost  O(m log w), after a rule was made O(w): m closed of w that wait
--- Idempotent  a repeat finds them closed
--- Kept  not proven: no response says so, and a repeat closes what was lost
+-- ARGV  time:text now, UTC with Z  kept:int ms for which a day's audit is kept  most:int waits that a call ends
+-- Returns  (closed:int unnoted:int): number of ended waits, and of audit entries that are not noted
+-- Cost  O(m log w), after a rule was made O(w): m ended of w waits
+-- Idempotent  a repeat finds them ended
+-- Kept  not proven: no response reports it, and a repeat ends them again
 -- include: _sha256.lua
 -- include: _destinations.lua
 local by, closed = {time = time, kept = kept}, 0

@@ -1,9 +1,10 @@
--- close_go_ahead: have something that was allowed be looked at again later, because its agent works; or never.
+-- close_go_ahead: make a go-ahead due again later, because its agent is working, or delete it.
 -- KEYS  root of the sandboxes
--- ARGV  member:text "ID NAME:PORT"  id:text of the approval: a later one of the same name stays  again_in:int µs; 0: never
+-- ARGV  member:text "ID NAME:PORT"  id:text of the approval: a later one of the same name stays
+--       again_in:int µs; 0: delete it
 -- Returns  missing
--- Cost  O(log g): g approvals that are not looked into yet
--- Idempotent  a repeat postpones it a little more
+-- Cost  O(log g): g pending go-ahead records
+-- Idempotent  a repeat postpones it a bit more
 -- include: _clock.lua
 local stored = redis.call('HGET', root .. ':go_aheads', member)
 local left = stored and cjson.decode(stored)

@@ -1,10 +1,10 @@
--- close_notification: note the outcome of a try, and end the lease of its target. A message that was sent, or given up,
--- leaves the queue.
+-- close_notification: record the outcome of an attempt, and end the lease of its target.
+-- A message that was sent or dropped is removed from the queue.
 -- KEYS  root of the notifications
--- ARGV  target:text  token:text of the lease  place:text of the message in the queue
---       outcome:text sent, failed, gone (the target rejects further messages) or lost (the message cannot be sent)
---       reason:text why it failed  again:int ms until the next try  kept:int ms after which a message is given up
--- Returns  "sent" | "failed" | "given up" | "gone" | "late": the lease is another supervisor's, or was closed
+-- ARGV  target:text  token:text of the lease  place:text id in the queue
+--       outcome:text sent, failed, gone (the target refuses further messages) or lost (the message cannot be sent)
+--       reason:text why it failed  again:int ms until the next attempt  kept:int ms after which a message is dropped
+-- Returns  "sent" | "failed" | "given up" | "gone" | "late": another supervisor has the lease, or it was closed
 -- Cost  O(1)
 -- Idempotent  by the token: the first call ends the lease
 -- include: _clock.lua

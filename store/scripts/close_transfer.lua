@@ -1,10 +1,11 @@
--- close_transfer: note how one side ended a stream, unless it has done so already. What was not received goes with it.
+-- close_transfer: record how a side ended a stream, unless it has done so already.
+-- Chunks that were not received are removed.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  fields:map* how this side ended the stream
+-- ARGV  id:text  kept:int ms after which an unused stream expires  fields:map* how this side ended the stream
 -- Returns  hash | missing: no such stream
--- Cost  O(c): c chunks that are left
+-- Cost  O(c): c remaining chunks
 -- Idempotent  the first call of a side counts
--- Kept  not proven: neither the file of Redis nor its replicas get a chunk
+-- Kept  not proven: chunks are not written to Redis' file or replicas
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
 redis.call('HSETNX', root .. ':transfer:' .. id, unpack(fields))

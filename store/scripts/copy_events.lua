@@ -1,10 +1,12 @@
--- copy_events: append events to the unfinished copy of a conversation, which expires unless adopt_fork renames its keys.
+-- copy_events: append events to the unfinished copy of a conversation, which expires unless adopt_fork renames its
+-- keys.
 -- KEYS  root of the copy, conv:{id}:fork:FORK
 -- ARGV  utc:text now, with Z  seconds:int until the copy expires
---       events:(id:text pair:text at:micros event:bytes record:bytes may_be_final:flag)* KIND:SOURCE escaped, "" no text
+--       events:(id:text pair:text at:micros event:bytes record:bytes may_be_final:flag)* KIND:SOURCE escaped, "" no
+--       text
 -- Returns  int: seq of the copy's last event | missing: the copy has expired
 -- Cost  O(e log n + k): e events, n of the copy, k keys of it
--- Idempotent  by event id: a known event is not copied again
+-- Idempotent  by event id: a known event is skipped
 -- Log  not guarded: a copy is never cold
 -- Brings  bytes
 -- include: _log.lua

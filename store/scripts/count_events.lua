@@ -1,7 +1,8 @@
--- count_events: the number of events that pass a filter. Its cost does not grow with the log.
+-- count_events: the number of events that pass a filter.
+-- The cost does not depend on the log's length.
 -- KEYS  root of the conversation
 -- ARGV  filter:event_filter
--- Returns  int | missing: no such conversation | error COLD: it has a filter, and the log lies in an object
+-- Returns  int | missing: no such conversation | error COLD: it has a filter, and the log is in cold storage
 -- Cost  O(q log n): q (kind, source) pairs that occur, typically under 15; n events of the conversation
 -- Idempotent  reads only
 -- Log  guarded here
@@ -15,6 +16,6 @@ local total = 0
 for _, pair in ipairs(matching_pairs(filter.kind, filter.source)) do
   total = total + redis.call('ZCOUNT', root .. ':at:' .. pair, filter.lowest, filter.highest)
 end
-local cold = total == 0 and redis.call('HGET', root, 'cold') -- whose sorted sets are not here: none has an event
+local cold = total == 0 and redis.call('HGET', root, 'cold') -- its sorted sets are not in Redis
 if cold then return redis.error_reply('COLD ' .. cold) end
 return total

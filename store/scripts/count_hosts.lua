@@ -1,6 +1,6 @@
 -- count_hosts: the number of hosts with a recent heartbeat.
 -- KEYS  root of the sandboxes
--- ARGV  host_span:int age in µs at which a heartbeat counts as lost
+-- ARGV  host_span:int age in µs at which a heartbeat is lost
 -- Returns  int
 -- Cost  O(log h): h hosts
 -- Idempotent  reads only

@@ -1,21 +1,21 @@
--- count_over_time: the number of events in each of equal spans of a window, by (kind, source) pair.
+-- count_over_time: the number of events in equal buckets of a window, by (kind, source) pair.
 -- KEYS  root of the conversation
--- ARGV  since:text start of the window in µs, "" the first event's time
---       before:text its end in µs, exclusive, "" just after the last event's
---       buckets:int  first:text the pair to begin with, "" the first: pairs are counted in the order of their names
--- Returns  (since:text before:text next:text numbers:any): the window in µs, "" where it is the events' and there is no
---          event; the pair that the next call begins with, "" where none is left; {pair, {number, … one per bucket}, …}
---          without pairs of zeros | missing: no such conversation
+-- ARGV  since:text start of the window in µs, "" time of the first event
+--       before:text its exclusive end in µs, "" just after the last event  buckets:int
+--       first:text pair to begin with, "" the first: pairs are counted in the order of their names
+-- Returns  (since:text before:text next:text numbers:any): the window in µs, "" if it depends on the events and there
+--          are none; pair to begin with in the next call, "" none; {pair, {number, … one per bucket}, …} without pairs
+--          of zeros | missing: no such conversation
 -- Cost  O(q + MOST_COUNTS log n): q (kind, source) pairs that occur, n events of the conversation
 -- Idempotent  reads only
 -- Log  needed
 local MOST_COUNTS = 4000 -- after the pair that reaches it the call ends: about 10 ms of Redis' time
-local EXACT = 2 ^ 53 -- a greater score is exact to 32 µs
+local EXACT = 2 ^ 53 -- above it a score is exact to 32 µs
 if redis.call('EXISTS', root) == 0 then return false end
 local pairs_found = redis.call('SMEMBERS', root .. ':pairs')
 table.sort(pairs_found)
 
--- The least or the greatest time of an event.
+-- Returns the first or the last time of an event.
 local function extreme(command, is_better)
   local best
   for _, pair in ipairs(pairs_found) do
@@ -38,7 +38,8 @@ local start, span = tonumber(since), 0
 if start and before ~= '' then span = tonumber(before) - start end
 if span <= 0 then return {since, before, '', {}} end
 
--- Bucket i holds the times from edges[i] to edges[i + 1], exclusive. Times are whole microseconds: so are the edges.
+-- Bucket i holds the times from edges[i] to edges[i + 1], exclusive. Times are whole microseconds, and so are the
+-- edges.
 local edges = {[0] = since, [buckets] = before}
 for i = 1, buckets - 1 do edges[i] = string.format('%.0f', start + math.ceil(i * span / buckets)) end
 
@@ -48,8 +49,8 @@ local function count(key, first, last)
   return redis.call('ZCOUNT', key, edges[first], '(' .. edges[last])
 end
 
--- Fills in the buckets from first to last, exclusive, which have so many events together. Halves are halved again: so an
--- empty part costs one count, and the buckets of a pair one count each at most.
+-- Fills in the buckets from first to last, exclusive, which have so many events together, by halving. An empty part
+-- costs one count, and the buckets of a pair at most one count each.
 local function spread(key, numbers, first, last, events)
   if events == 0 then return end
   if last - first == 1 then

@@ -1,11 +1,11 @@
--- create_start_task: create a start task, once per id; a driver claims it. Where it is asked for, a start task of the
--- conversation that is under way stands for it, as far as one is among the conversation's 100 newest; so does one that
--- the same request has made, unless that has failed by itself.
+-- create_start_task: create a start task, once per id, which a driver will claim.
+-- With `asked`, an unfinished start task of the conversation is returned instead, if it is among the conversation's 100
+-- newest; also an earlier one of the same request, unless it has failed by itself.
 -- KEYS  root of the start tasks
--- ARGV  id:text  conversation:text  most:int unfinished start tasks  asked:text id of the request that makes at most one, and
---       none beside one under way; "" no such bound
+-- ARGV  id:text  conversation:text  most:int unfinished start tasks
+--       asked:text id of a request for at most one start task, and none beside an unfinished one; "" no such limit
 --       body:bytes sealed body of the request, "" none  fields:map*
--- Returns  "created" "exists"(found:hash) | "full"(unfinished:int) | "gone": it was removed with its conversation
+-- Returns  "created" "exists"(found:hash) | "full"(unfinished:int) | "gone": it was deleted with its conversation
 -- Cost  O(log s): s start tasks
 -- Idempotent  by id
 -- Brings  bytes

@@ -1,7 +1,7 @@
--- cursor_before: the block of the log before which every event is earlier than a time.
+-- cursor_before: the first block of the log with an event at or after a time.
 -- KEYS  root of the conversation
 -- ARGV  since:micros
--- Returns  int: number of the block | missing: no event is of that time or later
+-- Returns  int: number of the block | missing: no such event
 -- Cost  O(log b): b blocks of the log
 -- Idempotent  reads only
 -- Log  needed

@@ -1,16 +1,17 @@
--- decide_destination: decide a destination or a budget that waits; the first decision wins, and is audited. Of a budget an
--- approval adds its amount once more, and a rejection holds until it is whole again.
+-- decide_destination: decide a pending destination or budget.
+-- The first decision wins, and is audited. An approval of a budget adds its amount once more, and a rejection holds
+-- until it is full again.
 -- KEYS  root of the sandboxes
--- ARGV  asker:text the sandbox id, or of a budget `day.DAY`  at:text "NAME:PORT"
---       since:micros when its wait began, as it was shown  decision:text "approve" or "reject"
---       scope:text once, conversation (as long as the sandbox is) or always (by a rule, of no budget)
---       rule_id:text of that rule  maker:text name of who decides  most:int rules  time:text now, UTC with Z
---       kept:int ms for which the audit of a day stays  actor:json who decides, canonical  reason:json canonical
--- Returns  "decided" | "made"(rule:json) | "known"(id:text): there is a rule of that name and port | "full"
---          | "revoked": a rule of that id was | "missing": nothing of that name waits
---          | "changed": it was decided, or asked again, since | "expired"
+-- ARGV  asker:text the sandbox id, or for a budget `day.DAY`  at:text "NAME:PORT"
+--       since:micros start of its wait, as it was shown  decision:text "approve" or "reject"
+--       scope:text once, conversation (for the life of the sandbox) or always (by a rule, not for a budget)
+--       rule_id:text of that rule  maker:text name of the decider  most:int rules  time:text now, UTC with Z
+--       kept:int ms for which a day's audit is kept  actor:json the decider, canonical  reason:json canonical
+-- Returns  "decided" | "made"(rule:json) | "known"(id:text): of a rule with that name and port | "full"
+--          | "revoked": the rule with that id | "missing": none of that name is pending
+--          | "changed": it was decided, or requested again | "expired"
 -- Cost  O(1)
--- Idempotent  a repeat finds it decided; of `always` by the id of the rule
+-- Idempotent  a repeat finds it decided; for `always` by the id of the rule
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
@@ -24,7 +25,7 @@ if item.state == 'expired' then return 'expired' end
 if item.state ~= 'waiting' then return 'changed' end
 local entry = {name = item.name, port = item.port, key = item.key, sandbox = item.sandbox or asker,
   digest = digest_of(asker, item), scope = scope, reason = reason}
-if scope == 'always' then -- the rule alone decides, so that its revocation closes
+if scope == 'always' then -- only the rule decides, so that its revocation takes effect
   local reply = make_rule(by, actor, rule_id, item.name, item.port, decision, maker, most)
   if reply[1] == 'made' then
     forget(asker, at)

@@ -1,35 +1,34 @@
--- decide_pending: decide pending actions, all alike or each by itself; the first decision of an action wins. Those whose
--- deadline has passed are rejected first, whoever decides what. Each decision is audited.
--- When the last pending action is decided, the conversation goes on: running if any was approved, else idle. A rejected
--- action gets its UserRejectObservation at once; an approved one stays open until it is observed. In a sandbox the agent
--- writes status and observations when it receives the decisions, which stand in the fields `delivery_…` until then: the
--- caller delivers them. An agent without the capability `decide_each` takes one decision for all. Where the agent ended
--- the last undecided action by itself, the decisions of the others take effect here.
+-- decide_pending: decide pending actions, all alike or each by itself.
+-- The first decision of an action wins. Expired actions are rejected first, whatever the decision. Each decision is
+-- audited. When the last pending action is decided, the conversation continues: running if any was approved, otherwise
+-- idle. A rejected action gets its UserRejectObservation at once; an approved one stays open until it is observed. In a
+-- sandbox the agent writes status and observations when it receives the decisions. They are stored in the fields
+-- `delivery_…` until then, and the caller delivers them. An agent without the capability `decide_each` takes one
+-- decision for all. If the agent ended the last undecided action by itself, the decisions of the others take effect
+-- here.
 -- KEYS  root of the conversation
 -- ARGV  stamp:stamp of the decision; in a sandbox its id_prefix is also the delivery's id
---       verb:text "approve" or "reject": what waits; "overtake": reject also what was decided and not gone on with;
---       "each": as the argument `each` says; "expire": nothing but what is due
---       reason:json  sandbox:text that the conversation lives in; "" none
---       latest:micros? of the decision by Redis' clock; absent: no matter. A later decision might stay undelivered
+--       verb:text "approve" or "reject": all pending ones; "overtake": also reject decided ones with which the
+--       conversation has not continued; "each": as in the argument `each`; "expire": only expired ones  reason:json
+--       sandbox:text of the conversation; "" none
+--       latest:micros? latest time of the decision by Redis' clock, as a later one might stay undelivered; absent: any
 --       may_decide:flag whether the caller may  echo:text "CLAIM TOKEN" that the agent will make after this; "" none
 --       actor:json canonical  said:json the reason, canonical
---       ballot:json as whom the actor approves what several people must, {voter, name = canonical JSON, and whose right
---       it is: key, or person and groups}; "" as nobody
---       rights:json of a person, as `_rights.lua` compares them; "" none
---       quorum:json what `_quorum.lua` reads; "" not read, so nothing is approved
---       at_terminal:flag what was decided is told by the asker, of actions that it awaits: no quorum holds that back, and
---       "each" has "withdraw" too
+--       ballot:json the actor's vote where several people must approve, {voter, name = canonical JSON, and the right's
+--       owner: key, or person and groups}; "" none  rights:json of a person, for `_rights.lua`; "" none
+--       quorum:json for `_quorum.lua`; "" not read, so nothing is approved
+--       at_terminal:flag the asker reports what was decided about actions that it awaits: no quorum holds that back,
+--       and "each" may have "withdraw"
 --       each:json list of {id, verb = "approve" | "reject" | "edit", reason = as JSON, said = reason as canonical JSON,
---       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest,
---       edited_shown = canonical JSON of what they are in words}
--- Returns  (outcome:text state:log_state problems:json decided:json
---          delivery:(id:text verb:text reason:json actions:json decisions:text trace:text)[]): the outcome is "won",
---          "agreed" (approvals were counted, and nothing decided), "nothing_pending", "late", "forbidden", "changed" (the
---          right of the caller), "unread" (the quorum is no longer so) or "stale"; {action_id, problem} of the stale ones;
---          {verb, since, tool, call, trace} of the decided ones that have a trace, "" none; in a sandbox what is
---          outstanding, as in `read_delivery.lua`
---          | missing: no such conversation in that sandbox
--- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the entries of the audit
+--       digest ("" any), since = of its record ("" any), arguments = as JSON, edited = their digest, edited_shown =
+--       their description as canonical JSON}
+-- Returns  (outcome:text state:log_state problems:json decided:json delivery:(id:text verb:text reason:json
+--          actions:json decisions:text trace:text)[]): the outcome is "won", "agreed" (approvals were counted, and
+--          nothing decided), "nothing_pending", "late", "forbidden", "changed" (the right of the caller), "unread" (the
+--          quorum data are outdated) or "stale"; {action_id, problem} of the stale decisions; {verb, since, tool, call,
+--          trace} of decided actions with a trace, "" none; in a sandbox the outstanding delivery, as in
+--          `read_delivery.lua` | missing: no such conversation in that sandbox
+-- Cost  O(p log n + d): p pending actions, n events of the conversation, d bytes of the audit entries
 -- Idempotent  by id prefix: a repeat of the last decision that won returns "won" and writes nothing
 -- Log  needed
 -- include: _quorum.lua
@@ -40,7 +39,7 @@ local UNHELD = '"Allowed at its terminal, though several people must approve it.
 local voter = ballot ~= '' and cjson.decode(ballot) or {voter = ''}
 local read = quorum ~= '' and cjson.decode(quorum) or nil
 
--- The actions that the given decisions approve, among those that can be decided.
+-- Returns the actions that the given decisions approve, among the decidable ones.
 local function approved_of(given, fresh)
   local is_given, found = {}, {}
   for _, one in ipairs(given) do is_given[one.id] = one.verb ~= 'reject' and one.verb ~= 'withdraw' end
@@ -50,7 +49,7 @@ local function approved_of(given, fresh)
   return found
 end
 
--- What is wrong with the given decisions: {action_id, problem} each.
+-- Returns the problems of the given decisions: {action_id, problem} each.
 local function problems_of(given, fresh, over, together, edits)
   local waiting, problem_of, is_given, problems = {}, {}, {}, {}
   for _, action in ipairs(fresh) do waiting[action.id] = action end
@@ -65,7 +64,7 @@ local function problems_of(given, fresh, over, together, edits)
     elseif not action or (at_terminal and not action.ask) then note(one.id, 'not_pending')
     elseif one.digest ~= '' and one.digest ~= action.digest then note(one.id, 'changed')
     elseif one.since ~= '' and one.since ~= action.since then note(one.id, 'changed')
-    elseif at_terminal then -- it has happened
+    elseif at_terminal then -- it has already happened
     elseif one.verb == 'edit' and (together or not edits) then note(one.id, 'edit_not_understood')
     elseif together and one.verb ~= given[1].verb then note(one.id, 'decided_alike')
     elseif one.verb == 'edit' and held_by(read, action) then note(one.id, 'edit_of_several')
@@ -79,11 +78,11 @@ local function problems_of(given, fresh, over, together, edits)
   return problems
 end
 
--- Whether an approval was counted that is not the last one.
+-- whether an approval was counted that is not the last one
 local has_agreed = false
 
--- The given decisions that take effect: an approval waits for others where several people must approve the action, and
--- where the agent takes one decision for all, also while it waits for such an action.
+-- Returns the given decisions that take effect. An approval waits for others if several people must approve the action,
+-- and also while another action waits so, if the agent takes one decision for all.
 local function counted(given, fresh, by, together)
   local waiting, taken, is_whole = {}, {}, true
   for _, action in ipairs(fresh) do waiting[action.id] = action end
@@ -113,8 +112,8 @@ local function choose_each(given, fresh, by)
   end
 end
 
--- In a sandbox: the agent is to receive the decisions when all are taken. One that takes one decision for all by now,
--- though some were taken singly before, gets an approval only where every action has been approved as it was shown.
+-- Delivers the decisions to a sandbox's agent when all are made. If the agent now takes one decision for all, but some
+-- were decided singly before, it gets an approval only if every action has been approved as it was shown.
 local function hand_over(open, stamp, together, delivery_id)
   for _, one in ipairs(chosen) do
     if one.verb == 'reject' then expect('reject ' .. one.action.id, delivery_id, now) end
@@ -162,7 +161,7 @@ local waiting = undecided(open)
 if #waiting > 0 and not may_decide then return close('forbidden') end
 if #waiting > 0 and have_changed(rights) then return close('changed') end
 if verb == 'overtake' and voter.voter ~= '' then redis.call('HSET', root, 'asker', voter.voter) end
-if verb == 'overtake' and echo ~= '' then -- the message rejects as well what the agent has not posted yet
+if verb == 'overtake' and echo ~= '' then -- the message also rejects what the agent has not posted yet
   redis.call('HSET', root, 'sender', '{"actor":' .. cjson.encode(actor) .. ',"said":' .. cjson.encode(said) .. '}')
 end
 if echo ~= '' then

@@ -1,10 +1,11 @@
--- declare_warm_pools: say how many warm sandboxes each spec keeps, of which version. What was said before holds no longer: the
--- warm sandboxes of specs that are not named end, and a pool of another version begins without failures.
+-- declare_warm_pools: set how many warm sandboxes each spec keeps, and of which version.
+-- Earlier declarations are replaced: the warm sandboxes of unnamed specs end, and a pool of another version begins
+-- without failures.
 -- KEYS  root of the sandboxes
 -- ARGV  pools:(spec:text version:text most:int)*
 -- Returns  missing
--- Cost  O(p + w log s): p pools before and after, w warm sandboxes of specs that are not named, s sandboxes
--- Idempotent  a repeat says the same
+-- Cost  O(p + w log s): p pools before and after, w warm sandboxes of unnamed specs, s sandboxes
+-- Idempotent  a repeat writes the same
 -- include: _sandbox.lua
 local named = {}
 for spec, version, most in pools() do

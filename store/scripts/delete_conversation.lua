@@ -1,14 +1,14 @@
--- delete_conversation: remove a conversation with all its keys but its audit; memory is freed in the background. What
--- waited is audited as deleted. Copies into its id that are made at present end.
+-- delete_conversation: delete a conversation with all its keys except its audit; memory is freed in the background.
+-- Pending actions are audited as deleted. Unfinished copies into its id end.
 -- KEYS  root of the conversation
--- ARGV  deletion:text id, one per request  utc:text now, with Z  actor:json who deletes, canonical
---       audit_seconds:int for which the audit is kept  wanted:text the revision that it must have, "" any
+-- ARGV  deletion:text id, one per request  utc:text now, with Z  actor:json canonical
+--       audit_seconds:int for which the audit is kept  wanted:text required revision, "" any
 -- Returns  "deleted"(revision:int is_audited:flag) | "changed": it has another revision, and stays
---          | "gone"(revision:int is_audited:flag): another request deleted it, less than a minute ago
+--          | "gone"(revision:int is_audited:flag): another request deleted it within the last minute
 --          | missing: no such conversation
--- Cost  O(k): k keys of the conversation, one per (kind, source) pair and text chunk beside ten
--- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and touches nothing
--- Log  not guarded: a cold conversation is removed as well
+-- Cost  O(k): k keys of the conversation: one per (kind, source) pair and text chunk, plus ten
+-- Idempotent  by deletion id, for a minute: a repeat returns "deleted" and changes nothing
+-- Log  not guarded: a cold conversation is deleted, too
 -- include: _actions.lua
 -- include: _copies.lua
 -- include: _keys.lua

@@ -1,4 +1,4 @@
--- drop_queue: remove the messages that wait for a conversation, which is gone.
+-- drop_queue: delete the queued messages of a deleted conversation.
 -- KEYS  root of the start tasks
 -- ARGV  conversation:text
 -- Returns  missing

@@ -1,8 +1,8 @@
--- due_approvals: conversations with an action whose deadline has passed, as many as asked for, from a random one on.
+-- due_approvals: conversations with an action whose deadline has passed, from a random one on.
 -- KEYS  root of the approvals
 -- ARGV  most:int conversations  random:text number from 0 to below 1
 -- Returns  text*: conversation ids
--- Cost  O(log c + m): c conversations that have a deadline, m those returned
+-- Cost  O(log c + m): c conversations with a deadline, m results
 -- Idempotent  reads only
 -- include: _clock.lua
 local beyond = redis.call('ZCOUNT', root .. ':due', '-inf', now) - most

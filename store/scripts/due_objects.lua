@@ -1,7 +1,7 @@
--- due_objects: the objects that are to be looked at.
+-- due_objects: the objects that are due for a check.
 -- KEYS  root of the register
 -- ARGV  most:int names
--- Returns  (name:text pieces:int)*: the one that is due for longest first
+-- Returns  (name:text pieces:int)*: the longest overdue first
 -- Cost  O(log m + n): m objects, n names
 -- Idempotent  reads only
 -- include: _clock.lua

@@ -1,8 +1,8 @@
--- empty_outbox: take entries out of an outbox that were queued. An entry that is not the oldest by then is another
--- supervisor's, or was dropped.
+-- empty_outbox: remove queued entries from an outbox.
+-- If an entry is not the oldest, another supervisor has queued it, or it was dropped.
 -- KEYS  the outbox
 -- ARGV  entries:bytes* the oldest first
--- Returns  int: entries that were taken out
+-- Returns  int: number of removed entries
 -- Cost  O(n): n entries given
 -- Idempotent  a repeat finds other entries
 local number = 0

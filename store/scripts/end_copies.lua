@@ -1,7 +1,7 @@
--- end_copies: end the copies into an id that are made at present: no conversation comes of them.
+-- end_copies: end the unfinished copies into an id, so that they create no conversation.
 -- KEYS  root of the conversation
 -- ARGV  none
--- Returns  (fork:text sandbox:text)*: the sandbox whose agent server makes the same copy, "" none
+-- Returns  (fork:text sandbox:text)*: sandbox whose agent server makes its own copy, "" none
 -- Cost  O(c): c copies
 -- Idempotent  a repeat finds them ended
 -- include: _copies.lua

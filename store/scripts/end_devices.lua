@@ -1,10 +1,10 @@
--- end_devices: end devices, and what waits for them.
+-- end_devices: delete devices and their queues.
 -- KEYS  root of the notifications
 -- ARGV  ids:text*
--- Returns  int: devices that there were
+-- Returns  int: number of deleted devices
 -- Cost  O(i): i ids
 -- Idempotent  a repeat finds none
--- Kept  not proven: a device that rings once more is ended again
+-- Kept  not proven: a device that comes back is deleted again
 -- include: _devices.lua
 local number = 0
 for _, id in ipairs(ids) do

@@ -1,12 +1,13 @@
--- end_idempotency_claim: end an attempt: its response is kept, or the record may be claimed again, or the key is free.
+-- end_idempotency_claim: end an attempt: its response is stored, or the record may be claimed again, or the key is
+-- free.
 -- KEYS  root of the client's records
 -- ARGV  key:text its digest  token:text of the attempt  span:int µs for which a record is kept
---       fields:map* that the record gets; none: the key is free
--- Returns  "ended" | "late": another attempt has claimed the record since, or it has expired
+--       fields:map* of the record; none: the key is free
+-- Returns  "ended" | "late": another attempt has claimed the record, or it has expired
 -- Cost  O(log r): r records of the client
 -- Idempotent  by token: a repeat finds the record without it, and is late
--- Kept  not proven: a lease ends by itself, and what it is of is claimed again
--- Full  goes on: the request that it ends has had its effect
+-- Kept  not proven: a lease expires, and its work is claimed again
+-- Full  goes on: its request has had its effect
 -- include: _idempotency.lua
 if redis.call('HGET', root .. ':key:' .. key, 'token') ~= token then return 'late' end
 if #fields == 0 then

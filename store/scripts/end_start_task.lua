@@ -1,10 +1,11 @@
--- end_start_task: end an unfinished start task, or every one of a conversation, also of its children, as ERROR, for good.
--- Its driver finds that at its next step, and a supervisor removes what it has made. The messages that wait for it go at once.
+-- end_start_task: end an unfinished start task, or all of a conversation and its children, as ERROR, for good.
+-- Its driver finds out at its next step, and a supervisor removes what it has created. Its queued messages are deleted
+-- at once.
 -- KEYS  root of the start tasks
--- ARGV  id:text "" those of a conversation  conversation:text "" the one  children:flag also those of its children  detail:text
---       failure:json what a request gets that waits for it
--- Returns  text*: ids of those that this call has ended
--- Cost  O(n log s): n of the conversation that are unfinished, s start tasks
+-- ARGV  id:text "" all of a conversation  conversation:text "" a single one  children:flag also those of its children
+--       detail:text  failure:json response to the requests that wait for it
+-- Returns  text*: ids of the start tasks that this call has ended
+-- Cost  O(n log s): n unfinished start tasks of the conversation, s start tasks
 -- Idempotent  a repeat finds them ended
 -- include: _queue.lua
 local ended = {}

@@ -1,7 +1,7 @@
--- expect_echoes: note claims that an agent may make, each once.
+-- expect_echoes: record claims that an agent may make, each once.
 -- KEYS  root of the conversation
--- ARGV  at:micros the present time  token:text  claims:text*
--- Returns  int: the number of the claims | missing: no such conversation
+-- ARGV  at:micros now  token:text  claims:text*
+-- Returns  int: number of claims | missing: no such conversation
 -- Cost  O(c log e): c claims, e expected ones, at most 1,000
 -- Idempotent  by token, until the claim is made
 -- include: _echoes.lua

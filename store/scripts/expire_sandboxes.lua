@@ -1,11 +1,11 @@
--- expire_sandboxes: ask for the deletion of sandboxes that failed long ago; those without a host are removed at once.
--- One that was made long ago may have failed just now: so each call looks at 100, and the next one goes on behind them.
+-- expire_sandboxes: request the deletion of sandboxes that failed long ago.
+-- Those without a host are deleted at once. An old sandbox may have failed just now, so each call checks 100, and the
+-- next one continues after them.
 -- KEYS  root of the sandboxes
--- ARGV  kept:int µs for which a failed sandbox is kept  passed:int how many of those in ERROR it passes over, the oldest
---       first
--- Returns  int: how many the next call is to pass over; 0: it begins again
+-- ARGV  kept:int µs for which a failed sandbox is kept  passed:int number of ERROR sandboxes to skip, the oldest first
+-- Returns  int: number to skip in the next call; 0: start over
 -- Cost  O(100 log s): s sandboxes
--- Idempotent  a repeat finds them removed, or asks for the same
+-- Idempotent  a repeat finds them deleted, or requests the same
 -- include: _sandbox.lua
 local MOST = 100
 local before, at = now - kept, passed

@@ -1,8 +1,8 @@
--- expire_workspaces: ask for the deletion of workspace sandboxes that nobody has used for long.
+-- expire_workspaces: request the deletion of workspace sandboxes that have been unused for long.
 -- KEYS  root of the sandboxes
 -- ARGV  unused:int µs without use
--- Returns  int: the number of those that expired
--- Cost  O(w): w keys that have one
+-- Returns  int: number of expired ones
+-- Cost  O(w): w keys with a workspace sandbox
 -- Idempotent  a repeat finds them gone
 -- include: _sandbox.lua
 local expired, words = 0, redis.call('HGETALL', root .. ':workspaces')

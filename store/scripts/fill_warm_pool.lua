@@ -1,11 +1,13 @@
--- fill_warm_pool: add one warm sandbox to the pool of a spec that lacks one; a supervisor claims it. Before that, those of
--- another version and those that are too many end. A pool of another version than the caller's is left alone.
+-- fill_warm_pool: add a warm sandbox to the pool of a spec that lacks one, for a supervisor to claim.
+-- Before that, those of another version and surplus ones end. A pool of another version than the caller's is left
+-- alone.
 -- KEYS  root of the sandboxes
 -- ARGV  spec:text its id  version:text of the spec  id:text of the new sandbox  files_key:text key of its files, sealed
 --       most_running:int sandboxes that may run
--- Returns  "added" | "full": nothing is to be added | "waits": for the end of a backoff, for room, or for a host that takes
---          the sandboxes which wait already | "other": another version was declared | "undeclared"
--- Cost  O(r + w log s): r sandboxes that run, w warm ones that end, s sandboxes
+-- Returns  "added" | "full": none is missing
+--          | "waits": for the end of a backoff, for room, or for a host that takes the waiting sandboxes
+--          | "other": another version was declared | "undeclared"
+-- Cost  O(r + w log s): r running sandboxes, w warm ones that end, s sandboxes
 -- Idempotent  by id
 -- include: _room.lua
 -- include: _new_sandbox.lua
@@ -15,7 +17,7 @@ if not declared then return 'undeclared' end
 if declared ~= version then return 'other' end
 local kept = 0
 for _, one in ipairs(redis.call('ZRANGE', root .. ':warm:' .. spec, 0, -1)) do
-  local is_there = field(one, 'status') ~= 'MISSING' -- one whose host is lost may come back
+  local is_there = field(one, 'status') ~= 'MISSING' -- a lost host may come back
   if field(one, 'warm') ~= version or (is_there and kept >= tonumber(most)) then discard(one)
   elseif is_there then kept = kept + 1 end
 end

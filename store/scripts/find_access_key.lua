@@ -1,10 +1,12 @@
--- find_access_key: the key of a hash, unless it was revoked or has expired. A use is noted once a minute.
+-- find_access_key: the key with a hash, unless it was revoked or has expired.
+-- Records a use, at most once a minute.
 -- KEYS  root of the access keys
 -- ARGV  digest:text SHA-256 of the key
--- Returns  (id:text name:text scopes:text left:micros? person:text): until it expires, absent where it never does; whose it is, "" nobody's | missing
+-- Returns  (id:text name:text scopes:text left:micros? person:text): µs until it expires, absent for never; its owner,
+--          "" none | missing
 -- Cost  O(1)
--- Idempotent  a repeat notes the same use
--- Kept  not proven: a use is noted in passing
+-- Idempotent  a repeat records the same use
+-- Kept  not proven: a lost use does no harm
 -- include: _access.lua
 local id = redis.call('HGET', root .. ':digests', digest)
 if not id or not is_live(id) then return false end

@@ -1,9 +1,9 @@
--- find_decisions: the entries of the audit that decided some actions.
+-- find_decisions: the audit entries of the decisions about some actions.
 -- KEYS  root of the conversation
--- ARGV  ids:text* of the actions, 100 at most
--- Returns  (entries:json?*): for each id the entry of its last decision; absent where it has none
+-- ARGV  ids:text* of the actions, at most 100
+-- Returns  (entries:json?*): the entry of each id's last decision, absent if there is none
 --          | missing: no such conversation
--- Cost  O(i e'): i ids, e' list nodes between the entry and the nearer end of the audit
+-- Cost  O(i e'): i ids, e' list nodes from the nearer end of the audit
 -- Idempotent  reads only
 if redis.call('EXISTS', root) == 0 then return false end
 local seqs, entries = redis.call('HMGET', root .. ':decided', unpack(ids)), {}

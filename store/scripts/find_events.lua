@@ -1,7 +1,7 @@
 -- find_events: which events a log has, without their bytes.
 -- KEYS  root of the conversation
 -- ARGV  ids:text* at most 4,000
--- Returns  int?*: the seqs in the order of the ids, nil of an unknown one | missing: no such conversation
+-- Returns  int?*: the seqs in the order of the ids, nil for an unknown one | missing: no such conversation
 -- Cost  O(i): i ids
 -- Idempotent  reads only
 -- Log  needed

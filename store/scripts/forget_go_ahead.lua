@@ -1,8 +1,8 @@
--- forget_go_ahead: forget something that was allowed, and whose record cannot be read.
+-- forget_go_ahead: delete a go-ahead whose record is corrupt.
 -- KEYS  root of the sandboxes
--- ARGV  member:text "ID NAME:PORT"  entry:bytes of the record as it was claimed: one that has changed since stays
+-- ARGV  member:text "ID NAME:PORT"  entry:bytes claimed record: a record that has changed since stays
 -- Returns  missing
--- Cost  O(log g): g approvals that are not looked into yet
+-- Cost  O(log g): g pending go-ahead records
 -- Idempotent  a repeat finds none
 if redis.call('HGET', root .. ':go_aheads', member) == entry then
   redis.call('HDEL', root .. ':go_aheads', member)

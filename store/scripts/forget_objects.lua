@@ -1,9 +1,9 @@
--- forget_objects: take objects out of the register, and the numbers of their pieces.
+-- forget_objects: remove objects, and the numbers of their pieces, from the register.
 -- KEYS  root of the register
 -- ARGV  names:text*
--- Returns  int: how many were in it
+-- Returns  int: number of removed objects
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds none
--- Kept  not proven: no client sees where a log lies, and what is lost is done again
+-- Kept  not proven: no client sees where a log lies, and a lost step is repeated
 redis.call('HDEL', root .. ':pieces', unpack(names))
 return redis.call('ZREM', root .. ':objects', unpack(names))

@@ -1,6 +1,7 @@
--- forget_start_task: remove a start task in any status. A repeat of the request that made it makes no other.
+-- forget_start_task: delete a start task in any status.
+-- A repeat of its request creates no other.
 -- KEYS  root of the start tasks
--- ARGV  id:text  late:int seconds for which a repeat of that request may come
+-- ARGV  id:text  late:int maximum delay of a repeat of that request, in seconds
 -- Returns  missing
 -- Cost  O(log s): s start tasks
 -- Idempotent  a repeat finds nothing

@@ -1,13 +1,14 @@
--- freeze_log: drop the keys of a log that lies whole in an object, unless the conversation has changed since. Its text
--- stays, compressed, so that a search over all messages needs no object. Nothing that clients see changes.
--- The frame of each text chunk N is at conv:{id}:freeze:OBJECT:text:N, and ends by itself.
+-- freeze_log: delete the keys of a log that is complete in an object, unless the conversation has changed since.
+-- Its text stays, compressed, so that a search over all messages needs no object. Nothing that clients see changes. The
+-- frame of each text chunk N is at conv:{id}:freeze:OBJECT:text:N, and expires.
 -- KEYS  root of the conversation
--- ARGV  name:text of the object  digest:text of its content, SHA-256  incarnation:text  revision:text  latest:int by Redis' clock, µs: the object may be gone later
--- Returns  flag: false where the conversation has changed, no longer rests, is gone, or it is too late
+-- ARGV  name:text of the object  digest:text SHA-256 of its content  incarnation:text  revision:text
+--       latest:int µs by Redis' clock, after which the object may be gone
+-- Returns  flag: false if the conversation has changed, is busy or gone, or it is too late
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks; memory is freed in the background
 -- Idempotent  by the object's name
 -- Log  guarded here
--- Kept  not proven: no client sees where a log lies, and what is lost is done again
+-- Kept  not proven: no client sees where a log lies, and a lost step is repeated
 -- include: _clock.lua
 -- include: _freeze.lua
 local state = redis.call('HMGET', root, 'incarnation', 'revision', 'execution_status', 'cold', 'delivery_id', 'text_chunk')

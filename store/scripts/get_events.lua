@@ -1,9 +1,9 @@
 -- get_events: events by id.
 -- KEYS  root of the conversation
 -- ARGV  most_bytes:int of all events together  ids:text*
--- Returns  "found"(events:bytes?*): as kept, in the order of the ids, nil of an unknown one | "too_long"
+-- Returns  "found"(events:bytes?*): as stored, in the order of the ids, nil for an unknown one | "too_long"
 --          | missing: no such conversation
--- Cost  O(i n'): i ids, n' list nodes between the event and the nearer end of the log
+-- Cost  O(i n'): i ids, n' list nodes from the nearer end of the log
 -- Idempotent  reads only
 -- Log  needed
 -- include: _frame.lua

@@ -1,8 +1,8 @@
--- get_final_event: the event that holds the agent's final response.
+-- get_final_event: the event with the agent's final response.
 -- KEYS  root of the conversation
 -- ARGV  none
--- Returns  bytes*: the event as kept, none while the agent has sent no message | missing: no such conversation
--- Cost  O(n'): n' list nodes between the event and the nearer end of the log
+-- Returns  bytes*: the event as stored, none while the agent has sent no message | missing: no such conversation
+-- Cost  O(n'): n' list nodes from the nearer end of the log
 -- Idempotent  reads only
 -- Log  needed
 local state = redis.call('HMGET', root, 'id', 'final_seq')

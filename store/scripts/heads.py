@@ -1,17 +1,17 @@
-"""Reads the head of a script: what it takes and returns, as its Lua and its callers in Python need it.
+"""Reads the arguments and replies in the head of a script, for its Lua and its callers in Python.
 
     -- KEYS  root of the sandboxes
     -- ARGV  id:text  verb:text one of "pause", "resume", "delete"
-    --       cap:int most sandboxes that may run  ids:text*
-    -- Returns  "done"(status:text) | "full"(running:int): as many run as may | missing
+    --       cap:int maximum of running sandboxes  ids:text*
+    -- Returns  "done"(status:text) | "full"(running:int): the maximum is running | missing
 
-Two blanks part the arguments of a line; what follows an argument after one blank explains it, and so does what follows
-an alternative of the reply after a colon.
+Two spaces separate the arguments of a line. An explanation follows an argument after one space, and an alternative of
+the reply after a colon.
 
 A type is one of TYPES, or a shape that a shared file declares in a line `-- Shape  name(field:type …)`. `type*` takes
-the rest of the words, `(field:type …)*` takes them as rows. `type[]` and `(field:type …)[]` are a table within a reply,
-and as an argument words that others follow: their number is sent before them. `?` admits None: `''` of an argument,
-false of a reply. A `map` is a mapping in Python, and its names and values in turn in Lua. Rows are a function in Lua:
+the remaining words, and `(field:type …)*` takes them as rows. `type[]` and `(field:type …)[]` are a table within a
+reply; as an argument their length is sent before them, so that others can follow. `?` allows None: `''` as an argument,
+false in a reply. A `map` is a mapping in Python, and alternating names and values in Lua. Rows are a function in Lua:
 `for id, at in rows() do`.
 
 `missing` is Lua's false, and None in Python. `"word"` is an outcome, and a text in Python; with fields it is a class.
@@ -28,25 +28,25 @@ _TOKEN = re.compile(r'\s*("[^"]+"|\w+|\[\]|[():*?])')
 _ARGUMENT = re.compile(r"([a-z]\w*):((?:\([^)]*\)|\w+)(?:[*?]|\[\])*)(?: .*)?")
 _SHAPE = re.compile(r"^-- Shape  (\w+)(\(.+\))$", re.MULTILINE)
 
-#: names that Lua or its scripts have already
+#: Names that are reserved by Lua, or used by the scripts.
 _TAKEN = frozenset(
     ["do", "else", "elseif", "end", "function", "local", "nil", "repeat", "then", "until", "redis", "root"]
 )
 
 
 class Type(NamedTuple):
-    """A type of an argument or of a value of a reply; `{}` stands for it."""
+    """A type of an argument or of a value in a reply, which `{}` stands for."""
 
-    given: str  #: the annotation of an argument
+    given: str  #: annotation of an argument
     sent: str = "{}"  #: what Python sends
-    lua: str = "{}"  #: how Lua reads what was sent
+    lua: str = "{}"  #: how Lua reads an argument
     read: str = "{}"  #: how Python reads a value of a reply
-    hint: str = ""  #: the annotation of a value of a reply, where it is another one
+    hint: str = ""  #: annotation of a value in a reply, if it differs
 
 
 _TEXT = Type("str", read="{}.decode()")
 
-#: the types by name. `digits`, `micros` and `score` stay text in Lua, which writes numbers with 14 digits.
+#: The types by name. `digits`, `micros` and `score` stay text in Lua, which writes numbers with 14 digits.
 TYPES: Mapping[str, Type] = {
     "text": _TEXT,
     "json": _TEXT,
@@ -67,14 +67,14 @@ class Field(NamedTuple):
     """An argument, or a value of a reply."""
 
     name: str
-    type: str  #: a name of TYPES or of a shape; empty of a row
+    type: str  #: name of TYPES or of a shape; empty for a row
     is_optional: bool = False
-    many: str = ""  #: `*` takes the rest, `[]` is a table of its own, and as an argument comes after its length
-    row: tuple["Field", ...] = ()  #: the fields of each row
+    many: str = ""  #: `*` takes the rest, `[]` is a table of its own, preceded by its length in the arguments
+    row: tuple["Field", ...] = ()  #: fields of each row
 
 
 class Reply(NamedTuple):
-    """One alternative of what a script returns: an outcome, a value, or missing, which has neither."""
+    """An alternative of a script's reply: an outcome, a value, or missing, which has neither."""
 
     outcome: str = ""
     fields: tuple[Field, ...] = ()  #: of the outcome, or of a reply without one
@@ -83,19 +83,18 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a script takes and returns. shapes: those that it may name."""
+    """The arguments and replies of a script. shapes: all shapes by name."""
 
     arguments: tuple[Field, ...]
     replies: tuple[Reply, ...]
     shapes: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
 
     def width(self, one: Field) -> int:
-        """The number of words that an argument has."""
         return len(self.shapes[one.type]) if one.type in self.shapes else 1
 
 
 def shapes_of(texts: Mapping[str, str]) -> dict[str, tuple[Field, ...]]:
-    """The shapes that shared files declare, by name."""
+    """Return the shapes that shared files declare, by name."""
     return {name: _row(_tokens(fields)) for text in texts.values() for name, fields in _SHAPE.findall(text)}
 
 
@@ -110,12 +109,12 @@ def contract(name: str, head: Mapping[str, str], shapes: Mapping[str, tuple[Fiel
 
 
 def begins(line: str) -> bool:
-    """Whether a further line of ARGV begins with an argument, rather than with the rest of an explanation."""
+    """Return whether a further line of ARGV begins with an argument, not within an explanation."""
     return _ARGUMENT.match(line) is not None
 
 
 def preamble(read: Contract) -> str:
-    """The Lua that gives a script its arguments as locals."""
+    """Return the Lua that assigns a script's arguments to locals."""
     names, values, lists, place = [], [], [], 1
     for one in read.arguments:
         if one.many:
@@ -137,7 +136,7 @@ def _read(one: Field, place: int) -> str:
 
 
 def _lists(lists: list[Field], place: int) -> Iterator[str]:
-    """The Lua of the arguments that have many words, of which the first is at a place."""
+    """Yield the Lua of arguments with many words. place: of the first one."""
     before: int | str = place - 1
     for one in lists:
         last = "#ARGV"
@@ -150,17 +149,16 @@ def _lists(lists: list[Field], place: int) -> Iterator[str]:
 
 
 def _width(one: Field) -> int:
-    """The number of words of one item of a list."""
     return 2 if one.type == "map" else len(one.row) or 1
 
 
 def _plus(place: int | str, number: int) -> int | str:
-    """A place of ARGV, also where Lua alone knows it."""
+    """Add to a place of ARGV, which may be a Lua expression."""
     return place + number if isinstance(place, int) else f"({place} + {number})"
 
 
 def _list(one: Field, before: int | str, last: str) -> str:
-    """A table of the words after one place up to another; of rows, a function that returns an iterator over them."""
+    """Return the Lua for a table of the words between two places; for rows, for a function that returns an iterator."""
     if not one.row:
         read = TYPES[one.type].lua.format("ARGV[i]")
         return f"local {one.name} = {{}}\nfor i = {_plus(before, 1)}, {last} do {one.name}[i - {before}] = {read} end\n"
@@ -204,7 +202,7 @@ def _replies(says: str) -> Iterator[Reply]:
 
 
 def _tokens(says: str) -> list[str]:
-    """The tokens up to what explains them: a colon after a blank, or after an alternative of a reply."""
+    """Return the tokens before an explanation, which follows a space, or a colon after an alternative of a reply."""
     tokens, at, depth = list[str](), 0, 0
     while found := _TOKEN.match(says, at):
         if found[1] == ":" and depth == 0 and says[found.end() :][:1] in (" ", ""):
@@ -216,7 +214,7 @@ def _tokens(says: str) -> list[str]:
 
 
 def _row(tokens: list[str]) -> tuple[Field, ...]:
-    """The fields between two brackets, which are taken off the tokens."""
+    """Return the fields between two brackets, and remove them from the tokens."""
     tokens.pop(0)
     found = []
     while tokens and tokens[0] != ")":
@@ -248,7 +246,7 @@ def _typed(name: str, tokens: list[str]) -> Field:
 def _check(read: Contract) -> None:
     for one in read.arguments:
         if one.name in _TAKEN or keyword.iskeyword(one.name):
-            raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts have already")
+            raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts already use")
         if one.many == "*" and one is not read.arguments[-1]:
             raise ValueError(f"its argument {one.name!r} takes the rest, so it must be the last one")
     is_list = [bool(one.many) for one in read.arguments]

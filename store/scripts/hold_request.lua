@@ -1,11 +1,11 @@
--- hold_request: count an open request of a key that asks, or its session, within their bounds; or count it no longer.
+-- hold_request: count an open request of a key, or its session, within their limits; or stop counting it.
 -- KEYS  root of what the key asks
--- ARGV  conversation:text its session  request:text "" the session alone  lease:int seconds; 0: the request is over
+-- ARGV  conversation:text its session  request:text "" only the session  lease:int seconds; 0: the request has ended
 --       most:int open requests of the key  most_here:int of the session  most_sessions:int of the key in a day
 -- Returns  "held" | "full" | "session_full" | "too_many_sessions"
 -- Cost  O(o): o open requests of the key
 -- Idempotent  a repeat counts the same request once
--- Kept  not proven: a bound errs by what was lost
+-- Kept  not proven: a lost count only widens a limit
 -- include: _clock.lua
 local DAY = 86400
 if lease == 0 then

@@ -1,10 +1,10 @@
--- interrupt_conversation: note that the agent server of a conversation ended. A run is paused, and the conversation
--- remembers that it ran; a conversation that waits for a decision keeps waiting.
+-- interrupt_conversation: record that the agent server of a conversation ended.
+-- A run is paused, and recorded as interrupted. A conversation that waits for a decision keeps waiting.
 -- KEYS  root of the conversation
 -- ARGV  stamp:stamp its id prefix is one per end of an agent server  sandbox_id:text
 --       failure:json members of a ConversationErrorEvent without braces, "" no such event
 -- Returns  "noted"(state:log_state) | "foreign"(state:log_state): the conversation is in another sandbox or in none
---          | missing: no such conversation | error COLD: it has an event to append, and the log lies in an object
+--          | missing: no such conversation | error COLD: it has an event to append, and the log is in cold storage
 --          | error DAMAGED: the log has lost events
 -- Cost  O(log n): n events of the conversation
 -- Idempotent  by id prefix: a repeat finds its event, and the conversation paused

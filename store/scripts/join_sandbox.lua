@@ -1,8 +1,8 @@
--- join_sandbox: let a key join a sandbox that it started, or any sandbox if it may, and audit that once.
+-- join_sandbox: let a key join a sandbox that it started, or any sandbox if it may, and audit it once.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  key:text id of the key  may_join_any:flag whether the key may join the sandboxes of other keys
+-- ARGV  sandbox:text  key:text id of the key  may_join_any:flag whether the key may join other keys' sandboxes
 --       id:text of the join  conversation:text  actor:json the key, canonical  reason:json canonical
---       time:text now, UTC with Z  kept:int ms for which the audit of a day stays
+--       time:text now, UTC with Z  kept:int ms for which a day's audit is kept
 -- Returns  "joined" | "foreign": another key started the sandbox | missing: no such sandbox
 -- Cost  O(1)
 -- Idempotent  by id of the join, for a day

@@ -1,7 +1,8 @@
--- keep_device: keep a device that rings, or renew it. Devices that have expired end first.
+-- keep_device: store a device, or renew it.
+-- Deletes expired devices first.
 -- KEYS  root of the notifications
 -- ARGV  id:text  owner:text  lasts:int seconds  most:int devices  most_own:int of the owner  fields:map*
--- Returns  "kept"(renewed_at:micros expires_at:micros) | "full" | "own full": the owner has as many as may be
+-- Returns  "kept"(renewed_at:micros expires_at:micros) | "full" | "own full": the owner has the maximum
 -- Cost  O(d): d devices
 -- Idempotent  by id
 -- Brings  bytes

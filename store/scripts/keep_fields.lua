@@ -1,4 +1,4 @@
--- keep_fields: keep fields of a sandbox or a conversation that no client sees change: neither a revision nor a time does.
+-- keep_fields: store internal fields of a sandbox or a conversation, without a new revision or time.
 -- KEYS  its hash: conv:{id}, or {sandboxes}:box:ID
 -- ARGV  fields:map*
 -- Returns  flag: whether it exists

@@ -1,7 +1,7 @@
--- leave_place: free the place in a sandbox that was taken for a conversation which is not made.
+-- leave_place: free the place in a sandbox of a conversation that is not created.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  conversation:text  made:flag also where it counts as made
--- Returns  flag: false where it has no such place
+-- ARGV  sandbox:text  conversation:text  made:flag even if it counts as created
+-- Returns  flag: false if it has no such place
 -- Cost  O(log p): p places of the sandbox
 -- Idempotent  a repeat finds it free
 local key = root .. ':places:' .. sandbox

@@ -1,8 +1,9 @@
--- list_decisions: the actions that were approved, and that the conversation has gone on with, and that are not observed
--- yet, in log order.
+-- list_decisions: the approved actions with which the conversation has continued, and that are not observed yet, in log
+-- order.
 -- KEYS  root of the conversation
 -- ARGV  none
--- Returns  (id:text decision:text arguments:json?)*: approve, or edit with its arguments | missing: no such conversation
+-- Returns  (id:text decision:text arguments:json?)*: approve, or edit with its arguments
+--          | missing: no such conversation
 -- Cost  O(p log p): p open actions
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis

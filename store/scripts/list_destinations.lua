@@ -1,19 +1,19 @@
--- list_destinations: a page of what waits for a decision, of all sandboxes or of one, the longest wait first; what a rule
--- decides by now waits no longer. A budget is that of each sandbox whose calls it refused.
+-- list_destinations: a page of pending destinations, of all sandboxes or of one, the longest wait first.
+-- Those that a rule decides by now are omitted. A budget belongs to each sandbox whose calls it refused.
 -- KEYS  root of the sandboxes
 -- ARGV  most:int destinations  only:text sandbox id; "" all
---       cursor:micros? since when the first one waits; absent: from the beginning
---       cursor_member:text its "SANDBOX NAME:PORT"
--- Returns  (following:(since:micros member:text)[] items:(sandbox:text conversation:text item:json)[]): the cursor of the
---          next page, if there is one; the sandbox's conversation is "" unless it has exactly one
--- Cost  O(log w + n): w that wait, n looked at; of one sandbox O(k log k): k remembered of it, and budgets of today
+--       cursor:micros? start of the first one's wait; absent: from the beginning
+--       cursor_member:text "SANDBOX NAME:PORT"
+-- Returns  (following:(since:micros member:text)[] items:(sandbox:text conversation:text item:json)[]): the next
+--          cursor, if there is one; the sandbox's conversation, "" unless it has exactly one
+-- Cost  O(log w + n): w waits, n scanned; for one sandbox O(k log k): k stored destinations and budgets of today
 -- Idempotent  reads only
 -- include: _spending.lua
 -- include: _destinations.lua
 local CHUNK = 500
 local page = {}
 
--- Whether a page goes on after one that waits since `at`; false where it is full, with the cursor of the next page.
+-- Adds an entry to the page. Returns false, and sets the next cursor, if the page is full.
 local function take(member, at)
   if cursor ~= '' and tonumber(at) == tonumber(cursor) and member < cursor_member then return true end
   local sandbox, place = string.match(member, '^(%S+) (%S+)$')

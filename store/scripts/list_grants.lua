@@ -1,7 +1,7 @@
--- list_grants: the rights of people, and the version of all.
+-- list_grants: the grants of people, and their version.
 -- KEYS  root of the access keys
 -- ARGV  none
--- Returns  (version:bytes grants:json[]): the version is empty where there was never a grant
+-- Returns  (version:bytes grants:json[]): the version is empty if there was never a grant
 -- Cost  O(g): g grants
 -- Idempotent  reads only
 local stored, grants = redis.call('HGETALL', root .. ':grants'), {}

@@ -1,8 +1,8 @@
--- list_pending: the pending actions, in log order, as many as fit.
+-- list_pending: a page of the pending actions, in log order.
 -- KEYS  root of the conversation
--- ARGV  after:int seq  most_bytes:int that end the page: the event that reaches them is its last
--- Returns  (seq:int since:text event:bytes)*: as kept | missing: no such conversation
--- Cost  O(p log p): p open actions; replies with most_bytes and one event at most
+-- ARGV  after:int seq  most_bytes:int after which the page ends
+-- Returns  (seq:int since:text event:bytes)*: as stored | missing: no such conversation
+-- Cost  O(p log p): p open actions; the reply has at most most_bytes and one event
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis
 -- include: _actions.lua

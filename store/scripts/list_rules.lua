@@ -1,8 +1,8 @@
 -- list_rules: approval rules with their uses, and the version of all rules.
 -- KEYS  root of the rules
 -- ARGV  ids:text* none: all rules
--- Returns  (version:bytes rules:(rule:json use:json)[]): the version is empty where there was never a rule; `_rules.lua` has
---          what a use is
+-- Returns  (version:bytes rules:(rule:json use:json)[]): the version is empty if there was never a rule; for uses see
+--          `_rules.lua`
 -- Cost  O(r): r rules, or ids
 -- Idempotent  reads only
 -- include: _rules.lua

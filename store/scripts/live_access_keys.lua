@@ -1,7 +1,7 @@
--- live_access_keys: which of some keys have neither been revoked nor expired; and which people have lost no right.
+-- live_access_keys: which keys are neither revoked nor expired, and which people have lost no right.
 -- KEYS  root of the access keys
 -- ARGV  ids:text*
--- Returns  text*: the ids of those
+-- Returns  text*: their ids
 -- Cost  O(i): i ids
 -- Idempotent  reads only
 -- include: _access.lua

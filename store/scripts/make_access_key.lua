@@ -1,8 +1,9 @@
--- make_access_key: keep a key by its hash, once per id. Where there is no room, those that expired are forgotten first.
+-- make_access_key: store a key by its hash, once per id.
+-- Without room, expired keys are deleted first.
 -- KEYS  root of the access keys
 -- ARGV  id:text  digest:text SHA-256 of the key  expires_at:micros? absent: never  most:int keys  fields:map*
--- Returns  "made"(created_at:micros) | "full" | "past": it would have expired already
--- Cost  O(log k), and where there is no room O(k): k keys
+-- Returns  "made"(created_at:micros) | "full" | "past": it would already have expired
+-- Cost  O(log k), without room O(k): k keys
 -- Idempotent  by id
 -- include: _access.lua
 local created = redis.call('HGET', root .. ':key:' .. id, 'created_at')

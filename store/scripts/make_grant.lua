@@ -1,7 +1,7 @@
--- make_grant: keep a right of a person or of a group, once per id.
+-- make_grant: store a grant of a person or of a group, once per id.
 -- KEYS  root of the access keys
 -- ARGV  id:text  grant:json an object, without `created_at`  most:int grants
--- Returns  "made"(grant:json) | "full" | "revoked": one of that id was
+-- Returns  "made"(grant:json) | "full" | "revoked": the one with that id
 -- Cost  O(1)
 -- Idempotent  by id, also for a day after the grant was revoked
 -- Brings  bytes

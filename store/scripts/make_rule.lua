@@ -1,9 +1,10 @@
--- make_rule: keep an approval rule, once per id. Where there is no room, those that expired are forgotten first.
+-- make_rule: store an approval rule, once per id.
+-- Without room, expired rules are deleted first.
 -- KEYS  root of the rules
 -- ARGV  id:text  rule:json an object, without `created_at`  expires_at:micros? absent: never
---       max_uses:digits? absent: no matter  most:int rules
--- Returns  "made"(rule:json) | "full" | "past": it would have expired already | "revoked": one of that id was
--- Cost  O(1), and where there is no room O(r): r rules
+--       max_uses:digits? absent: unlimited  most:int rules
+-- Returns  "made"(rule:json) | "full" | "past": it would already have expired | "revoked": the one with that id
+-- Cost  O(1), without room O(r): r rules
 -- Idempotent  by id, also for a day after the rule was revoked
 -- Brings  bytes
 -- include: _rules.lua

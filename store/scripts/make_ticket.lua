@@ -1,6 +1,6 @@
--- make_ticket: keep a ticket by its hash for a while.
+-- make_ticket: store a ticket by its hash until it expires.
 -- KEYS  root of the access keys
--- ARGV  digest:text SHA-256 of the ticket  span:int ms that it is good for  fields:map*
+-- ARGV  digest:text SHA-256 of the ticket  span:int its lifetime in ms  fields:map*
 -- Returns  missing
 -- Cost  O(1)
 -- Idempotent  a repeat writes the same

@@ -1,7 +1,7 @@
--- name_owner: note who made a conversation that has no owner yet: a copy, or one that is adopted.
+-- name_owner: record who made a conversation without an owner: a copy, or an adopted one.
 -- KEYS  root of the conversation
 -- ARGV  owner:text
--- Returns  flag: whether this call noted it
+-- Returns  flag: whether this call recorded it
 -- Cost  O(1)
 -- Idempotent  a repeat finds the owner
 if redis.call('HEXISTS', root, 'id') == 0 then return 0 end

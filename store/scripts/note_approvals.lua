@@ -1,22 +1,23 @@
--- note_approvals: bring the index of all approvals up to date with one conversation; a note of an older revision is ignored.
+-- note_approvals: update the index of all approvals for a conversation.
+-- A note of an older revision is ignored.
 -- KEYS  root of the approvals
 -- ARGV  conversation:text  revision:micros of its approvals
---       part:text "": the note is whole; "part": more audit entries follow, so the pending actions are not compared yet;
---       "gone": neither the conversation nor its audit exists; "due": whole, and what is decided is to take effect
+--       part:text "": the note is complete; "part": more audit entries follow, so the pending actions are not compared
+--       yet; "gone": neither the conversation nor its audit exists; "due": complete, and its decisions must take effect
 --       number:int entries of its audit
---       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when something is due of it ("" never)
---       entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)* of the audit that follow: kind is
+--       pending:(id:text at:micros expires:text item:bytes)[] when each began to wait, µs when due ("" never)
+--       entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)* further audit entries: kind is
 --       "decided", "expired" or "changed" (an approval that is not the last one), ids are those of its actions
 -- Returns  "noted" | "late"
 -- Cost  O((p + e) log a): p pending actions of the conversation, e audit entries given, a pending actions in all
--- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing new
--- Full  goes on: the change that it indexes was taken
+-- Idempotent  a repeat finds the entries indexed and the same actions pending, and writes nothing
+-- Full  goes on: the change that it indexes is stored
 -- include: _clock.lua
 -- include: _outbox.lua
 
 -- An item of the index is {seq, since, tool, risk, digest, expires, size, opened}: see `store/approvals/inbox.py`.
 local MOST_CHANGES = 100000 -- entries of the stream
-local has_changed = false -- whether it has got one
+local has_changed = false -- whether the stream has changed
 
 local function member_of(action) return conversation .. ' ' .. action end
 
@@ -26,7 +27,7 @@ local function notify(entry, notice, action, item)
   push_outbox(root, notice)
 end
 
--- Adds a change to the stream; returns its id there.
+-- Adds a change to the stream, and returns its id.
 local function tell(kind, action, item, ...)
   has_changed = true
   return redis.call('XADD', root .. ':stream', 'MAXLEN', '~', MOST_CHANGES, '*', 'kind', kind, 'conversation_id', conversation,
@@ -57,7 +58,7 @@ local noted = redis.call('HGET', root .. ':noted', conversation) or '0 0'
 local known, audited = string.match(noted, '^(%S+) (%S+)$')
 if tonumber(known) > tonumber(revision) then return 'late' end
 
-if number < tonumber(audited) then audited = '0' end -- that audit has expired, and another has begun
+if number < tonumber(audited) then audited = '0' end -- the audit has expired, and another one has begun
 for seq, at, kind, ids, notice, entry in entries() do
   if tonumber(seq) > tonumber(audited) then
     audited = seq
@@ -75,7 +76,7 @@ for seq, at, kind, ids, notice, entry in entries() do
 end
 
 if part == 'part' then
-  -- one less: older notes are late from now on, and a sweep sees that the pending actions are not compared yet
+  -- one less, so that older notes are late, and a sweep sees that the pending actions are not compared yet
   known = string.format('%.0f', math.max(tonumber(known), tonumber(revision) - 1))
 else
   known = revision
@@ -84,7 +85,7 @@ else
     local item, listed = cjson.decode(written), read_item(action)
     waits[action] = true
     if expires ~= '' and (not first or tonumber(expires) < tonumber(first)) then first = expires end
-    if listed and (listed.seq ~= item.seq or listed.since ~= item.since) then -- of an earlier incarnation
+    if listed and (listed.seq ~= item.seq or listed.since ~= item.since) then -- from an earlier incarnation
       tell('closed', action, listed)
       listed = nil
     end

@@ -1,14 +1,15 @@
--- note_conversation: enter a conversation into the listing, move it, or take it out; a note of an older revision is ignored,
--- and for a minute one of a conversation that was taken out: a write beside its deletion may be noted after that.
--- A change to `finished` or `error` is notified of; every one is told to those who follow the list.
+-- note_conversation: enter a conversation into the listing, move it, or remove it.
+-- A note of an older revision is ignored, and for a minute one of a removed conversation, because a write beside its
+-- deletion may be noted after that. A change to `finished` or `error` is notified, and every change is published to
+-- followers of the list.
 -- KEYS  root of the listing
--- ARGV  id:text  revision:micros  status:text its execution_status, "" it is gone  created:micros  updated:micros
---       groups:text that it is listed in, joined by commas
---       title:text folded; all and each group are listed by title, no status is
+-- ARGV  id:text  revision:micros  status:text its execution_status, "" it is deleted  created:micros  updated:micros
+--       groups:text its groups, joined by commas
+--       title:text folded; lists by title exist for all and for each group, not for a status
 -- Returns  "noted" | "late"
 -- Cost  O(g log c): c conversations, g groups
--- Idempotent  a repeat writes the same, and is told once more
--- Full  goes on: the change that it lists was taken
+-- Idempotent  a repeat writes the same, and publishes it again
+-- Full  goes on: the change that it lists is stored
 -- include: _clock.lua
 -- include: _outbox.lua
 -- include: _changes.lua
@@ -25,11 +26,11 @@ end
 
 if status ~= '' and not known then
   local lived, last = string.match(redis.call('GET', root .. ':gone:' .. id) or '', '^(%S+) (%S+)$')
-  -- An import has the time of its original's creation, and a later revision.
+  -- An import has its original's time of creation, and a later revision.
   if tonumber(lived) == tonumber(created) and tonumber(revision) <= tonumber(last) then return 'late' end
 end
 local moves = not known or known_status ~= status or known_groups ~= groups or known_title ~= title
-  -- the end of an earlier incarnation may never have been noted
+  -- the end of an earlier incarnation may not have been noted
   or tonumber(redis.call('ZSCORE', root .. ':created', id)) ~= tonumber(created)
 if status == '' and known then
   local begun = redis.call('ZSCORE', root .. ':created', id)

@@ -1,14 +1,14 @@
--- note_destinations: index entries of the audit of destinations, and tell the stream of the inbox and the outbox of them;
--- what was noted before is ignored.
+-- note_destinations: index audit entries of destinations, and publish them to the stream of the inbox and the outbox.
+-- Entries that were noted before are ignored.
 -- KEYS  root of the approvals
 -- ARGV  most:int entries of the stream
---       entries:(place:text member:text at:micros kind:text conversation:text digest:text data:json notice:json)* in their
---       order: the place, as text that grows; its member of the index; its time; kind of the change of the inbox ("" none);
---       conversation id ("" none); data of the change; its notice ("" none)
+--       entries:(place:text member:text at:micros kind:text conversation:text digest:text data:json notice:json)* in
+--       order: ascending id; member of the index; time; kind of the inbox' change ("" none); conversation id ("" none);
+--       data of the change; notification ("" none)
 -- Returns  missing
 -- Cost  O(e log a): e entries given, a entries in the index
--- Idempotent  by the places
--- Full  goes on: the change that it indexes was taken
+-- Idempotent  by the ids
+-- Full  goes on: the change that it indexes is stored
 -- include: _outbox.lua
 local noted, has_changed = redis.call('GET', root .. ':destinations') or '', false
 for place, member, at, kind, conversation, digest, data, notice in entries() do

@@ -1,11 +1,11 @@
--- note_objects: enter objects into the register, or change when they are looked at. A piece stands there with its head
--- object: NAME-pN says that NAME has N + 1 pieces or more.
+-- note_objects: enter objects into the register, or change when they are checked.
+-- A piece is registered with its head object: NAME-pN says that NAME has at least N + 1 pieces.
 -- KEYS  root of the register
--- ARGV  span:int until they are looked at, µs  only_new:flag only those that the register lacks  names:text*
+-- ARGV  span:int µs until the check  only_new:flag only those that the register lacks  names:text*
 -- Returns  missing
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds them there
--- Kept  not proven: no client sees where a log lies, and what is lost is done again
+-- Kept  not proven: no client sees where a log lies, and a lost step is repeated
 -- include: _clock.lua
 local due = string.format('%.0f', now + span)
 for _, object in ipairs(names) do

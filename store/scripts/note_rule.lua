@@ -1,9 +1,8 @@
--- note_rule: note in the audit of the day that an approval rule which names no conversation was made or revoked.
+-- note_rule: audit in the day's chain that an approval rule without conversations was made or revoked.
 -- KEYS  root of the sandboxes
--- ARGV  time:text now, UTC with Z  kept:int ms for which the audit of a day stays
---       actor:json who did it, canonical  what:text rule_made or rule_revoked  id:text of the rule
---       reason:json the rule in a sentence, canonical
--- Returns  flag: whether this call noted it
+-- ARGV  time:text now, UTC with Z  kept:int ms for which a day's audit is kept  actor:json canonical
+--       what:text rule_made or rule_revoked  id:text of the rule  reason:json a description of the rule, canonical
+-- Returns  flag: whether this call recorded it
 -- Cost  O(1)
 -- Idempotent  by id and what, for a day
 -- Brings  bytes

@@ -1,13 +1,14 @@
--- open_delivery: note a delivery before its decision, so that a supervisor finds it after a kill of the worker, and take
+-- open_delivery: record a delivery before its decision, so that a supervisor finds it if the worker is killed, and take
 -- the lease of its agent unless another delivery has it. No supervisor claims the entry before the lease would end.
 -- KEYS  root of the sandboxes
--- ARGV  entry:text delivery id, conversation id and sandbox id, separated by spaces  token:text of the lease  lease:int ms
---       host_span:int µs after which a heartbeat is lost
---       start_span:int µs after which a sandbox that no host took has failed
+-- ARGV  entry:text delivery id, conversation id and sandbox id, separated by spaces  token:text of the lease
+--       lease:int ms  host_span:int µs after which a heartbeat is lost
+--       start_span:int µs after which a sandbox without a host has failed
 --       check_span:int µs until the conversation is compared with its agent
--- Returns  (taken:flag lease_end:micros status:text url:text key:text): false where another delivery has the lease; status
+-- Returns  (taken:flag lease_end:micros status:text url:text key:text): false if another delivery has the lease; status
 --          of the sandbox, URL of its agent server, its sealed key
--- Cost  O(log d + log c): d deliveries that are due or will be, c conversations to be compared, and what a host that was just lost costs (beat_host)
+-- Cost  O(log d + log c): d deliveries in the due index, c conversations in the due index plus the cost of newly lost
+--       hosts (beat_host)
 -- Idempotent  by token: a repeat prolongs the same lease
 -- include: _lost.lua
 -- include: _delivery.lua

@@ -1,8 +1,9 @@
--- open_rehearsal: keep a rehearsal that its runner begins now, unless as many run as may.
+-- open_rehearsal: store a rehearsal that its runner begins now, unless the maximum number is running.
 -- KEYS  root of the rules
--- ARGV  id:text  runner:text  draft:json  most:int that may run at once  lease:int of the runner, ms  kept:int ms
--- Returns  "opened" | "again": a repeat, which runs or ran already | "full"
--- Cost  O(r): r rehearsals that run
+-- ARGV  id:text  runner:text  draft:json  most:int maximum of running rehearsals  lease:int of the runner, ms
+--       kept:int ms
+-- Returns  "opened" | "again": a repeat, which is running or has ended | "full"
+-- Cost  O(r): r running rehearsals
 -- Idempotent  by id
 -- Brings  bytes
 -- include: _rehearsals.lua

@@ -1,14 +1,15 @@
--- open_sandbox: the sandbox of a hook key; the call counts as a use of it, and so do the bytes that it brings. The key of a sandbox that failed, is being
--- deleted or is gone opens nothing. The key of a lost host's sandbox opens it, for its agent may still work and post.
+-- open_sandbox: the sandbox of a hook key.
+-- The call counts as a use of it, and its bytes are counted. The key of a sandbox that has failed, is being deleted or
+-- is gone is invalid. The key of a lost host's sandbox is valid, because its agent may still work and post.
 -- KEYS  root of the sandboxes
--- ARGV  hash:text SHA-256 of the key  conversation:text that it posts about, "" none: it is compared with its agent soon
---       check_span:int µs until then  brought:int bytes  most_bytes:int in all
---       most_in_window:int bytes; 0: no bound  window:int its length in µs
--- Returns  "opened"(id:text) | "too much": it may not bring as many bytes in all
---          | "too fast"(left:int): not within this window, which ends in so many µs | missing: no such key
--- Cost  O(log c): c conversations that are or will be due to be compared
--- Idempotent  a repeat notes the same use, and counts its bytes again
--- Kept  not proven: a use is noted in passing
+-- ARGV  hash:text SHA-256 of the key  conversation:text of the post, which becomes due for comparison; "" none
+--       check_span:int µs until then  brought:int bytes  most_bytes:int in all  most_in_window:int bytes; 0: no limit
+--       window:int µs
+-- Returns  "opened"(id:text) | "too much": beyond the limit of all bytes
+--          | "too fast"(left:int): beyond the limit of the window, which ends in so many µs | missing: no such key
+-- Cost  O(log c): c conversations in the due index
+-- Idempotent  a repeat records the same use, and counts its bytes again
+-- Kept  not proven: a lost use does no harm
 -- include: _sandbox.lua
 -- include: _checks.lua
 local id = redis.call('HGET', root .. ':keys', hash)

@@ -1,10 +1,10 @@
--- open_targets: note the targets of a supervisor, and forget those that no supervisor has any more: of each, all messages
--- are older than their time.
+-- open_targets: store the targets of a supervisor, and delete those that no supervisor has any more, when all their
+-- messages have timed out.
 -- KEYS  root of the notifications
--- ARGV  kept:int ms after which a message is given up  again:flag whether a target that wanted no more is tried again
+-- ARGV  kept:int ms after which a message is dropped  again:flag whether to retry targets that refused further messages
 --       targets:(id:text name:text)*
--- Returns  (name:text messages:int)*: of the targets that were forgotten
--- Cost  O(t + m): t targets, m messages of those that are forgotten
+-- Returns  (name:text messages:int)*: of the deleted targets
+-- Cost  O(t + m): t targets, m messages of deleted ones
 -- Idempotent  a repeat writes the same
 -- include: _clock.lua
 local ours, forgotten = {}, {}

@@ -1,10 +1,10 @@
 -- open_transfer: begin a stream of chunks.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call
+-- ARGV  id:text  kept:int ms after which an unused stream expires
 -- Returns  missing
 -- Cost  O(1)
 -- Idempotent  by id
--- Kept  not proven: neither the file of Redis nor its replicas get a chunk
+-- Kept  not proven: chunks are not written to Redis' file or replicas
 -- Brings  bytes
 -- include: _transfer.lua
 redis.call('HSETNX', root .. ':transfer:' .. id, 'first', 0)

@@ -1,6 +1,6 @@
--- page_audit: one page of the places of all audit entries, in the order of their times.
+-- page_audit: a page of the positions of all audit entries, in the order of their times.
 -- KEYS  root of the approvals
--- ARGV  order:text "asc" or "desc"  most:int places to return  since:score "-inf" always  before:score "+inf" never
+-- ARGV  order:text "asc" or "desc"  most:int positions to return  since:score "-inf" always  before:score "+inf" never
 --       at:micros? time of the cursor; absent: from the end of the order
 --       member:text of the cursor, "CONVERSATION SEQ"; the page follows it
 -- Returns  (member:text at:score)*

@@ -1,17 +1,17 @@
--- page_conversations: one page of the listing, from a cursor on. The listing alone decides which entries pass the filters.
+-- page_conversations: a page of the listing, from a cursor on.
+-- The listing alone decides which entries pass the filters.
 -- KEYS  root of the listing
 -- ARGV  by:text "created", "updated" or "title", which no status has  among:text execution_status or group, "" all
 --       order:text "asc" or "desc"  most:int entries to return
---       scan:int entries to look at, at most 1,000, with the next page's first
---       cursor:text time in µs or folded title  cursor_id:text "" from the end of the order
---       statuses:text execution_statuses, joined by commas, "" any  part:text of the folded title, "" any
---       top:text "top" those without a parent, "" all  created_since:text µs, "" any  created_until:text exclusive
---       updated_since:text  updated_until:text
---       version:text* the fields of a conversation that make its version, none in a cluster
--- Returns  (following:bytes[] entries:(id:text place:bytes revision:int version:bytes)[]): the time or title and the id
---          of the next page's first, none where there is no next page; a place is the time in µs or the folded title;
---          a version is the present values of its fields, joined by blanks
--- Cost  O(log² c + l): c conversations, l entries scanned
+--       scan:int entries to scan, at most 1,000, with the next page's first  cursor:text time in µs or folded title
+--       cursor_id:text "" from the end of the order  statuses:text execution_statuses, joined by commas, "" any
+--       part:text of the folded title, "" any  top:text "top" without a parent, "" all  created_since:text µs, "" any
+--       created_until:text exclusive  updated_since:text  updated_until:text
+--       version:text* the fields that make a conversation's version, none in a cluster
+-- Returns  (following:bytes[] entries:(id:text place:bytes revision:int version:bytes)[]): time or title, and id, of
+--          the next page's first entry, none without a next page; a place is the time in µs or the folded title; a
+--          version is the current values of its fields, joined by spaces
+-- Cost  O(log² c + l): c conversations, l scanned entries
 -- Idempotent  reads only
 -- include: _rank.lua
 local key = root .. ':' .. by .. (among == '' and '' or ':' .. among)
@@ -65,7 +65,7 @@ local function passes(i)
     and is_listed_so(i) and is_within('created', i) and is_within('updated', i)
 end
 
--- Whether no later entry of this order can be within the times of the filter.
+-- Returns whether no later entry of this order can be within the times of the filter.
 local function is_beyond(i)
   if by == 'title' then return false end
   if ascending then return tonumber(places[i]) >= before[by] end

@@ -1,12 +1,13 @@
--- page_events: the events of one page, in the order (time, seq) or its reverse, from a cursor on.
--- A k-way merge of the selected pairs' ranges; each range starts at a rank, so that a page deep in the log
--- or among a million equal times costs what the first one costs.
+-- page_events: a page of events, in the order (time, seq) or its reverse, from a cursor on.
+-- It is a k-way merge of the selected pairs' ranges. Each range starts at a rank, so that a page deep in the log or
+-- among a million equal times costs the same as the first one.
 -- KEYS  root of the conversation
 -- ARGV  filter:event_filter  order:text "asc" or "desc"  most:int events to return
 --       cursor_at:text its time in µs, "" none  cursor_seq:text its seq, ten digits
---       most_bytes:int of a page: the first event that exceeds them is returned too, as the last one
--- Returns  bytes*: the events as kept | missing: no such conversation
--- Cost  O(q (log² n + m) + m n'): q selected pairs, n events of the conversation, m most events, n' nodes of the list
+--       most_bytes:int of a page, which ends with the first event that exceeds them
+-- Returns  bytes*: the events as stored | missing: no such conversation
+-- Cost  O(q (log² n + m) + m n'): q selected pairs, n events of the conversation, m maximum of events, n' nodes of the
+--       list
 -- Idempotent  reads only
 -- Log  needed
 -- include: _pairs.lua
@@ -14,7 +15,7 @@
 -- include: _read.lua
 if redis.call('EXISTS', root) == 0 then return false end
 local ascending, chosen = order == 'asc', matching_pairs(filter.kind, filter.source)
-local CHUNK = math.ceil(most / math.max(#chosen, 1)) + 8 -- members of one pair that are read at once
+local CHUNK = math.ceil(most / math.max(#chosen, 1)) + 8 -- number of members of a pair that are read at once
 
 -- Reads the next members of a run, in the order of the sorted set.
 local function read_chunk(run)
@@ -31,7 +32,7 @@ local function read_chunk(run)
   if not ascending then run.at, run.stop = run.stop, run.at end
 end
 
--- Moves a run to its next member; false where there is none.
+-- Moves a run to its next member; false at its end.
 local function step(run)
   if run.at ~= run.stop then
     run.at = run.at + (ascending and 2 or -2)
@@ -44,8 +45,8 @@ local function step(run)
   return true
 end
 
--- The selected part of one sorted set, as far as this page can need it, at its first member in the wanted order; nil
--- where it is empty.
+-- Returns the part of a sorted set that this page may need, at its first member in the requested order; nil if it is
+-- empty.
 local function run_of(key)
   local first = filter.lowest == '-inf' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. filter.lowest)
   local last = redis.call('ZCOUNT', key, '-inf', filter.highest) - 1

@@ -1,13 +1,14 @@
--- page_pending_actions: one page of the index of pending actions, from a cursor on, by when they began to wait. Those of
--- one conversation that began together are in the order of its log. The index alone decides which entries pass the filters.
+-- page_pending_actions: a page of the index of pending actions, from a cursor on, ordered by when they began to wait.
+-- Actions of a conversation that began together are in log order. The index alone decides which entries pass the
+-- filters.
 -- KEYS  root of the approvals
 -- ARGV  conversation:text id; "" all  order:text "asc" or "desc"  most:int entries to return
 --       scan:int entries to scan, at most 1,000, with the next page's first
 --       cursor:micros? its time; absent: from the end of the order  cursor_member:text "CONVERSATION ACTION"
 --       cursor_seq:int? of the action  tool:text "" all  risk:text "" all  since:micros?  before:micros?
--- Returns  (following:(at:micros member:text seq:int)[] items:(member:text at:micros item:json)[]): the cursor of the next
---          page, if there is one; members as that of the cursor
--- Cost  O(log² a + l + t): a pending actions in all, l entries scanned, t those that began together with the first or last
+-- Returns  (following:(at:micros member:text seq:int)[] items:(member:text at:micros item:json)[]): the next cursor, if
+--          there is one; members as in the cursor
+-- Cost  O(log² a + l + t): a pending actions, l scanned entries, t that began together with the first or last
 -- Idempotent  reads only
 -- include: _rank.lua
 local key, ascending = root .. ':waiting', order == 'asc'
@@ -24,7 +25,8 @@ local function is_before(one, other)
   return false
 end
 
--- The ranks of the first entry that began together with one, and of the one after the last: they stand side by side, by id.
+-- Returns the ranks of the first entry that began together with one, and after the last. They are neighbours, sorted by
+-- id.
 local function together(one)
   local at = string.format('%.0f', one.at)
   local first, after = rank(key, at, one.of .. ' ', false), rank(key, at, one.of .. '!', false)
@@ -38,7 +40,7 @@ local function append(found, first, last)
   for i = 1, #words, 2 do found[#found + 1] = entry(words[i], words[i + 1]) end
 end
 
--- Those of one conversation: MAX_PENDING_ACTIONS at most.
+-- Returns the entries of a conversation, at most MAX_PENDING_ACTIONS.
 local function of_conversation()
   local found = {}
   for _, action in ipairs(redis.call('SMEMBERS', root .. ':of:' .. conversation)) do
@@ -48,7 +50,7 @@ local function of_conversation()
   return found
 end
 
--- As many as are to be scanned, and all that began together with the cursor or with the last one.
+-- Returns the entries to scan, and all that began together with the cursor or with the last entry.
 local function of_all()
   local found, start, after = {}, 0, 0
   if cursor ~= '' then start, after = together(entry(cursor_member, cursor)) end

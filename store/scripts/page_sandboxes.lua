@@ -1,12 +1,12 @@
--- page_sandboxes: one page of the sandboxes, the newest first, after the sandboxes of lost hosts are marked MISSING. Those
--- that are being deleted are left out.
+-- page_sandboxes: a page of the sandboxes, the newest first, after those of lost hosts are marked MISSING.
+-- Sandboxes that are being deleted are omitted.
 -- KEYS  root of the sandboxes
 -- ARGV  spans:spans  status:text "" any  spec:text its id, "" any  most:int sandboxes to return
 --       first_at:micros? time of the first one; None: the newest  first_id:text
 -- Returns  (at:micros found:hash*)
--- Cost  O(log² s + n): s sandboxes, n of the page and those left out in it, and what a host that was just lost costs (beat_host)
+-- Cost  O(log² s + n): s sandboxes, n of the page and omitted ones, plus the cost of newly lost hosts (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
--- Kept  not proven: what a read finds lost, the next one finds again
+-- Kept  not proven: the next read does it again
 -- include: _rank.lua
 -- include: _lost.lua
 look_after_the_lost(spans.host, spans.start)

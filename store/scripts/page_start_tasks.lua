@@ -1,18 +1,18 @@
--- page_start_tasks: one page of all start tasks or of one conversation's, after those without a supervisor have failed.
+-- page_start_tasks: a page of all start tasks or of one conversation's, after those without a supervisor have failed.
 -- KEYS  root of the start tasks
 -- ARGV  span:int µs after the end of a lease at which its start task fails  detail:text of that failure
 --       by:text "created" or "updated"  conversation:text "" any  descending:flag
---       since:micros? made then or later  most:int start tasks to return
+--       since:micros? earliest time of creation  most:int start tasks to return
 --       first_at:micros? time of the first one; None: from the end of the order  first_id:text
 -- Returns  hash*
--- Cost  O(log² s + n log s): s start tasks, n of the page and those that were under way at the time `since`
+-- Cost  O(log² s + n log s): s start tasks, n of the page and those that were unfinished at the time `since`
 -- Idempotent  a repeat finds them failed
--- Kept  not proven: what a read finds lost, the next one finds again
+-- Kept  not proven: the next read does it again
 -- include: _rank.lua
 -- include: _start_task.lua
 fail_the_forgotten(span, detail)
 local key = root .. ':' .. by .. (conversation == '' and '' or ':' .. conversation)
--- No start task changes before it is made: `since` bounds either order.
+-- A start task cannot change before its creation, so `since` limits both orders.
 local least = since == '' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. since)
 local place = descending and redis.call('ZCARD', key) - 1 or least
 if first_at ~= '' then

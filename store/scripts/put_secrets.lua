@@ -1,4 +1,5 @@
--- put_secrets: keep secrets beside a conversation, sealed by the caller; a name that is there is overwritten. All or none.
+-- put_secrets: store secrets of a conversation, sealed by the caller, all or none.
+-- Existing names are overwritten.
 -- KEYS  root of the conversation
 -- ARGV  utc:text now, with Z  version:text of the secrets, one per request  most:int secrets of the conversation
 --       most_bytes:int of them, unsealed  secrets:map* sealed
@@ -9,7 +10,7 @@
 -- Brings  bytes
 -- include: _log.lua
 if not open_log('') then return false end
-local SEAL = 75 -- bytes of a sealed value, before its Base64, beside the value: 57 of Fernet, and up to 18 of padding
+local SEAL = 75 -- overhead of a sealed value before its Base64: 57 bytes of Fernet, and up to 18 of padding
 local number, bytes = 0, 0
 local function add(name, sealed)
   number, bytes = number + 1, bytes + #name + math.max(sealed * 3 / 4 - SEAL, 0)

@@ -1,10 +1,11 @@
--- queue_message: put a message at the end of a conversation's queue, once per id; a supervisor delivers it.
+-- queue_message: append a message to a conversation's queue, once per id.
+-- A supervisor delivers it.
 -- KEYS  root of the start tasks
 -- ARGV  conversation:text  start_id:text of its start task while that is unfinished, else ""  id:text of the message
 --       message:json  most:int messages of a queue  seconds:int for which a repeat is recognised
 -- Returns  "queued"(position:int) | "full"(number:int)
 -- Cost  O(log q): q queues
--- Idempotent  by message id: a repeat returns the same position, also after the delivery
+-- Idempotent  by message id: a repeat returns the same position, even after the delivery
 -- Brings  bytes
 -- include: _queue.lua
 local known = redis.call('GET', root .. ':message:' .. id)

@@ -1,10 +1,11 @@
--- queue_notifications: queue messages for every target, each message once per id. A full queue drops its oldest message.
+-- queue_notifications: queue messages for every target, each message once per id.
+-- A full queue drops its oldest message.
 -- KEYS  root of the notifications
 -- ARGV  most:int messages of a target's queue  most_marks:int  names:text ids of the targets, joined by commas
 --       devices:text ids of devices, likewise  most_rings:int messages of a device's queue
---       words:words* of each message: its id, W3C traceparent ("" none), its body for each target, then for each device,
---       sealed ("" the device does not ring)
--- Returns  int*: messages that were dropped from the queue of each target
+--       words:words* of each message: its id, W3C traceparent ("" none), its sealed body for each target, then for each
+--       device ("" none)
+-- Returns  int*: number of messages dropped from the queue of each target
 -- Cost  O(m t + m log k): m messages, t targets and devices, k marks
 -- Idempotent  by the ids of the messages: each leaves a mark
 -- Brings  bytes

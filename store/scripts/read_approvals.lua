@@ -1,10 +1,10 @@
--- read_approvals: what waits in a conversation, and the end of its audit, as one moment has them.
+-- read_approvals: the pending actions of a conversation, and the end of its audit, at one moment.
 -- KEYS  root of the conversation
--- ARGV  after:int seq of the entry of the audit to read after  most:int entries
+-- ARGV  after:int seq of the audit entry to read after  most:int entries
 -- Returns  (there:text revision:int title:json tags:json sandbox:text capabilities:json audited:int audit:bytes[]
---          folder:text origin:json inside:flag held:text
---          pending:(id:text record:json)[]): "there", "gone" or "left": all that waited is decided, and not gone on with;
---          revision of the approvals; sandbox id, "" none; number of entries of the audit; folder of its agent, "" unknown
+--          folder:text origin:json inside:flag held:text pending:(id:text record:json)[]): "there", "gone" or "left":
+--          all is decided, without the conversation having continued; revision of the approvals; sandbox id, "" none;
+--          number of audit entries; folder of its agent, "" unknown
 -- Cost  O(p log p + e): p open actions, e entries
 -- Idempotent  reads only
 -- Log  not guarded: open actions stay in Redis

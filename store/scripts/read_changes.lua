@@ -1,9 +1,9 @@
--- read_changes: the changes of the inbox after an id, as many as fit, and what the stream still holds.
+-- read_changes: a page of the inbox' changes after an id, and which changes the stream stores.
 -- KEYS  root of the approvals
--- ARGV  after:text id  most:int changes  most_bytes:int that end the page: the change that reaches them is its last
--- Returns  (held:int first:text last:text changes:(id:text fields:hash)[]): number of changes that the stream holds, its
---          first and last id, "" where it is empty
--- Cost  O(log s + m): s changes in the stream, m changes read
+-- ARGV  after:text id  most:int changes  most_bytes:int after which the page ends
+-- Returns  (held:int first:text last:text changes:(id:text fields:hash)[]): number of stored changes, their first and
+--          last id, "" if there are none
+-- Cost  O(log s + m): s stored changes, m read ones
 -- Idempotent  reads only
 local STRIDE = 16
 local first = redis.call('XRANGE', root .. ':stream', '-', '+', 'COUNT', 1)[1]

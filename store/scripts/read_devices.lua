@@ -1,7 +1,7 @@
--- read_devices: the devices that ring and have not expired.
+-- read_devices: the devices that have not expired.
 -- KEYS  root of the notifications
 -- ARGV  ids:text* none: all
--- Returns  (id:text queued:int oldest:text? device:hash state:hash)*: place of its oldest message
+-- Returns  (id:text queued:int oldest:text? device:hash state:hash)*: id of its oldest message
 -- Cost  O(d): d devices
 -- Idempotent  reads only
 -- include: _clock.lua

@@ -1,7 +1,7 @@
 -- read_link: the use of a one-time link, and the time.
 -- KEYS  root of the approvals
 -- ARGV  id:text of the link
--- Returns  (now:micros use:hash): nothing of one that was not used
+-- Returns  (now:micros use:hash): the use is empty if the link was not used
 -- Cost  O(1)
 -- Idempotent  reads only
 -- include: _clock.lua

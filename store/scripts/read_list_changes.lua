@@ -1,9 +1,9 @@
 -- read_list_changes: the ids of a list that have changed after a number, in the order of their newest changes.
 -- KEYS  root of the list
 -- ARGV  number:int to read after  most:int ids
--- Returns  (size:int floor:score last:score changes:(id:text number:score)*): ids that the set of changes holds, the number after which it holds
---          all, and the number of the last change; zeros where it is empty
--- Cost  O(log n + m): n ids that it holds, m ids read
+-- Returns  (size:int floor:score last:score changes:(id:text number:score)*): number of stored ids, number after which
+--          none is missing, and number of the last change; zeros if there are none
+-- Cost  O(log n + m): n stored ids, m read ones
 -- Idempotent  reads only
 local last = redis.call('ZRANGE', root .. ':changes', -1, -1, 'WITHSCORES')[2]
 local reply = {redis.call('ZCARD', root .. ':changes'), redis.call('GET', root .. ':changes:floor') or '0', last or '0'}

@@ -1,10 +1,10 @@
--- read_log: the events after a seq, as many as fit.
+-- read_log: a page of the events after a seq.
 -- KEYS  root of the conversation
--- ARGV  seq:int to read after  most:int events  most_bytes:int that end the page: the event that reaches them is its last
--- Returns  (incarnation:text last:int events:bytes*): the last seq of the log, and the events as kept
---          | missing: no such conversation | error COLD: events that it needs are in an object
---          | error DAMAGED: the log has not as many events as the conversation counts
--- Cost  O(n' + m): n' list nodes between that seq and the nearer end of the log, m events read
+-- ARGV  seq:int to read after  most:int events  most_bytes:int after which the page ends
+-- Returns  (incarnation:text last:int events:bytes*): the last seq of the log, and the events as stored
+--          | missing: no such conversation | error COLD: required events are in cold storage
+--          | error DAMAGED: the log has another number of events than the conversation counts
+-- Cost  O(n' + m): n' list nodes from the nearer end of the log, m events read
 -- Idempotent  reads only
 -- Log  guarded here
 -- include: _frame.lua

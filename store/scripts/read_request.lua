@@ -1,12 +1,13 @@
--- read_request: an action that an asker awaits, and the decision about it; renews the lease of one that still waits.
+-- read_request: an action that an asker awaits, and its decision.
+-- Renews the lease if it still waits.
 -- KEYS  root of the conversation
 -- ARGV  id:text of the action  renews:flag
--- Returns  (origin:json external:json waits:text is_due:flag record:json? entry:json?): waits is "here", "in_terminal" or
---          "" for what waits no longer; whether a deadline or the lease is over, and not acted upon yet; the open action,
---          and the entry of the audit that decided it | missing: no such conversation
--- Cost  O(e): e list nodes between the entry and the nearer end of the audit
+-- Returns  (origin:json external:json waits:text is_due:flag record:json? entry:json?): waits is "here", "in_terminal"
+--          or "" for no longer; whether a deadline or the lease has passed, without a consequence yet; the open action,
+--          and the audit entry of its decision | missing: no such conversation
+-- Cost  O(e): e list nodes from the nearer end of the audit
 -- Idempotent  a repeat renews the lease again
--- Kept  not proven: a lease that is lost only ends a wait
+-- Kept  not proven: a lost lease only ends a wait
 -- include: _asked.lua
 local state = redis.call('HMGET', root, 'origin', 'external', 'execution_status')
 if not state[3] then return false end

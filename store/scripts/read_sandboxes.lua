@@ -1,10 +1,10 @@
 -- read_sandboxes: sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING.
 -- KEYS  root of the sandboxes
 -- ARGV  spans:spans  host:text "" those of the ids  ids:text*
--- Returns  (at:micros found:hash*): nothing of an unknown one
--- Cost  O(n): n sandboxes, and what a host that was just lost costs (beat_host)
+-- Returns  (at:micros found:hash*): an unknown one is empty
+-- Cost  O(n): n sandboxes plus the cost of newly lost hosts (beat_host)
 -- Idempotent  a repeat finds the lost ones marked
--- Kept  not proven: what a read finds lost, the next one finds again
+-- Kept  not proven: the next read does it again
 -- include: _lost.lua
 look_after_the_lost(spans.host, spans.start)
 if host ~= '' then ids = redis.call('SMEMBERS', root .. ':host:' .. host) end

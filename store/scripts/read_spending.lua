@@ -1,7 +1,7 @@
--- read_spending: what a sandbox has spent on models, what the sandboxes of its key have today, and all today, in UTC.
+-- read_spending: the spending of a sandbox on models, and today's of its key's sandboxes and of all, in UTC.
 -- KEYS  root of the sandboxes
 -- ARGV  sandbox:text
--- Returns  (owner:text today:int conversation:spent key:spent day:spent): its key, "" where it is nobody's; days since 1970
+-- Returns  (owner:text today:int conversation:spent key:spent day:spent): its key, "" none; days since 1970
 --          | missing: no such sandbox
 -- Cost  O(1)
 -- Idempotent  reads only

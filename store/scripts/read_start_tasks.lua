@@ -1,10 +1,10 @@
 -- read_start_tasks: start tasks by id, after those without a supervisor have failed.
 -- KEYS  root of the start tasks
 -- ARGV  span:int µs after the end of a lease at which its start task fails  detail:text of that failure  ids:text*
--- Returns  hash*: nothing of an unknown one
--- Cost  O(n): n ids, and the forgotten ones
+-- Returns  hash*: an unknown one is empty
+-- Cost  O(n): n ids, and the ones that fail
 -- Idempotent  a repeat finds them failed
--- Kept  not proven: what a read finds lost, the next one finds again
+-- Kept  not proven: the next read does it again
 -- include: _start_task.lua
 fail_the_forgotten(span, detail)
 local found = {}

@@ -1,7 +1,7 @@
 -- read_targets: the queue of every target that a supervisor has had.
 -- KEYS  root of the notifications
 -- ARGV  none
--- Returns  (id:text name:text queued:int oldest:text? state:hash)*: place of its oldest message
+-- Returns  (id:text name:text queued:int oldest:text? state:hash)*: id of its oldest message
 -- Cost  O(t): t targets
 -- Idempotent  reads only
 local found = {}

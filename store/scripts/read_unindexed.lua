@@ -1,6 +1,6 @@
--- read_unindexed: what the index of all approvals may lack of a conversation, as `note_approvals` takes it.
+-- read_unindexed: what the index of all approvals may lack of a conversation, as arguments of `note_approvals`.
 -- KEYS  root of the conversation
--- ARGV  after:int entries of its audit that are indexed  most:int entries of the audit to return
+-- ARGV  after:int number of indexed audit entries  most:int audit entries to return
 -- Returns  (part:text revision:micros audited:int pending:(id:text at:micros expires:text item:bytes)[]
 --          entries:(seq:digits at:micros kind:text ids:json notice:bytes entry:bytes)[]): the arguments of those names
 -- Cost  O(p log p + e): p open actions, e entries
@@ -10,7 +10,8 @@
 -- include: _asked.lua
 -- include: _time.lua
 
--- The value of a JSON text. cjson refuses a lone surrogate: there each of the text's surrogates becomes a question mark.
+-- Returns the value of a JSON text. cjson refuses lone surrogates: then each surrogate of the text becomes a question
+-- mark.
 local function read_json(text)
   local is_read, value = pcall(cjson.decode, '[' .. text .. ']')
   if is_read then return value[1] end
@@ -20,7 +21,7 @@ local function read_json(text)
 end
 
 local state, audited = redis.call('HMGET', root, 'execution_status', 'approvals'), redis.call('LLEN', root .. ':audit')
-if audited < after then after = 0 end -- the audit of an earlier incarnation has expired, and another has begun
+if audited < after then after = 0 end -- the audit of an earlier incarnation has expired, and another one has begun
 
 local entries = {}
 local stored = redis.call('LRANGE', root .. ':audit', after, after + most - 1)

@@ -1,11 +1,12 @@
--- record_destination: count what a sandbox has reached, or was refused, by name and port. Ends with the sandbox.
+-- record_destination: count a connection or a refusal of a sandbox by name and port.
+-- The counts end with the sandbox.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  name:text  port:digits  outcome:text "allowed" or "refused"  sent:digits bytes  received:digits bytes
---       most:int names of one sandbox; those beyond are counted together
--- Returns  flag: whether there is such a sandbox
+-- ARGV  sandbox:text  name:text  port:digits  outcome:text "allowed" or "refused"  sent:digits bytes
+--       received:digits bytes  most:int names of a sandbox; further ones are counted together
+-- Returns  flag: whether the sandbox exists
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice
--- Kept  not proven: it counts what has happened
+-- Kept  not proven: it only counts
 -- include: _clock.lua
 if redis.call('EXISTS', root .. ':box:' .. sandbox) == 0 then return 0 end
 local key, at = root .. ':reached:' .. sandbox, name .. ':' .. port

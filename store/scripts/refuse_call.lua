@@ -1,22 +1,22 @@
--- refuse_call: count a call of a model that a budget refuses, and ask a person for as much once more: once for each budget
--- and its owner. Of each sandbox and budget the first refusal of a day is audited, and that a person was asked.
+-- refuse_call: count a model's call that a budget refuses, and ask a person for the same amount once more, once per
+-- budget and owner. Audits the first refusal of a day per sandbox and budget, and that a person was asked.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  owner:text its key; "" nobody's  setting:text of the budget  name:text of the model's host
---       port:digits of it  why:json canonical  time:text now, UTC with Z  kept:int ms for which the audit of a day stays
+-- ARGV  sandbox:text  owner:text its key; "" none  setting:text of the budget  name:text of the model's host
+--       port:digits of it  why:json canonical  time:text now, UTC with Z  kept:int ms for which a day's audit is kept
 --       actor:json the sandbox, canonical  days:int seconds for which a day is kept
---       nanos:digits? that an approval adds  tokens:digits? and so many; where both are absent, nobody is asked
---       day:digits of the refusal, from 1970  seen_nanos:digits that were allowed before it  seen_tokens:digits likewise
---       span:int µs after which what waits expires; 0: never  most:int that wait in all
--- Returns  (outcome:text unnoted:int): entries of the audit that are not noted; the outcome is "asked": now, by this call,
---          "waiting", "rejected", "expired", "full": too much waits, "changed": more was allowed, or a day began, meanwhile,
---          or "untold": nobody can be asked
+--       nanos:digits? that an approval adds  tokens:digits? likewise; if both are absent, nobody is asked
+--       day:digits of the refusal, from 1970  seen_nanos:digits approved before it  seen_tokens:digits likewise
+--       span:int µs after which a request expires; 0: never  most:int pending ones in all
+-- Returns  (outcome:text unnoted:int): number of audit entries that are not noted; the outcome is "asked": by this
+--          call, "waiting", "rejected", "expired", "full": too many are pending, "changed": more was approved, or a day
+--          began, meanwhile, or "untold": nobody can be asked
 -- Cost  O(1)
 -- Idempotent  a repeat counts twice, is not audited again and asks nobody again
--- Kept  not proven: nothing rests on its count, and what is asked for and lost is asked for by the next refusal
+-- Kept  not proven: a lost count does no harm, and the next refusal repeats a lost request
 -- include: _spending.lua
 -- include: _sha256.lua
 -- include: _destinations.lua
-local MOST_REFUSED = 8192 -- characters of the ids of the sandboxes that are told when more is allowed
+local MOST_REFUSED = 8192 -- characters of ids of sandboxes to notify of an approval
 local function reply(outcome) return {outcome, redis.call('XLEN', root .. ':unnoted')} end
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused', 1)
 redis.call('HINCRBY', root .. ':spent_on:' .. today, 'refused ' .. owner, 1)

@@ -1,7 +1,8 @@
--- rename_host: give the sandboxes of a host to another name, of a store that was moved; no supervisor of either name runs.
+-- rename_host: move the sandboxes of a host to another name, after a store was moved.
+-- No supervisor of either name runs.
 -- KEYS  root of the sandboxes
--- ARGV  host:text  name:text its new name, which may be the same: then only what its supervisor held is dropped
--- Returns  int: the number of its sandboxes
+-- ARGV  host:text  name:text its new name, or the same, which only drops what its supervisor held
+-- Returns  int: number of its sandboxes
 -- Cost  O(s): s sandboxes of the host
 -- Idempotent  a repeat finds none under the old name
 -- include: _sandbox.lua

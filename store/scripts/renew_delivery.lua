@@ -1,11 +1,11 @@
--- renew_delivery: renew the lease of an agent. A lease that has ended is lost, also while no other claim has it: another
--- driver may have delivered meanwhile.
+-- renew_delivery: renew the lease of an agent.
+-- An ended lease is lost, even if no other claim has it: another driver may have delivered meanwhile.
 -- KEYS  root of the sandboxes
 -- ARGV  entry:text  token:text of the lease  lease:int ms
--- Returns  flag: false where the lease is lost, or the delivery is no longer due
--- Cost  O(log d): d deliveries that are due or will be
+-- Returns  flag: false if the lease is lost, or the delivery is no longer due
+-- Cost  O(log d): d deliveries in the due index
 -- Idempotent  by token: a repeat prolongs the same lease
--- Kept  not proven: a lease ends by itself, and what it is of is claimed again
+-- Kept  not proven: a lease expires, and its work is claimed again
 -- include: _delivery.lua
 if redis.call('GET', root .. ':agent:' .. sandbox_of(entry)) ~= token then return 0 end
 if not redis.call('ZSCORE', root .. ':deliveries', entry) then return 0 end

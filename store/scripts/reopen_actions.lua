@@ -1,14 +1,14 @@
--- reopen_actions: make the open actions those that an agent waits for: after a restart it may wait again for actions that
--- were decided, and no longer for others. Single decisions that the agent has not received go on to count where it waits
--- for exactly the actions of before and one of them is undecided, whose decision will deliver all; else none counts.
+-- reopen_actions: make the open actions those that an agent waits for.
+-- After a restart it may wait again for decided actions, and no longer for others. Single decisions that the agent has
+-- not received stay valid only if it waits for exactly the same actions and one of them is undecided, whose decision
+-- will deliver all.
 -- KEYS  root of the conversation
--- ARGV  time:text now, UTC with Z
---       expiry:int seconds until a pending action expires, where the conversation says nothing; 0: never
+-- ARGV  time:text now, UTC with Z  expiry:int default seconds until a pending action expires; 0: never
 --       actions:(id:text at:micros open:json)* the member `open` of its effect
--- Returns  int: actions that are open now | missing: no such conversation
+-- Returns  int: number of open actions | missing: no such conversation
 -- Cost  O(p + a): p actions that were open, a actions given
--- Idempotent  a repeat makes the same actions open; one that was open and undecided keeps its record, and so do the
---             decided ones where all are the same
+-- Idempotent  a repeat makes the same actions open; open undecided ones keep their records, and so do decided ones if
+--             all are the same
 -- Log  needed
 -- include: _audit.lua
 if not open_log('') then return false end

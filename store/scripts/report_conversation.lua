@@ -1,10 +1,10 @@
--- report_conversation: keep the report of a sandbox's agent server about a conversation, member by member: a member that
--- a client changes meanwhile stays. A title is set where there is none; tags are merged, unless the agent still lacks a
--- client's tags, or would then be more than are kept.
+-- report_conversation: store the report of a sandbox's agent server about a conversation, member by member, so that a
+-- client's concurrent change of another member stays. A title is set if there is none. Tags are merged, unless the
+-- agent still lacks a client's tags, or there would be too many.
 -- KEYS  root of the conversation
--- ARGV  stamp:stamp  sandbox:text that reports, which must be the conversation's  title:json "" none
+-- ARGV  stamp:stamp  sandbox:text of the report, which must be the conversation's  title:json "" none
 --       folded_title:text  tags:json an object of texts, "" none  fields:map* of the hash
--- Returns  "reported"(state:log_state) | "foreign"(state:log_state): another sandbox reports
+-- Returns  "reported"(state:log_state) | "foreign"(state:log_state): from another sandbox
 --          | missing: no such conversation
 -- Cost  O(t): t tags
 -- Idempotent  a repeat finds the fields set
@@ -20,7 +20,7 @@ local function set(name, value)
   log.changed = true
 end
 
--- A stored object that cannot be decoded has a text with a lone surrogate: the reported one takes its place.
+-- If a stored object cannot be decoded, it has a lone surrogate. The reported object replaces it.
 local function merge(name, reported)
   local is_read, members = pcall(cjson.decode, redis.call('HGET', root, name) or '{}')
   local merged, differs = is_read and members or {}, not is_read

@@ -1,10 +1,10 @@
--- report_rehearsal: keep what a rehearsal has found so far, and renew the lease of its runner; or end it.
+-- report_rehearsal: store the results of a rehearsal so far, and renew the lease of its runner; or end it.
 -- KEYS  root of the rules
 -- ARGV  id:text  runner:text  state:text "running", "done" or "failed"  found:json  lease:int ms  kept:int ms
--- Returns  flag: false where another runner has it, or it is over or gone
--- Cost  O(log r): r rehearsals that run
+-- Returns  flag: false if another runner has it, or it has ended or is gone
+-- Cost  O(log r): r running rehearsals
 -- Idempotent  by runner: a repeat writes the same
--- Kept  not proven: a runner that finds it older begins there again
+-- Kept  not proven: after a loss the runner continues at an earlier report
 -- Brings  bytes
 -- include: _rehearsals.lua
 local key = rehearsal_key(id)

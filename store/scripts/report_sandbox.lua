@@ -1,12 +1,12 @@
--- report_sandbox: write the observed state of a sandbox of the host. A status that cannot follow is not written. When a
--- sandbox runs, its conversations are compared with their agents.
+-- report_sandbox: write the observed state of a host's sandbox.
+-- A status that cannot follow is not written. When a sandbox runs, its conversations are compared with their agents.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  host:text  supervisor:text who it is  status:text "" as it is; "GONE" it is deleted; "LEFT" it is, and
---       another folder of the host has its files
---       log:text its last lines, "" as they are  fields:map*
--- Returns  "noted" | "passed": the status cannot follow | "taken": another supervisor holds the lease of this host
+-- ARGV  id:text  host:text  supervisor:text its id
+--       status:text "" unchanged; "GONE" it is deleted; "LEFT" likewise, and another folder of the host has its files
+--       log:text its last lines, "" unchanged  fields:map*
+-- Returns  "noted" | "passed": the status cannot follow | "taken": another supervisor has the lease of this host
 --          | missing: no such sandbox on this host
--- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations to be compared
+-- Cost  O(log s): s sandboxes; when it runs also O(p log c): p places of it, c conversations in the due index
 -- Idempotent  a repeat writes the same
 -- include: _sandbox.lua
 -- include: _checks.lua
@@ -18,7 +18,7 @@ if status == 'GONE' or status == 'LEFT' then
   return 'noted'
 end
 local present = field(id, 'status')
--- Its supervisor paused it while a client asked for a resume: it is STARTING.
+-- Its supervisor paused it while a client requested a resume, so it is STARTING.
 if status == 'PAUSED' and field(id, 'wanted') == 'running' and present ~= 'STARTING' then
   status = 'STARTING'
   redis.call('HSET', root .. ':box:' .. id, 'starting_at', now)

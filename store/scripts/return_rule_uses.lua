@@ -1,7 +1,7 @@
--- return_rule_uses: count uses as not made, of actions that were decided by other means.
+-- return_rule_uses: return uses of rules, because their actions were decided by other means.
 -- KEYS  root of the rules
 -- ARGV  uses:(id:text claim:text)* rule and claim of each action
--- Returns  int: uses that were given back
+-- Returns  int: number of returned uses
 -- Cost  O(a): a actions
 -- Idempotent  by claim
 -- include: _rules.lua

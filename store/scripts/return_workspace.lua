@@ -1,10 +1,10 @@
--- return_workspace: give a workspace sandbox back to its key, as the start task that has adopted it failed.
+-- return_workspace: return a workspace sandbox to its key, because the start task that adopted it has failed.
 -- KEYS  root of the sandboxes
 -- ARGV  id:text  start:text id of the start task
--- Returns  flag: false where no start has adopted it, it is being deleted, or its key has another one by now. Also true
---          where a later start of its key has it, or has given it back: it is not the start task's to delete
+-- Returns  flag: false if no start task has adopted it, it is being deleted, or its key has another one by now. True
+--          also if a later start task of its key has it, or has returned it: this start task must not delete it
 -- Cost  O(1)
--- Idempotent  a repeat finds it given back
+-- Idempotent  a repeat finds it returned
 -- include: _sandbox.lua
 local adopted, owner, wanted = unpack(redis.call('HMGET', root .. ':box:' .. id, 'adopted', 'owner', 'wanted'))
 if not adopted or not owner or wanted == 'deleted' then return 0 end

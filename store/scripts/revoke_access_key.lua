@@ -1,7 +1,7 @@
--- revoke_access_key: forget a key, which opens nothing from now on.
+-- revoke_access_key: delete a key, which is invalid from now on.
 -- KEYS  root of the access keys
 -- ARGV  id:text  request:text its id
--- Returns  flag: whether there is such a key
+-- Returns  flag: whether the key existed
 -- Cost  O(log k): k keys
 -- Idempotent  by id of the request, for a minute
 -- include: _access.lua

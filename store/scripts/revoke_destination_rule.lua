@@ -1,8 +1,9 @@
--- revoke_destination_rule: forget a rule for a destination: it decides no connection that is asked for after this.
+-- revoke_destination_rule: delete a rule for a destination.
+-- It decides no connection that is requested after this.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  time:text now, UTC with Z  kept:int ms for which the audit of a day stays
---       actor:json who revokes, canonical  request:text its id
--- Returns  flag: whether there is such a rule
+-- ARGV  id:text  time:text now, UTC with Z  kept:int ms for which a day's audit is kept  actor:json canonical
+--       request:text its id
+-- Returns  flag: whether the rule existed
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
 -- include: _sha256.lua

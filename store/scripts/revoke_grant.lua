@@ -1,8 +1,9 @@
--- revoke_grant: forget a right. What the people whom it was for had open ends: their next request is a new one.
+-- revoke_grant: delete a grant.
+-- The connections of its people end, and their next request is a new one.
 -- KEYS  root of the access keys
 -- ARGV  id:text  request:text its id
--- Returns  flag: whether there is such a grant
--- Cost  O(p): p people who have come
+-- Returns  flag: whether the grant existed
+-- Cost  O(p): p recorded people
 -- Idempotent  by id of the request, for a day
 -- include: _grants.lua
 if redis.call('GET', root .. ':grant_revoked:' .. id) == request then return 1 end

@@ -1,7 +1,8 @@
--- revoke_rule: forget an approval rule: from now on no claim of it is granted. The record of ended rules keeps it.
+-- revoke_rule: delete an approval rule.
+-- No claim of it is granted from now on. The list of ended rules keeps it.
 -- KEYS  root of the rules
--- ARGV  id:text  request:text its id  by:json name of who revokes
--- Returns  flag: whether there is such a rule
+-- ARGV  id:text  request:text its id  by:json name of the revoker
+-- Returns  flag: whether the rule existed
 -- Cost  O(1)
 -- Idempotent  by id of the request, for a day
 -- include: _rules.lua

@@ -1,10 +1,11 @@
--- rule_destination: keep a rule for a destination, once per id; of one pattern and port there is one. It is audited.
+-- rule_destination: store a rule for a destination, once per id, and one per pattern and port.
+-- It is audited.
 -- KEYS  root of the sandboxes
--- ARGV  time:text now, UTC with Z  kept:int ms for which the audit of a day stays  actor:json who makes it, canonical
---       id:text  name:text or `*.` and a suffix  port:digits  decision:text "approve" or "reject"
---       maker:text name of who makes it  most:int rules
--- Returns  "made"(rule:json) | "known"(id:text): there is another of that pattern and port | "full"
---          | "revoked": one of that id was
+-- ARGV  time:text now, UTC with Z  kept:int ms for which a day's audit is kept  actor:json canonical  id:text
+--       name:text or `*.` and a suffix  port:digits  decision:text "approve" or "reject"  maker:text name of its maker
+--       most:int rules
+-- Returns  "made"(rule:json) | "known"(id:text): of a rule with that pattern and port | "full"
+--          | "revoked": the one with that id
 -- Cost  O(1)
 -- Idempotent  by id, also for a day after the rule was revoked
 -- Brings  bytes

@@ -1,11 +1,11 @@
--- send_chunk: add the next chunk of a stream, if there is room for one more.
+-- send_chunk: append the next chunk of a stream, if there is room.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  number:int of the chunk, from 0
---       most:int chunks that may wait  chunk:bytes
+-- ARGV  id:text  kept:int ms after which an unused stream expires  number:int of the chunk, from 0
+--       most:int queued chunks  chunk:bytes
 -- Returns  "sent" | "full" | "closed"(transfer:hash): the receiver has ended it | missing: no such stream
 -- Cost  O(1)
 -- Idempotent  by number: a chunk that was sent is not sent again
--- Kept  not proven: neither the file of Redis nor its replicas get a chunk
+-- Kept  not proven: chunks are not written to Redis' file or replicas
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
 if state(id, 'received') then return {'closed', redis.call('HGETALL', root .. ':transfer:' .. id)} end

@@ -1,18 +1,18 @@
--- send_message: append a user's message. It never approves: the pending actions are rejected first, and so is what was
--- decided and not gone on with.
--- A finished, stuck or waiting conversation becomes idle; with run, any that can run becomes running.
--- A message never bears an earlier time than an action that it rejects: the caller calls again with a later time.
+-- send_message: append a user's message.
+-- It never approves: the pending actions are rejected first, and so are decided ones with which the conversation has
+-- not continued. A finished, stuck or waiting conversation becomes idle; with `run`, any that can run becomes running.
+-- The time of a message is never earlier than that of an action that it rejects: the caller calls again with a later
+-- time.
 -- KEYS  root of the conversation
 -- ARGV  stamp:stamp  id:text  pair:text KIND:SOURCE, escaped  event:bytes  record:bytes its text  run:flag
---       reason:json of the rejection, canonical  may_decide:flag whether its sender may decide what waits
---       actor:json its sender, canonical  voter:text as whom the sender approves; "" as nobody
---       rights:json of a person, as `_rights.lua` compares them; "" none  most_bytes:int of the log
+--       reason:json of the rejection, canonical  may_decide:flag whether the sender may decide pending actions
+--       actor:json the sender, canonical  voter:text of the sender where several people must approve; "" none
+--       rights:json of a person, for `_rights.lua`; "" none  most_bytes:int of the log
 -- Returns  "sent"(state:log_state) | "early"(state:log_state earliest:micros)
---          | "forbidden"(state:log_state): it would reject what waits
---          | "changed"(state:log_state): the right of the sender has | "too_long"(state:log_state)
+--          | "forbidden"(state:log_state): it would reject pending actions
+--          | "changed"(state:log_state): the sender's right has changed | "too_long"(state:log_state)
 --          | "unattended"(state:log_state): a detached copy, to which no agent has posted
---          | "external"(state:log_state): its agent runs in a terminal
---          | missing: no such conversation
+--          | "external"(state:log_state): its agent runs in a terminal | missing: no such conversation
 -- Cost  O(p log n): p pending actions, n events of the conversation
 -- Idempotent  by message id
 -- Log  needed

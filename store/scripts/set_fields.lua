@@ -1,12 +1,13 @@
--- set_fields: set fields of a conversation; other fields stay. A change that agents know by name is an event of the log;
--- in a sandbox the agent itself writes that event, once it is told: title and tags are due until then. A pending action stays pending under a new policy.
--- A change of the approval mode is an event of this server's own and an entry of the audit, which the event's id leads to.
+-- set_fields: set fields of a conversation; other fields stay.
+-- A change that agents know by name is an event of the log. In a sandbox the agent itself writes that event once it has
+-- the change: title and tags are due until then. A pending action stays pending under a new policy. A change of the
+-- approval mode is an event of this server, and an audit entry to which the event's id leads.
 -- KEYS  root of the conversation
--- ARGV  stamp:stamp  held:text the risks that a new policy holds, joined by commas; "-" no new policy
---       mode:json? {before, mode} of a new policy; absent: the fields have none
---       actor:json? who sets the mode, canonical  reason:json? the change in words, canonical
+-- ARGV  stamp:stamp  held:text risks that a new policy holds, joined by commas; "-" no new policy
+--       mode:json? {before, mode} of a new policy; absent: none  actor:json? who sets the mode, canonical
+--       reason:json? description of the change, canonical
 --       fields:(name:text value:json is_event:flag)* the value "" removes the field
--- Returns  "set"(state:log_state) | "due"(state:log_state): set, and its agent is to be told
+-- Returns  "set"(state:log_state) | "due"(state:log_state): set, and its agent must receive it
 --          | missing: no such conversation
 -- Cost  O(f log n): f fields, n events of the conversation
 -- Idempotent  a repeat finds the fields set

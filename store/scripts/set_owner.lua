@@ -1,13 +1,13 @@
--- set_owner: give a conversation to another owner; its audit says so.
+-- set_owner: change the owner of a conversation, with an audit entry.
 -- KEYS  root of the conversation
--- ARGV  id_prefix:text of the request  time:text now, UTC with Z  actor:json who gives it, canonical
---       reason:json from whom to whom, canonical  rights:json of a person, as `_rights.lua` compares them; "" none
---       owner:text  before:text the owner that the actor has seen; "" nobody
--- Returns  "done"(state:log_state) | "other"(state:log_state): another owns it by now
+-- ARGV  id_prefix:text of the request  time:text now, UTC with Z  actor:json canonical
+--       reason:json from whom to whom, canonical  rights:json of a person, for `_rights.lua`; "" none  owner:text
+--       before:text the owner that the actor has seen; "" none
+-- Returns  "done"(state:log_state) | "other"(state:log_state): it has another owner by now
 --          | "changed"(state:log_state): the actor's right has changed | missing: no such conversation
 -- Cost  O(1)
 -- Idempotent  a repeat finds the owner and the request that set it
--- Log  not guarded: neither owner nor audit is a part of the log
+-- Log  not guarded: neither owner nor audit is in the log
 -- include: _audit.lua
 -- include: _rights.lua
 if not open_log(id_prefix) then return false end

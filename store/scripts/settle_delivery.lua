@@ -1,7 +1,8 @@
--- settle_delivery: forget a decision that the agent has received, or never will. Another decision stays.
+-- settle_delivery: delete a decision that the agent has received or never will.
+-- Another decision stays.
 -- KEYS  root of the conversation
 -- ARGV  id:text of the delivery
--- Returns  flag: false where another decision is outstanding, or none
+-- Returns  flag: false if another decision is outstanding, or none
 -- Cost  O(1)
 -- Idempotent  by delivery id
 -- Full  goes on: the agent has received the command

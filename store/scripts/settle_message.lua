@@ -1,7 +1,8 @@
--- settle_message: take the first message off a queue, which was delivered or given up. The next message is due at once.
+-- settle_message: remove the first message from a queue, after it was delivered or dropped.
+-- The next message is due at once.
 -- KEYS  root of the start tasks
--- ARGV  conversation:text  lease:text  id:text of the message, "" whichever is the first, as its record cannot be read
--- Returns  flag: false where the lease is another driver's, or the queue is gone
+-- ARGV  conversation:text  lease:text  id:text of the message; "" the first, because its record is corrupt
+-- Returns  flag: false if another driver has the lease, or the queue is gone
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat finds another message first, and changes nothing
 -- include: _queue.lua

@@ -1,13 +1,15 @@
--- start_sandbox: create the record of a sandbox, once per id; a supervisor claims it and starts it.
+-- start_sandbox: create the record of a sandbox, once per id.
+-- A supervisor claims it and starts it.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  spec:text its id  most:int sandboxes that may run  host_span:int age in µs at which a heartbeat counts as lost
---       most_stopped:int sandboxes that may be kept without running  files_key:text key of its files, sealed
---       source:json of its files  host:text "" any  gives_way:flag to others while it is idle
---       trace:text W3C traceparent, "" none  owner:text id of the key that starts it, "" nobody
---       start:text id of the start task that it is for, "" none
--- Returns  "started" "exists"(at:micros fields:hash) | "full"(running:int) | "kept"(stopped:int): as many do not run as may
---          | "no host" | "gone": it was removed, or that start task has ended
--- Cost  O(log s): s sandboxes; where as many run or start as may, O(r): r of them
+-- ARGV  id:text  spec:text its id  most:int maximum of running sandboxes
+--       host_span:int age in µs at which a heartbeat is lost  most_stopped:int maximum of stopped sandboxes
+--       files_key:text key of its files, sealed  source:json of its files  host:text "" any
+--       gives_way:flag whether it may be paused for others while it is idle  trace:text W3C traceparent, "" none
+--       owner:text id of the key that starts it, "" none  start:text id of its start task, "" none
+-- Returns  "started" "exists"(at:micros fields:hash) | "full"(running:int)
+--          | "kept"(stopped:int): the maximum is stopped | "no host"
+--          | "gone": it was deleted, or that start task has ended
+-- Cost  O(log s): s sandboxes, O(r) at the maximum: r running or starting sandboxes
 -- Idempotent  by id
 -- Brings  bytes
 -- include: _room.lua

@@ -1,9 +1,10 @@
--- stop_sandbox: note that the processes of a sandbox have ended and its files are kept. It is PAUSED, or STARTING if a client
--- has asked for a resume since its supervisor read it; one that failed or is to be deleted keeps its status.
+-- stop_sandbox: record that the processes of a sandbox have ended and its files are kept.
+-- It is PAUSED, or STARTING if a client has requested a resume since its supervisor read it. A sandbox that has failed
+-- or is to be deleted keeps its status.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  host:text  supervisor:text who it is  seen:text the desired state that the supervisor read  detail:text
---       log:text its last lines, "" as they are  resumes:flag when its server is back
--- Returns  "noted" | "taken": another supervisor holds the lease of this host | missing: no such sandbox on this host
+-- ARGV  id:text  host:text  supervisor:text its id  seen:text the desired state that the supervisor read  detail:text
+--       log:text its last lines, "" unchanged  resumes:flag whether it resumes when its server is back
+-- Returns  "noted" | "taken": another supervisor has the lease of this host | missing: no such sandbox on this host
 -- Cost  O(log s): s sandboxes
 -- Idempotent  a repeat writes the same
 -- include: _sandbox.lua

@@ -1,11 +1,12 @@
--- take_chunk: read a chunk of a stream; those before it are received and removed.
+-- take_chunk: read a chunk of a stream.
+-- Earlier chunks are received, and are removed.
 -- KEYS  root of the sandboxes
--- ARGV  id:text  kept:int ms for which Redis keeps the stream without a call  number:int of the chunk, from 0
--- Returns  (chunk:bytes? transfer:hash): None of a chunk that is not sent yet
+-- ARGV  id:text  kept:int ms after which an unused stream expires  number:int of the chunk, from 0
+-- Returns  (chunk:bytes? transfer:hash): None for a chunk that is not sent yet
 --          | missing: no such stream, or the chunk was removed
--- Cost  O(r): r chunks that are removed
+-- Cost  O(r): r removed chunks
 -- Idempotent  by number: the chunk stays until a later one is read
--- Kept  not proven: neither the file of Redis nor its replicas get a chunk
+-- Kept  not proven: chunks are not written to Redis' file or replicas
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
 local first = tonumber(state(id, 'first'))

@@ -1,7 +1,8 @@
--- take_link: use a one-time link for a decision. The first use alone counts; it is kept a minute longer than the link.
+-- take_link: use a one-time link for a decision.
+-- Only the first use counts. It is stored a minute longer than the link.
 -- KEYS  root of the approvals
 -- ARGV  id:text of the link  ends:micros when the link expires  decision:text
--- Returns  "first" "again" "other"(decision:text at:micros): the decision that the link was used for, and when
+-- Returns  "first" "again" "other"(decision:text at:micros): the decision of the first use, and its time
 --          | "past": it has expired
 -- Cost  O(1)
 -- Idempotent  by decision: a repeat returns "again" and writes nothing

@@ -1,11 +1,12 @@
--- take_place: give a conversation its place in a sandbox, once per conversation, as far as the sandbox has room.
--- A place that was taken for a start is free again an hour later, unless the conversation has been made. A warm sandbox is bound.
--- The conversation is no stray of the sandbox any more.
+-- take_place: give a conversation its place in a sandbox, once per conversation, if the sandbox has room.
+-- A place for a start is free again an hour later, unless the conversation has been created. A warm sandbox is bound.
+-- The conversation is no longer a stray of the sandbox.
 -- KEYS  root of the sandboxes
--- ARGV  sandbox:text  conversation:text  most:int conversations in a sandbox  made:flag now; otherwise it will be
---       start:text id of the start task that it is for, "" none
--- Returns  "taken" | "had": by an earlier call | "full"(places:int) | missing: no such sandbox, or that start task has ended
--- Cost  O(log p + y): p places of the sandbox, y strays that it names
+-- ARGV  sandbox:text  conversation:text  most:int conversations in a sandbox  made:flag created now; otherwise later
+--       start:text id of its start task, "" none
+-- Returns  "taken" | "had": by an earlier call | "full"(places:int)
+--          | missing: no such sandbox, or that start task has ended
+-- Cost  O(log p + y): p places of the sandbox, y named strays
 -- Idempotent  by conversation: a repeat finds the place, and replies "had"
 -- Brings  bytes
 -- include: _clock.lua

@@ -1,8 +1,8 @@
--- take_ticket: what a ticket stands for, to one request alone. A ticket about something else is not taken: its content
--- says what it is for.
+-- take_ticket: the content of a ticket, for a single request.
+-- A ticket about something else is not used, and its content says what it is for.
 -- KEYS  root of the access keys
--- ARGV  digest:text SHA-256 of the ticket  request:text its id  about:text what the request is about
--- Returns  json: its content | missing: there is no such ticket, or another request has taken it
+-- ARGV  digest:text SHA-256 of the ticket  request:text its id  about:text subject of the request
+-- Returns  json: its content | missing: there is no such ticket, or another request has used it
 -- Cost  O(1)
 -- Idempotent  by id of the request
 local content, meant = unpack(redis.call('HMGET', root .. ':ticket:' .. digest, 'content', 'about'))

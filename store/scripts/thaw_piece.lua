@@ -1,17 +1,18 @@
--- thaw_piece: put a piece of a cold conversation's log aside, until adopt_thaw makes all of it current. Nothing that
--- clients see changes.
+-- thaw_piece: stage a piece of a cold conversation's log, until adopt_thaw adopts all of it.
+-- Nothing that clients see changes.
 -- KEYS  root of the conversation
--- ARGV  name:text of the object that it comes from  piece:int its number, from 0
---       span:int after which all that is aside ends, unless a further piece comes, ms
---       ranges:words* of each the part of the name of its key, ":log" …, the number of its words, and the words
--- Returns  int: pieces that are aside, so the next one to put there | missing: it is not cold, or under another name
+-- ARGV  name:text of its object  piece:int its number, from 0
+--       span:int ms after which all that is staged expires, unless another piece follows
+--       ranges:words* of each the suffix of the key, ":log" …, the number of its words, and the words
+-- Returns  int: number of staged pieces, which is the number of the next piece
+--          | missing: it is not cold, or is under another name
 -- Cost  O(w log n + k): w words, n of their key, k keys of the log
--- Idempotent  by the object's name and the piece's number: a piece that is aside, or comes too early, changes nothing
+-- Idempotent  by the object's name and the piece's number: a piece that is staged, or comes too early, changes nothing
 -- Log  guarded here
--- Kept  not proven: no client sees where a log lies, and what is lost is done again
+-- Kept  not proven: no client sees where a log lies, and a lost step is repeated
 -- Brings  bytes
 -- include: _freeze.lua
-local MOST_WORDS = 4000 -- of one call: Lua's stack holds 8,000 values
+local MOST_WORDS = 4000 -- per call: Lua's stack holds 8,000 values
 local COMMANDS = {log = 'RPUSH', seqs = 'HSET', ids = 'HSET', peaks = 'ZADD', at = 'ZADD', text = 'APPEND'}
 local cold, last_chunk = unpack(redis.call('HMGET', root, 'cold', 'text_chunk'))
 if cold ~= name then return false end

@@ -1,10 +1,10 @@
--- turn_back_sandbox: have the files of a conversation in a running sandbox brought back to an earlier event. It is STARTING
--- from now on: its supervisor ends its processes, brings the files back, and starts it again.
+-- turn_back_sandbox: restore the files of a conversation in a running sandbox as of an earlier event.
+-- It is STARTING from now on: its supervisor ends its processes, restores the files, and starts it again.
 -- KEYS  root of the sandboxes
 -- ARGV  id:text  back:json the return, which has an id of its own
 -- Returns  "asked" | "refused"(status:text) | missing: no such sandbox
 -- Cost  O(log s): s sandboxes
--- Idempotent  while the return goes on; its caller knows it by its id after that
+-- Idempotent  while the return is in progress; later its caller recognises it by its id
 -- include: _sandbox.lua
 local status = field(id, 'status')
 if not status then return false end

@@ -1,10 +1,11 @@
--- use_sandbox: read a sandbox and note that it is in use, at most once a second: a warm one is bound. A sandbox that is gone stays gone.
+-- use_sandbox: read a sandbox and record its use, at most once a second.
+-- A warm one is bound. A deleted one stays deleted.
 -- KEYS  root of the sandboxes
 -- ARGV  id:text  spans:spans
 -- Returns  (at:micros fields:hash) | missing: no such sandbox
--- Cost  O(1), and what a host that was just lost costs (beat_host)
--- Idempotent  a repeat notes the same use
--- Kept  not proven: a use is noted in passing
+-- Cost  O(1) plus the cost of newly lost hosts (beat_host)
+-- Idempotent  a repeat records the same use
+-- Kept  not proven: a lost use does no harm
 -- include: _lost.lua
 look_after_the_lost(spans.host, spans.start)
 if not field(id, 'status') then return false end
