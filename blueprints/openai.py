@@ -88,7 +88,7 @@ _REFUSALS = (404, 409, 410, 413, 415, 429, 502)
 
 
 class ModelNotFound(Refused):
-    """Raised if no sandbox spec has the name of the model."""
+    """No sandbox spec has a model of this name."""
 
     kind = Kind.MISSING
 
@@ -98,7 +98,7 @@ class ModelNotFound(Refused):
 
 
 class PreviousResponseNotFound(Refused):
-    """Raised if the previous response is unknown, or its conversation was deleted."""
+    """The previous response is unknown, or its conversation was deleted."""
 
     kind = Kind.MISSING
     words = "previous_response_id is the id of no response whose conversation is there: send the messages without it"
