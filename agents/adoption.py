@@ -36,8 +36,7 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
     """Create a conversation of a sandbox's agent server here, and return its description, which the caller stores.
 
     Return None if the conversation is here with a description. A repeat creates nothing, and completes a first call
-    that
-    was interrupted. Raises SandboxRefuses unless the sandbox runs, IdInUse if another conversation has the id,
+    that was interrupted. Raises SandboxRefuses unless the sandbox runs, IdInUse if another conversation has the id,
     ConversationNotFound if the agent server does not have it, TooManyConversations, and the errors of `Commands`.
     """
     store = commands.store

@@ -288,8 +288,7 @@ class Asking:
         """Open a request. Rules decide it at once.
 
         ask: kind, order, lease and patience, the last two in seconds. Raises ArgumentsTooLong, AsksTooFast,
-        TooMuchAsked,
-        TooManyPending, LogTooLong and StoreFull.
+        TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
         """
         call.check()
         self._count()
@@ -358,8 +357,7 @@ class Asking:
         """Record the outcome of a request at its terminal. A repeat changes nothing.
 
         call: as it ran, with its result. Raises NotPending if it was decided differently before. `report_call` records
-        a call
-        that ran nevertheless.
+        a call that ran nevertheless.
         """
         identity, verb = request.id, _VERBS[outcome]
         external = self._external(request.conversation_id)
@@ -407,8 +405,7 @@ class Asking:
         """Record a call that has run. It closes its request; without a request it is shown as unapproved.
 
         The audit has each call that was refused or that we rate HIGH. For other calls that the agent's own settings
-        allowed, it
-        has the first call of each tool in a session. The log and a count have all calls.
+        allowed, it has the first call of each tool in a session. The log and a count have all calls.
         """
         call.check()
         self._count()

@@ -80,8 +80,7 @@ class AgentRefused(Exception):
     """Raised for an error status of the agent server. The message is a sentence of one line.
 
     shown: the detail for clients, with the same status: a text or the list of an HTTPValidationError. None unless the
-    error
-    is about the client's own request. detail: text of the agent server.
+    error is about the client's own request. detail: text of the agent server.
     """
 
     def __init__(self, status: int, detail: str = "", body: bytes = b"", *, shown: Any = None) -> None:
@@ -349,8 +348,7 @@ def start_run(agent: AgentServer, conversation_id: ConversationId) -> None:
     AgentUnreachable and AgentRefused.
 
     The run must not approve actions that this server has not seen. The bundled agent refuses a run while an action
-    waits;
-    the published agent server ignores `accepts`, and approves the action.
+    waits; the published agent server ignores `accepts`, and approves the action.
     """
     deadline = time.monotonic() + _ENDING
     while True:

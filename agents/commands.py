@@ -1,8 +1,8 @@
 """Commands of clients to agents. A detached conversation's log takes them, or else the agent server of the sandbox.
 
-Redis records a decision first, then the courier delivers it. An agent receives one delivery at a time, under a lease.
-A supervisor retries a delivery without a response. A run or a message makes an agent server approve its pending
-actions. So neither is sent before the agent has received every decision about its earlier actions.
+Redis records a decision first, then the courier delivers it. An agent receives one delivery at a time, under a lease. A
+supervisor retries a delivery without a response. A run or a message makes an agent server approve its pending actions.
+So neither is sent before the agent has received every decision about its earlier actions.
 
 A command that needs the agent resumes a paused sandbox and waits for it. A decision resumes it without waiting. A
 pause, an interrupt and a deletion do not resume it. A run or a message restarts a conversation that its agent server
@@ -109,10 +109,8 @@ class Commands:
         """Send the agent a user's message. First reject the pending actions; the message never approves them.
 
         rejects: false: reject nothing, and raise ActionsWait while an action is pending. If the agent does not receive
-        the
-        rejection, the message is not sent. This method never retries, because the agent may have received a message
-        without a
-        response.
+        the rejection, the message is not sent. This method never retries, because the agent may have received a message
+        without a response.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         with self._which_decide(rejects) as commands:
@@ -407,10 +405,8 @@ class Courier:
         """Send a decision again unless the agent has received it. Return whether the delivery is settled.
 
         An agent that no longer waits has received the decision. So has an agent that waits for a later action, and it
-        would
-        apply this decision to that action. Only the agent knows its status: our log may have the last status of an
-        agent that
-        was killed before the decision arrived.
+        would apply this decision to that action. Only the agent knows its status: our log may have the last status of
+        an agent that was killed before the decision arrived.
         """
         agent = self.agent(claim)
         waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
@@ -424,8 +420,7 @@ class Courier:
         """Return whether a waiting agent, with its latest action, waits for the actions of a delivery.
 
         It may have ended its latest action by itself. Then our log has that action, no action is open there, and no
-        later
-        decision has superseded this one, which is read last.
+        later decision has superseded this one, which is read last.
         """
         if latest is None or latest in delivery.actions:
             return latest is not None
@@ -504,8 +499,7 @@ def relabel(
     """Set title, tags or confirmation_seconds of a conversation, or members of app conversations.
 
     Its agent gets the labels. The change is stored even if the agent cannot be reached. Raises ConversationNotFound;
-    with `app` also for a detached
-    conversation.
+    with `app` also for a detached conversation.
     """
     store = commands.store
     if app is None:

@@ -87,8 +87,7 @@ def delete_with_children(commands: Commands, conversation_id: ConversationId) ->
     """Delete an app conversation and its children, each as `delete` does, and their start tasks.
 
     The parent is deleted before its children are read for the last time, so that no start adds a child. If the worker
-    is
-    killed in between, the client's retry deletes the rest. Raises ConversationNotFound, also if it is detached.
+    is killed in between, the client's retry deletes the rest. Raises ConversationNotFound, also if it is detached.
     """
     store = commands.store
     ended = store.start_tasks.end_of(conversation_id, with_children=True)

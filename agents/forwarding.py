@@ -211,12 +211,9 @@ class Forwarding:
         """Return the sandbox of a call that names none. It is always one that the caller's key started.
 
         owner: id of the key. paths: reads the paths of the call, which decide between several running sandboxes, and
-        whether a
-        paused one is meant. workspace: returns the key's workspace sandbox if no sandbox matches, or None. client:
-        address and
-        program of the caller; among ambiguous sandboxes, the one of its latest conversation is meant. Raises
-        SandboxNotNamed,
-        and the errors of the functions.
+        whether a paused one is meant. workspace: returns the key's workspace sandbox if no sandbox matches, or None.
+        client: address and program of the caller; among ambiguous sandboxes, the one of its latest conversation is
+        meant. Raises SandboxNotNamed, and the errors of the functions.
         """
         running, paused = self._store.sandboxes.owned_by(owner)
         found = running
@@ -438,8 +435,7 @@ def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> ForwardedHead:
     """Return the head of an agent server's response for a client.
 
     Raises AgentUnreachable for a redirect, which could lead anywhere, and for a 401, by which the agent server refuses
-    this
-    server's key.
+    this server's key.
     """
     if (300 <= status < 400 and status != 304) or status < 200:
         raise AgentUnreachable(f"The agent server answered {status}: a redirect of a sandbox is not followed")
@@ -447,8 +443,7 @@ def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> ForwardedHead:
         raise AgentUnreachable("The agent server refuses the key of its sandbox")
     shown = [(name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in sent]
     # With a transfer coding a length is meaningless, and would frame the client's connection: RFC 9112, 6.3. A 204 has
-    # no
-    # body, and no length: RFC 9110, 8.6.
+    # no body, and no length: RFC 9110, 8.6.
     dropped = {"content-length"} if status == 204 or "transfer-encoding" in dict(shown) else set()
     headers, disposition = [], ""
     for name, value in shown:
@@ -483,8 +478,7 @@ class Folder(NamedTuple):
     """The folder of a conversation, as the client requested it and in the sandbox. Absolute paths, empty if unknown.
 
     whole: a workspace sandbox whose client has not requested a folder yet. Every path of the client is mapped into the
-    real
-    folder, where its conversation finds it.
+    real folder, where its conversation finds it.
     """
 
     asked: str = ""

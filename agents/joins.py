@@ -74,8 +74,7 @@ def require_own(
     """Raise JoinRefused unless a key started a sandbox or is an admin's. Raises SandboxNotFound.
 
     member: the member of the request, or the operation, that names the sandbox. reveals: also check
-    `require_revealing`.
-    Cost: one round trip; none for an admin.
+    `require_revealing`. Cost: one round trip; none for an admin.
     """
     if is_admin:
         return
@@ -119,8 +118,7 @@ def require_start(
     """Raise JoinRefused unless a key may start a conversation in the requested sandbox, and below the requested parent.
 
     request: of a start task. A missing sandbox or parent passes, because the start fails later. Cost: at most five
-    round
-    trips; none if the request names neither.
+    round trips; none if the request names neither.
     """
     sandbox_id, parent_id = request.get("sandbox_id"), request.get("parent_conversation_id")
     if sandbox_id:

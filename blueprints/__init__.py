@@ -4,7 +4,7 @@ A handler calls one of these, by what its operation needs:
 
 * `current_store`: all reads, and all writes that only Redis decides.
 * `current_commands`: writes that the conversation's agent must also receive: messages, run, pause, interrupt,
-decisions, policies, analyzers, secrets and deletions. For a detached conversation they only change the store.
+  decisions, policies, analyzers, secrets and deletions. For a detached conversation they only change the store.
 * `current_forwarding`: calls that are forwarded unchanged to the agent server of a sandbox.
 * `current_specs`: the sandbox specs, which come from the settings.
 * `current_desk`: the notification targets, which also come from the settings.

@@ -389,8 +389,7 @@ class Blueprint(SmorestBlueprint):
         """Document the errors of an operation that do not follow from its path and body, next to the route.
 
         Documented automatically: 404 for a name in the path, 413 and 415 for a body, 422 for the path of a
-        conversation,
-        and 503 for an operation that uses the store.
+        conversation, and 503 for an operation that uses the store.
         """
 
         def declare(view: View) -> View:

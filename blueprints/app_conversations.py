@@ -1,7 +1,7 @@
 """App conversations: start, list, change, delete, and their folders. Source: the app-server wire.
 
-The supervisor of the host reads files, whether the sandbox runs or not. The agent server reads the folder's
-repository, skills and hooks.
+The supervisor of the host reads files, whether the sandbox runs or not. The agent server reads the folder's repository,
+skills and hooks.
 """
 
 import json
@@ -405,8 +405,7 @@ def return_app_conversation(wanted: dict[str, Any], conversation_id: Conversatio
     """Return to an earlier event, with the files as they were at that event; or undo the last return.
 
     Later events stay in the log, marked as left behind. Running programs of the sandbox end. 409 while the agent runs
-    or an
-    action waits, if the files were not recorded, and in a sandbox with other conversations.
+    or an action waits, if the files were not recorded, and in a sandbox with other conversations.
     """
     join_sandbox_of(current_store.conversations.get(conversation_id), "Returns the conversation to an earlier event")
     return turn_back(current_commands, conversation_id, wanted["event_id"])

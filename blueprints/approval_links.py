@@ -1,8 +1,8 @@
 """The page of a one-time link, with one action and a form to decide it. A GET never decides. Source: docs/approvals.md.
 
-A client that accepts JSON, such as the console's worker for a button of a notification, gets `title` and `detail`.
-The token in the path is the key, and only permits the decision of this action. The page runs no script and loads
-nothing from other origins. Text of an agent is shown literally, with invisible characters escaped.
+A client that accepts JSON, such as the console's worker for a button of a notification, gets `title` and `detail`. The
+token in the path is the key, and only permits the decision of this action. The page runs no script and loads nothing
+from other origins. Text of an agent is shown literally, with invisible characters escaped.
 """
 
 import base64

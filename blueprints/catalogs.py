@@ -1,7 +1,7 @@
 """Choices of a web client before it has a sandbox: models, tools and folders. Source: the wire of the agent server.
 
-Skills and hooks of a workspace are not listed here, because only the agent server of the sandbox knows them:
-GET /api/v1/app-conversations/{conversation_id}/skills and /hooks read them.
+Skills and hooks of a workspace are not listed here, because only the agent server of the sandbox knows them: GET
+/api/v1/app-conversations/{conversation_id}/skills and /hooks read them.
 """
 
 from typing import Any

@@ -42,8 +42,8 @@ CAPABILITIES = [
 
 VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."
 
-#: Tools that an agent of this wire may have; clients hide others. The agent server of a sandbox lists its own.
-#: Source: `GET /server_info` of the agent server 1.58.
+#: Tools that an agent of this wire may have; clients hide others. The agent server of a sandbox lists its own. Source:
+#: `GET /server_info` of the agent server 1.58.
 USABLE_TOOLS = [
     *("ClassifyAndSwitchLLMTool", "ask_oracle", "edit", "file_editor", "glob", "grep", "list_directory"),
     *("planning_file_editor", "read_file", "start_child_conversation", "task", "task_tool_set", "task_tracker"),
@@ -80,8 +80,7 @@ def ready() -> dict[str, object]:
     """Show whether requests can be served: 503 while the store is unavailable, or is less durable than DURABILITY.
 
     `notice` reports a missing supervisor of this host. Requests that need no sandbox of the host are still served. Also
-    503
-    from SIGTERM on, for DRAIN_SECONDS: a balancer then sends new requests elsewhere, and running requests continue.
+    503 from SIGTERM on, for DRAIN_SECONDS: a balancer then sends new requests elsewhere, and running requests continue.
     """
     if is_draining():
         raise Stopping

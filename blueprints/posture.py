@@ -76,8 +76,7 @@ class Posture:
     """The hosts and origins that a request may name.
 
     is_open: no key is needed. allowed_hosts: as `origins.host_pattern` returns them. allowed_origins: as
-    `origins.origin`
-    returns them. webhook_host: host of the URL that sandboxes post to.
+    `origins.origin` returns them. webhook_host: host of the URL that sandboxes post to.
     """
 
     is_open: bool

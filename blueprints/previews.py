@@ -341,8 +341,7 @@ class _HostRequest:
         """Return the principal whose cookie opens this preview, and its remaining seconds. Raises _Refusal.
 
         There may be several cookies of the name. Pages can set useless ones for longer paths and for all previews, and
-        browsers
-        send those first. So all cookies in the head are tried, at about 15 µs each.
+        browsers send those first. So all cookies in the head are tried, at about 15 µs each.
         """
         pairs = (pair.strip().partition("=") for pair in self._headers.get("Cookie", "").split(";"))
         for value in [value for name, _, value in pairs if name == self._cookie]:

@@ -70,10 +70,8 @@ def push_app_conversation(wanted: dict[str, Any], conversation_id: ConversationI
     """Push the changes of a conversation's folder as a branch, and optionally open a pull request.
 
     The traffic goes through the egress proxy. The commit's author is the caller. The audit gets an entry `push_begun`
-    before
-    the push, and the log an event `pushed` after it. The folder's own branch is unchanged, and no push is forced. 409
-    while
-    the agent runs.
+    before the push, and the log an event `pushed` after it. The folder's own branch is unchanged, and no push is
+    forced. 409 while the agent runs.
     """
     agent, state, folder, spec, remote = _looked_at(conversation_id, wanted["path"], "body")
     if wanted["url"] not in (None, remote.url):

@@ -1,11 +1,11 @@
 """Rate limits: a window begins with its first request, and a request beyond its limit gets 429.
 
- setting               | counts                                       | per                                     |
+setting               | counts                                       | per                                     |
 -----------------------|----------------------------------------------|-----------------------------------------|
- `RATE_LIMIT_WRITES`   | POST, PUT, PATCH, DELETE                     | key; unlimited without a key            |
- `RATE_LIMIT_READS`    | all other methods                            | key; unlimited without a key            |
- `RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address without a key           |
- `RATE_LIMIT_FAILURES` | requests with a wrong key or without a key   | address                                 |
+`RATE_LIMIT_WRITES`   | POST, PUT, PATCH, DELETE                     | key; unlimited without a key            |
+`RATE_LIMIT_READS`    | all other methods                            | key; unlimited without a key            |
+`RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address without a key           |
+`RATE_LIMIT_FAILURES` | requests with a wrong key or without a key   | address                                 |
 
 Webhooks and the keys of sandboxes are exempt, because an agent's posts have other limits. While the store is
 unavailable, a limited request gets 503 at once. Otherwise it would fail later, after another timeout.
@@ -115,8 +115,7 @@ def count_failure() -> None:
     """Count a request with a wrong key or without a key.
 
     The guard calls this before it refuses with 401. Failures of others never refuse a valid key. Raises TooManyRequests
-    if
-    the address has too many failures, and one of UNAVAILABLE.
+    if the address has too many failures, and one of UNAVAILABLE.
     """
     what = "requests of one address with a wrong key or without one"
     value = current_server().config.access.rate_limit_failures

@@ -121,8 +121,7 @@ def _path(status: int | str) -> str | None:
     """Return the rule of the request's URL with its ids; None if no rule matches.
 
     A conversation's id is a UUID. A link's token is a key and never logged. Any other part is a client's text, which
-    may be
-    a misplaced secret. It is only logged if the response confirms that it names something.
+    may be a misplaced secret. It is only logged if the response confirms that it names something.
     """
     if request.url_rule is None:
         return None

@@ -26,8 +26,7 @@ def list_waiting_in_conversation(conversation_id: ConversationId) -> dict[str, A
     """List everything that waits for a person in a conversation: actions, destinations and budgets.
 
     Each conversation of a shared sandbox lists the sandbox's destinations, and its budget after the budget has refused
-    a
-    call.
+    a call.
     """
     sandbox_id = current_store.conversations.sandbox_of(conversation_id)
     found, start = [], None

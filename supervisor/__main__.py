@@ -1,8 +1,8 @@
 """Run this host's supervisor until SIGTERM or SIGINT:  python -m supervisor [--stand-by] [--tallies DESCRIPTOR]
 
 Exit status 2: a setting is wrong. 3: another supervisor runs on this host. A message on standard error has the reason.
-With --stand-by it waits while another supervisor runs, and takes over when that supervisor ends.
-With --tallies it counts in the shared memory of the server that started it, whose /metrics shows the counts.
+With --stand-by it waits while another supervisor runs, and takes over when that supervisor ends. With --tallies it
+counts in the shared memory of the server that started it, whose /metrics shows the counts.
 """
 
 import gc

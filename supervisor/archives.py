@@ -167,8 +167,7 @@ class HostArchives:
         """Fill the folder of a new sandbox from its source. Does not block; return true once the folder is complete.
 
         Raises RuntimeFailure and one of UNAVAILABLE if the fill fails. Then there is no folder, and the archive's
-        sender has
-        the reason.
+        sender has the reason.
         """
         assert sandbox.source is not None
         fill = self._fills.get(sandbox.id)
@@ -330,8 +329,8 @@ class HostFiles:
         """Record the folder of a conversation at an event, in the background.
 
         One thread records a sandbox at a time, and rests after a long record. Requests in the meantime are combined
-        into one,
-        at the last event. Requests that are pending when the process ends are lost, as a lost signal would be.
+        into one, at the last event. Requests that are pending when the process ends are lost, as a lost signal would
+        be.
         """
         with self._lock:
             if (waiting := self._recording.get(sandbox.id)) is not None:
@@ -440,8 +439,7 @@ class HostFiles:
         """Yield whether the request reads the folder.
 
         The result of a long read stays valid for _REST times its duration, at most for _STALE. A NotRecorded stays
-        valid for
-        _REST times the duration. Then this raises NotRecorded, with the remaining time.
+        valid for _REST times the duration. Then this raises NotRecorded, with the remaining time.
         """
         place = (sandbox.id, folder)
         with self._lock:

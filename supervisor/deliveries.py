@@ -128,8 +128,7 @@ def tell(
     """Append an event about something that was given up, once per identity. Raises one of UNAVAILABLE.
 
     If the conversation's log is full, or a bug prevents the event, only the supervisor's log reports it, because the
-    entry
-    must leave its queue.
+    entry must leave its queue.
     """
     try:
         event = own_event(identity, "ConversationErrorEvent", wire.now(), code=code, detail=detail)

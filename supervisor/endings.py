@@ -198,8 +198,8 @@ class Settlement:
         """Return whether a waiting agent has not begun these actions. If so, reopen the undecided actions.
 
         After a kill the published agent server reports to wait for actions that it had begun: it writes its status to
-        its file
-        after a step, and the change to its log before. A decision to accept that it has not begun is delivered again.
+        its file after a step, and the change to its log before. A decision to accept that it has not begun is delivered
+        again.
         """
         kind = "ConversationStateUpdateEvent"
         raws, _ = self._store.events.search(self._id, kind=kind, since=actions[0].at, descending=True, limit=_NEXT)
@@ -217,8 +217,7 @@ class Settlement:
         """Have the agent close actions that it may have begun, and close here the actions that it does not know.
 
         Otherwise the agent would execute unfinished actions in its next run. If the agent knows an action and leaves it
-        open,
-        it has not begun it: the action was approved, and the next run executes it.
+        open, it has not begun it: the action was approved, and the next run executes it.
         """
         if delivery := self._store.approvals.deliveries.get(self._id):  # the agent received it
             self._store.approvals.deliveries.settle(self._id, delivery)
@@ -308,8 +307,7 @@ class Settlement:
         """Append a state event, unless the conversation has that status.
 
         posted: number of the agent's events when the status was read. If the agent has posted more since, its own
-        events have
-        the later status.
+        events have the later status.
         """
         if self._store.conversations.get(self._id)["execution_status"] != status:
             members = {"key": "execution_status", "value": status}
@@ -342,8 +340,7 @@ class Recovery:
         """Report to every conversation in a sandbox that its agent server ended unexpectedly, once per start.
 
         A run is paused; a conversation that waits for a decision keeps waiting. resume_runs: as in the spec. Raises
-        only
-        UNAVAILABLE.
+        only UNAVAILABLE.
         """
 
         def error(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -370,8 +367,7 @@ class Recovery:
         """Settle every conversation in a sandbox after its agent server has started.
 
         A start is settled once: a call after a mere pause does nothing. resume_runs, services: as in the sandbox's
-        spec.
-        Raises AgentUnreachable, after which a repeat continues, and UNAVAILABLE.
+        spec. Raises AgentUnreachable, after which a repeat continues, and UNAVAILABLE.
         """
         if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
             return

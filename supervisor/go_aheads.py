@@ -6,7 +6,7 @@ conversation (`queued_messages.py`), which delivers it once and resumes the sand
 * `goes_on_when_allowed` of its start is not false,
 * the agent stopped by itself, because an agent that a person paused is for that person to resume,
 * the refusal stopped it: for a destination, the sandbox was refused in the agent's last run; for a budget, the agent's
-last error names the setting,
+  last error names the setting,
 * nobody has sent the agent a message since.
 
 A working agent may retry by itself. It is polled until it stops, for a day at most, and then only gets the message if

@@ -180,8 +180,7 @@ class Retention:
         """Delete the expired ones of the next RETENTION_PART conversations. After the last it starts over.
 
         Without a setting it does nothing. Otherwise it costs three round trips, and those of the deletions. Raises one
-        of
-        UNAVAILABLE.
+        of UNAVAILABLE.
         """
         shortest = self._settings.shortest_retention
         if not shortest:

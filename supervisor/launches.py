@@ -104,8 +104,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
     Its environment has the spec's variables, its keys, its folder of conversations and the webhook's URL.
 
     hook_key: sent with its webhooks, from `Sandboxes.begin`. The published agent server replaces X-Session-API-Key in
-    its
-    webhooks by its own key, and keeps other headers. origins: of web pages that may use its agent server. Raises
+    its webhooks by its own key, and keeps other headers. origins: of web pages that may use its agent server. Raises
     KeyUnreadable, and RuntimeFailure if a sandbox could not reach the webhooks.
     """
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"

@@ -68,8 +68,7 @@ class MessageDriver:
         """Give each due queue to a thread, at most MOST_QUEUES at once.
 
         If a lease expires while its thread is running, the queue is left until the new lease expires, because that
-        thread may
-        be sending. Queues beyond MOST_OF_ONE of a sandbox are postponed.
+        thread may be sending. Queues beyond MOST_OF_ONE of a sandbox are postponed.
         """
         while len(self._driven) < MOST_QUEUES and (queued := self._store.conversations.queued_messages.claim()):
             if queued.conversation_id in self._driven:

@@ -243,8 +243,7 @@ class Reconciler:
         """Settle the conversations of a sandbox before clients use it. Return false if its start failed instead.
 
         A running agent server that does not report them has the timeout of its first response. Raises AgentUnreachable
-        until
-        then, and RuntimeFailure.
+        until then, and RuntimeFailure.
         """
         start = (sandbox.id, sandbox.starting_at)
         if sandbox.start <= 1:
@@ -416,8 +415,7 @@ class UsageMeter:
 
         A sandbox that keeps BUSY_CORES busy, or with connections to its other ports, is in use: the fields have its
         `active_at`. Processor time needs two measurements after a start. idle_pause: idle time in seconds after which a
-        sandbox
-        is paused; it covers at least two measurements. 0: never.
+        sandbox is paused; it covers at least two measurements. 0: never.
         """
         now, last = self._clock(), self._samples.get(sandbox.id)
         if last is not None and last.start != sandbox.start:
@@ -465,8 +463,7 @@ class DiskMeter:
     """Measures the files of sandboxes. Threads may use it for different sandboxes at the same time.
 
     A measurement runs every minute, and early if the file system grows by the sandbox's remaining quota. Only a walk of
-    the
-    files shows whose bytes these are.
+    the files shows whose bytes these are.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

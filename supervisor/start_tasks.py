@@ -4,17 +4,15 @@ Every step may be repeated: the next driver of a start task starts over, and fin
 
 The response to a request that waited for a failed start:
 
- cause                                                    | status                        |
-----------------------------------------------------------|-------------------------------|
- the agent server refuses the body with 404, 422 or 429   | the same; its detail with 422 |
- no place became free in time (MAX_SANDBOXES)             | 429, with `Retry-After`       |
- the maximum number of conversations in a sandbox         | 429                           |
- the request's parent is invalid                          | 422, which names the member   |
- the key may not join the sandbox, or was revoked         | 403                           |
- a conversation of that id exists                         | 409; the request looks again  |
- a client ended the start, or deleted its conversation    | 410                           |
- the sandbox did not start in time                        | 503                           |
- anything else                                            | 502                           |
+cause                                                    | status                        |
+----------------------------------------------------------|-------------------------------| the agent server refuses the
+body with 404, 422 or 429   | the same; its detail with 422 | no place became free in time (MAX_SANDBOXES)             |
+429, with `Retry-After`       | the maximum number of conversations in a sandbox         | 429
+| the request's parent is invalid                          | 422, which names the member   | the key may not join the
+sandbox, or was revoked         | 403                           | a conversation of that id exists
+| 409; the request looks again  | a client ended the start, or deleted its conversation    | 410
+| the sandbox did not start in time                        | 503                           | anything else
+| 502                           |
 """
 
 import json
@@ -446,8 +444,7 @@ class StartDriver:
         """Clone the repository of a start. Return why the parent's repository was not cloned; empty if it was.
 
         Raises CannotStart if the request's own repository was not cloned, and CloneWaits while a destination of the
-        clone is
-        pending.
+        clone is pending.
         """
         self._require_decided(start, request)
         agent = self._commands.agent_in(sandbox.id)
@@ -492,8 +489,7 @@ class StartDriver:
         """Check that the key of a start may act in its sandbox now, and audit that once. Raises JoinRefused.
 
         The check holds when the start acts, after any wait. Only the driver knows the sandbox of a parent, or of a
-        setting that
-        shares sandboxes.
+        setting that shares sandboxes.
         """
         if start.own_sandbox:
             require_live(self._store, start.joiner)
@@ -696,8 +692,7 @@ class StartDriver:
         """Remove the conversation of a failed start task, and its own sandbox if it is empty.
 
         First it stops the start for good. In a sandbox that stays, an agent server may still start the conversation for
-        a
-        killed driver. So the deletion is repeated for as long as a start may take.
+        a killed driver. So the deletion is repeated for as long as a start may take.
         """
         self._store.start_tasks.bury(failed)
         identity, reached_agent, is_anothers = failed.conversation_id, bool(failed.agent_server_url), False

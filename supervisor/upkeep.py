@@ -77,9 +77,8 @@ class Upkeep:
         """Remove sandboxes that were deleted while this host was lost, and end processes of unknown sandboxes.
 
         The files of an unknown sandbox stay, because a store that lost its data must not cost the work of agents. A
-        failure is
-        retried with backoff. A removal that fails MOST_REMOVALS times is given up, and the log names it. Ending unknown
-        processes is retried forever.
+        failure is retried with backoff. A removal that fails MOST_REMOVALS times is given up, and the log names it.
+        Ending unknown processes is retried forever.
         """
         self._store.sandboxes.expire_failed()
         self._store.sandboxes.workspaces.expire()
