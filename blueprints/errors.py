@@ -5,21 +5,25 @@ Below `/v1/` every error has OpenAI's shape (`schemas/openai.py`).
 Each refusal is a class with its kind and its words (`core/refused.py`), in any room. One handler serves them all, and
 docs/errors.md lists them. The other errors:
 
-cause                                             | status                              |
----------------------------------------------------|-------------------------------------| invalid path, query, body or
-JSON                 | 422                                 | TooManyRequests: a rate limit is reached          | 429
-with `Retry-After`              | StaleDecision                                     | 409 with `problems`
-| AgentRefused about the client's own request       | the agent server's                  | any other AgentRefused
-| 502; 409 if the agent sent 409      | ClientGone: the client has disconnected           | 499
+| cause                                             | status                              |
+|---------------------------------------------------|-------------------------------------|
+| invalid path, query, body or JSON                 | 422                                 |
+| TooManyRequests: a rate limit is reached          | 429 with `Retry-After`              |
+| StaleDecision                                     | 409 with `problems`                 |
+| AgentRefused about the client's own request       | the agent server's                  |
+| any other AgentRefused                            | 502; 409 if the agent sent 409      |
+| ClientGone: the client has disconnected           | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
-| `Retry-After` while it resumes or its host is lost |
-StartFailed: a client's own agent did not start   | see `supervisor/start_tasks.py`     | UNAVAILABLE: Redis is
-unavailable, a write may be lost, | 503 with `Retry-After`        | or a cold log cannot be read                      |
-| REDIS_FULL: Redis is out of memory                | 507                                 | OSError: a disk of this
-server is full            | 507                                 | ParseException: gunicorn cannot read the body     |
-400, and the connection is closed   | BodyTooSlow: the body did not arrive in time      | 408, and the connection is
-closed   | an HTTPException (404, 405, 413, 415 …)           | its own                             | anything else
-| 500 with an `error_id` for the log  |
+|                                                   | `Retry-After` while it resumes or its host is lost |
+| StartFailed: a client's own agent did not start   | see `supervisor/start_tasks.py`     |
+| UNAVAILABLE: Redis is unavailable, a write may be lost, | 503 with `Retry-After`        |
+| or a cold log cannot be read                      |                                     |
+| REDIS_FULL: Redis is out of memory                | 507                                 |
+| OSError: a disk of this server is full            | 507                                 |
+| ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
+| BodyTooSlow: the body did not arrive in time      | 408, and the connection is closed   |
+| an HTTPException (404, 405, 413, 415 …)           | its own                             |
+| anything else                                     | 500 with an `error_id` for the log  |
 """
 
 import errno

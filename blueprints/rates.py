@@ -1,11 +1,11 @@
 """Rate limits: a window begins with its first request, and a request beyond its limit gets 429.
 
-setting               | counts                                       | per                                     |
------------------------|----------------------------------------------|-----------------------------------------|
-`RATE_LIMIT_WRITES`   | POST, PUT, PATCH, DELETE                     | key; unlimited without a key            |
-`RATE_LIMIT_READS`    | all other methods                            | key; unlimited without a key            |
-`RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address without a key           |
-`RATE_LIMIT_FAILURES` | requests with a wrong key or without a key   | address                                 |
+| setting               | counts                                       | per                                     |
+|-----------------------|----------------------------------------------|-----------------------------------------|
+| `RATE_LIMIT_WRITES`   | POST, PUT, PATCH, DELETE                     | key; unlimited without a key            |
+| `RATE_LIMIT_READS`    | all other methods                            | key; unlimited without a key            |
+| `RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address without a key           |
+| `RATE_LIMIT_FAILURES` | requests with a wrong key or without a key   | address                                 |
 
 Webhooks and the keys of sandboxes are exempt, because an agent's posts have other limits. While the store is
 unavailable, a limited request gets 503 at once. Otherwise it would fail later, after another timeout.

@@ -5,13 +5,15 @@ confinement. Input is forwarded unchanged, and output is sent unchanged in binar
 The audit of the conversation records who opened the terminal and when, before the sandbox is asked. Source:
 docs/wire.md, 14; docs/console.md, "Terminal: what it may reach".
 
-close code | when                                                                      |
-------------|---------------------------------------------------------------------------| 1000       | the shell has
-ended                                                       | 1001       | the client answers no pings; no input for too
-long                        | 1008       | the key lacks a scope; the sandbox has no terminal, or does not run       |
-1009       | a message has too many bytes or too many fragments                        | 1011-1013  | as for the socket
-of events                                               | 4001       | no or a wrong key in the first frame; a key that
-was revoked or expired   | 4004       | the conversation does not exist                                           |
+| close code | when                                                                      |
+|------------|---------------------------------------------------------------------------|
+| 1000       | the shell has ended                                                       |
+| 1001       | the client answers no pings; no input for too long                        |
+| 1008       | the key lacks a scope; the sandbox has no terminal, or does not run       |
+| 1009       | a message has too many bytes or too many fragments                        |
+| 1011-1013  | as for the socket of events                                               |
+| 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
+| 4004       | the conversation does not exist                                           |
 
 Commands: a client sends commands and gets their output. A command goes to the caller's own sandbox, like a call of
 /api/bash without a conversation. If there are several sandboxes, it is that of the conversation that works in the

@@ -4,17 +4,19 @@ The store is asked before the handshake, so that an unavailable store is a plain
 handshake sends it in its first frame, and the store is asked after that. After the handshake, every refusal is a close
 code.
 
-close code | when                                                                      |
-------------|---------------------------------------------------------------------------| 1001       | the client
-answers no pings                                               | 1002       | the client breaks the protocol
-| 1008       | after_seq is greater than the seq of the last event                       | 1009       | a message has
-too many bytes or too many fragments                        | 1011       | an error of the server, which its log
-describes                           | 1012       | the server stops: connect again
+| close code | when                                                                      |
+|------------|---------------------------------------------------------------------------|
+| 1001       | the client answers no pings                                               |
+| 1002       | the client breaks the protocol                                            |
+| 1008       | after_seq is greater than the seq of the last event                       |
+| 1009       | a message has too many bytes or too many fragments                        |
+| 1011       | an error of the server, which its log describes                           |
+| 1012       | the server stops: connect again                                           |
 | 1013       | too many followers, the client was too slow, or the store was unavailable |
-| when the first frame came; too many wrong keys (RATE_LIMIT_FAILURES):     |
-| connect again                                                             |
-4001       | no or a wrong key in the first frame; a key that was revoked or expired   | 4004       | the conversation
-does not exist, or was deleted                           |
+|            | when the first frame came; too many wrong keys (RATE_LIMIT_FAILURES):     |
+|            | connect again                                                             |
+| 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
+| 4004       | the conversation does not exist, or was deleted                           |
 
 wsproto implements the protocol of a `WebSocket`; this module reads and writes the connection of a WSGI request. No
 client can use unbounded memory: messages are read one at a time with limits of bytes and fragments, and a write without

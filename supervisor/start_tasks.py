@@ -4,15 +4,17 @@ Every step may be repeated: the next driver of a start task starts over, and fin
 
 The response to a request that waited for a failed start:
 
-cause                                                    | status                        |
-----------------------------------------------------------|-------------------------------| the agent server refuses the
-body with 404, 422 or 429   | the same; its detail with 422 | no place became free in time (MAX_SANDBOXES)             |
-429, with `Retry-After`       | the maximum number of conversations in a sandbox         | 429
-| the request's parent is invalid                          | 422, which names the member   | the key may not join the
-sandbox, or was revoked         | 403                           | a conversation of that id exists
-| 409; the request looks again  | a client ended the start, or deleted its conversation    | 410
-| the sandbox did not start in time                        | 503                           | anything else
-| 502                           |
+| cause                                                    | status                        |
+|----------------------------------------------------------|-------------------------------|
+| the agent server refuses the body with 404, 422 or 429   | the same; its detail with 422 |
+| no place became free in time (MAX_SANDBOXES)             | 429, with `Retry-After`       |
+| the maximum number of conversations in a sandbox         | 429                           |
+| the request's parent is invalid                          | 422, which names the member   |
+| the key may not join the sandbox, or was revoked         | 403                           |
+| a conversation of that id exists                         | 409; the request looks again  |
+| a client ended the start, or deleted its conversation    | 410                           |
+| the sandbox did not start in time                        | 503                           |
+| anything else                                            | 502                           |
 """
 
 import json
