@@ -117,7 +117,7 @@ BLUEPRINTS = (
     hooks,
 )
 
-#: names of the blueprints whose operations read data
+#: Names of the blueprints whose operations read data.
 _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, bash_socket, terminals, approval_links)} - {
     operations.name,
     metrics.name,
@@ -126,17 +126,17 @@ _READ_DATA = {blueprint.name for blueprint in (*BLUEPRINTS, sockets, bash_socket
 
 
 class App(MeteredApp):
-    """Counts its requests, and asks no view or hook whether it is a coroutine, as Flask does in every request."""
+    """Counts its requests, and skips Flask's check in every request whether a function is a coroutine."""
 
     request_class = UnicodeRequest
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """The function itself: none of ours is a coroutine."""
+        """Return the function itself: none of ours is a coroutine."""
         return func
 
 
 def create_app(config: Config | None = None) -> Flask:
-    """The WSGI app, one per worker; settings come from the environment unless given. Raises ConfigError."""
+    """Return the WSGI app, one per worker. config: default: from the environment. Raises ConfigError."""
     settled = config is not None
     config = config or Config.from_env()
     if not config.redis.redis_url:
@@ -147,7 +147,7 @@ def create_app(config: Config | None = None) -> Flask:
     app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
     register_logs(app, config.host.log_level)
     app.config.update(_of_libraries(config))
-    app.url_map.merge_slashes = False  # a redirect to the path that was meant would be an HTML page
+    app.url_map.merge_slashes = False  # a redirect to the merged path would be an HTML page
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.wsgi_app = PreviewHosts(app, app.wsgi_app, config.http.preview_host)  # type: ignore[method-assign]
     if config.http.trusted_proxies:
@@ -172,20 +172,20 @@ def create_app(config: Config | None = None) -> Flask:
 
 
 def _made_key(config: Config) -> str:
-    """The key in DATA_DIR, which is made and shown where there is none yet. Raises OSError."""
+    """Return the key in DATA_DIR, after making and showing it if there is none. Raises OSError."""
     if make_key(config.key_file):
         show_key(config.key_file, [(config.http.host, config.http.port)], NO_ADMIN)
     return config.key_file.read_text().strip()
 
 
 def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
-    """What the worker serves with. asks_store: whether the store is asked for keys before a key is needed."""
+    """Return the services of the worker. asks_store: ask the store for keys before requiring one."""
     store, specs = open_store_of(config, app.meter), Specs.of(config.host)
     wake_seconds = config.sandboxes.wake_seconds
     client = http_client(config.sandboxes.agent_seconds)
     commands = Commands(store, client, specs, wake_seconds=wake_seconds, shown_seconds=SHOWN_SECONDS)
     public_url, link_seconds = config.http.public_url, config.notify.link_seconds
-    # gunicorn's master leaves AUTH=auto where it could not ask the store for keys.
+    # gunicorn's master leaves AUTH=auto if it could not ask the store for keys.
     asks_store = asks_store and config.access.auth == "auto" and config.is_open
     guard = Guard(
         app,
@@ -225,7 +225,7 @@ def _devices(config: Config, store: Store, guard: Guard) -> DeviceDesk:
 
 
 def _of_libraries(config: Config) -> dict[str, Any]:
-    """What Flask and flask-smorest read by name."""
+    """Return the options that Flask and flask-smorest read by name."""
     return dict(
         API_TITLE=API_TITLE,
         API_VERSION=API_VERSION,
@@ -247,9 +247,9 @@ def _posture(config: Config) -> Posture:
 
 
 def _ensure_data_version() -> None:
-    """Before the first request that reads data: the store may have been away when the server started.
+    """Check the data version before the first request that reads data: the store may be unavailable at the start.
 
-    A store that is still away fails the request itself, where it is asked; bad input is refused before that.
+    If it still is, the request fails where it uses the store, after bad input is refused.
     """
     version = current_store.data_version
     if not version.is_current and request.blueprint in _READ_DATA:
@@ -258,44 +258,46 @@ def _ensure_data_version() -> None:
 
 
 def _to_console() -> Response | None:
-    """Lead to the console, which is open to all: browsers from `/`, everyone from its path without a slash, to which
-    the page's own addresses are not relative. Goes before the guard, which would ask for a key."""
+    """Redirect to the console, which needs no key: browsers from `/`, all clients from its path without a slash.
+
+    The page's relative URLs need the slash. Register it before the guard, which would ask for a key.
+    """
     is_led = request.path == "/console" or (request.path == "/" and _is_browser())
     if not is_led or request.method not in ("GET", "HEAD"):
         return None
-    # Relative: a proxy that serves this below a path may not say so. If it does, that path may come without a slash.
+    # Relative, because a proxy with a path prefix may not report it. A reported prefix may lack its slash.
     place = f"{request.root_path}/console/" if request.root_path else "console/"
     return admit() or Response(status=302, headers={"Location": place, "Vary": "Accept"})
 
 
 def _is_browser() -> bool:
-    """Whether a request prefers a page; a program that names no type does not."""
+    """Return whether a request prefers a page. A program without an Accept header does not."""
     return request.accept_mimetypes.best_match(["application/json", "text/html"]) == "text/html"
 
 
 def _without_slashes(response: Response) -> Response:
-    """The response, or where nothing is served there, 307 to the path without its last slashes, if that is served.
+    """Redirect with 307 to the path without its trailing slashes, if only that path is served.
 
-    The method and the body stay. Goes after the guard: a refused request is not redirected. Source: docs/wire.md, 2.
-    Only the id of an event may end in a slash: one that exists is served. A path that was meant as another may seem to
-    be one, and then its query is refused.
+    The method and the body stay. Register it after the guard, so that a refused request is not redirected. Only the id
+    of an event may end in a slash, and existing ones are served. Another path may look like such an id, and then its
+    query is refused. Source: docs/wire.md, 2.
     """
     if response.status_code not in (404, 405, 422):
         return response
     path = request.path.rstrip("/")
     if path in ("", request.path) or not _is_served(path):
         return response
-    # One slash at the begin: after two, the name of a host would follow.
+    # One slash at the beginning, because two would begin a host name.
     query = f"?{request.query_string.decode('latin-1')}" if request.query_string else ""
     return Response(status=307, headers={"Location": f"{request.root_path}/{quote(path.lstrip('/'))}{query}"})
 
 
 def _is_served(path: str) -> bool:
-    """Whether a rule serves a path, with the method of the present request."""
+    """Return whether a rule serves a path with the method of the current request."""
     adapter = current_app.create_url_adapter(request)
     try:
         return adapter is not None and bool(adapter.match(path, method=request.method))
-    except InvalidInput:  # a rule serves it, and refuses the id in it
+    except InvalidInput:  # a rule serves it, and refuses its id
         return True
     except HTTPException:
         return False

@@ -1,9 +1,9 @@
-"""How gunicorn runs the app:  gunicorn -c gunicorn.conf.py 'app:create_app()'
+"""The configuration of gunicorn:  gunicorn -c gunicorn.conf.py 'app:create_app()'
 
-Life cycle: the master reads this file, starts the embedded store when no REDIS_URL is set, migrates older data,
-starts this host's supervisor (`on_starting`), and forks the workers. Each worker calls `create_app`, so connections are
-made after the fork. The master restarts the store and the keeper of the supervisor when they end. It ends the
-supervisor, then the store, after the last worker (`on_exit`); both end by themselves when the master is killed.
+Life cycle: the master reads this file, starts the embedded store if REDIS_URL is unset, migrates older data, starts
+this host's supervisor (`on_starting`), and forks the workers. Each worker calls `create_app` and so connects after the
+fork. The master restarts the store and the supervisor's keeper when they end. After the last worker it ends the
+supervisor, then the store (`on_exit`). Both also end when the master is killed.
 """
 
 import gc
@@ -49,12 +49,12 @@ except ConfigError as error:
     sys.exit(f"agent-server: {error}")
 
 _is_traced = wants_traces(os.environ) and not hindrance(os.environ)
-#: seconds in which a worker that ends sends its last spans
+#: Timeout in seconds for a worker's last spans.
 _LAST_SPANS_SECONDS = 5.0
 
 
 class TextLogger(Logger):
-    """gunicorn's logger for people: its own lines have the form of all others. Its access log keeps the usual one."""
+    """gunicorn's logger for people, with the common form of lines. Its access log has gunicorn's form."""
 
     def setup(self, cfg: Any) -> None:
         super().setup(cfg)
@@ -63,9 +63,9 @@ class TextLogger(Logger):
 
 
 class JsonLogger(Logger):
-    """gunicorn's logger as JSON: its own lines and those of its access log are JSON, on the standard error.
+    """gunicorn's logger as JSON, for its own lines and the access log, on standard error.
 
-    Writes no part of a path, a query or a header that a client chose: a line names the route.
+    It never writes a client's text from a path, a query or a header: a line names the route.
     """
 
     def setup(self, cfg: Any) -> None:
@@ -73,7 +73,7 @@ class JsonLogger(Logger):
         for handler in (*self.error_log.handlers, *self.access_log.handlers):
             handler.setFormatter(JsonLines())
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
-                handler.setStream(sys.stderr)  # the lines about who did what have the standard output for themselves
+                handler.setStream(sys.stderr)  # standard output is only for the request log
 
     def access(self, resp: Any, req: Any, environ: dict[str, Any], request_time: timedelta) -> None:  # noqa: ARG002
         if not self.access_log_enabled:
@@ -90,54 +90,53 @@ class JsonLogger(Logger):
 bind = f"[{_http.host}]:{_http.port}" if _http.host.count(":") > 1 else f"{_http.host}:{_http.port}"
 workers = _http.workers
 _tallies = of_this_server(workers)
-# Thousands of slow or silent connections cost a greenlet each; threads would starve the other requests.
+# Thousands of slow or silent connections cost a greenlet each. Threads would starve the other requests.
 worker_class = "boot.worker.Worker"
 worker_connections = _config.redis.max_followers + 1000
-# Seconds after which a worker whose loop is blocked is replaced.
+# Timeout in seconds of a worker whose loop is blocked.
 timeout = 30
 graceful_timeout = _http.graceful_timeout
-# Longer than the idle time of usual balancers' probes, short enough to free sockets.
+# Longer than the probe interval of usual balancers, short enough to free sockets.
 keepalive = 5
 loglevel = _config.host.log_level
-# The processes that this one starts write as it does, whatever their standard error is.
+# Child processes use the log format of this process, whatever their standard error is.
 os.environ["LOG_FORMAT"] = "json" if is_json() else "text"
 logger_class = JsonLogger if is_json() else TextLogger
-# The most that gunicorn allows: a hundred ids in a query need 4.7 kB.
+# The maximum that gunicorn allows: a hundred ids in a query need 4.7 kB.
 limit_request_line = 8190
-# A second way to control the server that nobody asked for.
+# Disable another way to control the server.
 control_socket_disable = True
-# By default gunicorn believes what a client on this machine says of its scheme and of the path's prefix.
+# By default gunicorn trusts clients on this machine about the scheme and the path's prefix.
 forwarded_allow_ips = ""
 for _name in ("gunicorn.error", "gunicorn.access"):
     logging.getLogger(_name).addFilter(KeysMasked())
 
 
-# A connection is a file: the usual soft limit of 1024 is for programs that use select().
+# A connection is a file, and the usual soft limit of 1024 is for programs that use select().
 _, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (_hard, _hard))
 
 
 def pre_fork(server: Any, worker: Any) -> None:
-    """In the master: give a worker the memory that it counts in."""
+    """Assign a slot for counts to a worker, in the master."""
     worker.slot = _tallies.take()
     if worker.slot is None:
         server.log.warning("A worker more than twice those of WEB_CONCURRENCY begins: /metrics does not count it.")
 
 
 def post_fork(server: Any, worker: Any) -> None:
-    """In a worker that begins: what it loads stays, and to look through it again and again takes a fifth of a start."""
+    """Disable garbage collection during a worker's start, of which it takes a fifth: loaded modules are never freed."""
     gc.disable()
 
 
 def child_exit(server: Any, worker: Any) -> None:
-    """In the master: take that memory back from a worker that has ended, in whatever way."""
+    """Release the slot of an ended worker, in the master."""
     if (slot := getattr(worker, "slot", None)) is not None:
         _tallies.free(slot)
 
 
 def post_worker_init(worker: Any) -> None:
-    """In a worker that is about to serve: have a thread that ends its followers as soon as the worker must stop, and
-    another that rejects pending actions whose deadline has passed."""
+    """Start the threads of a worker: one ends its followers when it must stop, one rejects expired actions."""
     served = worker.wsgi.extensions["server"]
     if worker.slot is not None:
         served.meter.share(_tallies, worker.slot)
@@ -157,21 +156,21 @@ def post_worker_init(worker: Any) -> None:
 
     threading.Thread(target=watch, name="stop", daemon=True).start()
     threading.Thread(target=served.expiry.run, args=(stop,), name="expiry", daemon=True).start()
-    # The app lives as long as its worker: a collection that looks through all of it would hold up every request.
+    # The app lives as long as its worker. A full collection of its objects would delay every request.
     gc.collect()
     gc.freeze()
     gc.enable()
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    """In a worker that has ended its requests."""
+    """Send the last spans of a worker, after its requests have ended."""
     if tracing := getattr(worker, "tracing", None):
         tracing.end(_LAST_SPANS_SECONDS)
 
 
 def on_starting(server: Any) -> None:
-    """In the master, before anything listens."""
-    server.children = []  # its own: a reload reads this file again
+    """Prepare the start, in the master, before it listens."""
+    server.children = []  # an attribute of the server, because a reload reads this file again
     _require_addresses(server)
     if not _config.redis.secret_key:
         _make_secret_key()
@@ -189,12 +188,12 @@ def on_starting(server: Any) -> None:
 
 
 def when_ready(server: Any) -> None:
-    """In the master, when it listens and receives signals."""
+    """Start draining and child management, in the master, when it listens and receives signals."""
     drain_before_stopping(server, _http.drain_seconds)
     manage_workers = server.manage_workers
 
     def manage() -> None:
-        """In each round of the master's loop, once a second and when a child has ended."""
+        """Look after the children in each round of the master's loop: every second and after a child has ended."""
         try:
             for child in server.children:
                 child.look()
@@ -206,9 +205,9 @@ def when_ready(server: Any) -> None:
 
 
 def _require_addresses(server: Any) -> None:
-    """Refuse to start where another program has an address, before there is a store or a supervisor to end again."""
+    """Exit if another program has an address, before a store or a supervisor is started."""
     if "GUNICORN_FD" in os.environ or systemd.listen_fds(unset_environment=False):
-        return  # the sockets are handed over
+        return  # the sockets are inherited
     for address in server.cfg.address:
         if not isinstance(address, tuple):
             continue
@@ -248,11 +247,9 @@ def _start_store(server: Any) -> None:
 
 
 def _migrate() -> tuple[int, int] | None:
-    """Bring the data to this version. Return the number of stored keys, and of those of an admin that are valid.
+    """Migrate the data. Return the numbers of stored keys and of valid admin keys; None if the store is unavailable.
 
-    None while the store does not answer.
-
-    A child does it, so that this process loads nothing that gevent has to patch in the workers first.
+    A child process does it, because this process must not load modules that gevent patches in the workers.
     """
     reading, writing = os.pipe()
     if (child := os.fork()) == 0:
@@ -273,12 +270,12 @@ def _migrate() -> tuple[int, int] | None:
 
 
 def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
-    """The workers and the supervisor read the outcome in AUTH, and a key that was made in its file."""
-    os.environ.setdefault(ASKED_AUTH, _config.access.auth)  # a master that replaces this one inherits both
+    """Set AUTH to the outcome for the workers and the supervisor. A new key is in its file."""
+    os.environ.setdefault(ASKED_AUTH, _config.access.auth)  # a replacement of this master inherits both
     has_keys = True if _config.access.api_keys else stored and stored[0] > 0
     has_admin = bool(_config.access.api_keys or (stored and stored[1]))
     try:
-        # Those of the command line too, and the sockets that systemd hands over.
+        # Including those of the command line, and sockets from systemd.
         addresses = [*server.cfg.address, *range(systemd.listen_fds(unset_environment=False))]
         os.environ["AUTH"] = settle(
             _config.access.auth,
@@ -293,13 +290,13 @@ def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
 
 
 def on_exit(server: Any) -> None:
-    """In the master, after the last worker: end the supervisor, which needs the store, and then the store."""
+    """End the supervisor, which needs the store, and then the store, in the master after the last worker."""
     for child in reversed(server.children):
         child.stop()
 
 
 def _write_json_error(client: socket.socket, status: int, reason: str, message: str) -> None:
-    """gunicorn's response to a request that never reaches the app, in the shape of all our errors."""
+    """Write gunicorn's response to a request that never reaches the app, in the shape of our errors."""
     body = json.dumps({"detail": message or reason})
     headers = {"Connection": "close", "Content-Type": "application/json", "X-Request-Id": uuid4().hex}
     headers |= SECURITY_HEADERS
@@ -307,5 +304,5 @@ def _write_json_error(client: socket.socket, status: int, reason: str, message: 
     util.write_nonblock(client, f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
 
 
-# gunicorn has no setting for this page, which is HTML.
+# gunicorn has no setting for this page, which is HTML by default.
 util.write_error = _write_json_error

@@ -1,4 +1,4 @@
-"""From settings to a store, for the server, for supervisors and for commands alike."""
+"""Opens the store of the settings, for the server, supervisors and commands."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +13,9 @@ from telemetry.meter import Meter
 
 
 def open_store_of(config: Config, meter: Meter | None = None) -> Store:
-    """The store that the settings name, which tells a meter of what it does. Connects when first asked.
+    """Return the store of the settings. It connects on its first use. Raises ConfigError for unusable cold storage.
 
-    Raises ConfigError for cold storage that cannot be used.
+    meter: counts its calls.
     """
     meter = meter or Meter()
     cold = _cold_objects(config, meter)
@@ -23,17 +23,16 @@ def open_store_of(config: Config, meter: Meter | None = None) -> Store:
 
 
 def _cold_objects(config: Config, meter: Meter) -> Objects | None:
-    """The place of cold conversations' objects; None where the settings name none. Raises ConfigError."""
+    """Return the place of cold conversations' objects; None if none is configured. Raises ConfigError."""
     place = open_objects(config.keeping)
     return place and Metered(place, meter)
 
 
 @contextmanager
 def settings_here() -> Iterator[Config]:
-    """The settings with the URL of the store: REDIS_URL; without one, that of the embedded store of DATA_DIR, whether
-    its server runs or not.
+    """Yield the settings with the URL of the store: REDIS_URL, or that of the embedded store of DATA_DIR.
 
-    Raises ConfigError, and RuntimeError where the embedded store does not start.
+    The embedded store is started if its server does not run. Raises ConfigError, and RuntimeError if it does not start.
     """
     config = Config.from_env()
     if config.redis.redis_url:
@@ -54,6 +53,6 @@ def _with_url(config: Config, url: str) -> Config:
 
 @contextmanager
 def store_here() -> Iterator[Store]:
-    """The store of those settings. Raises as `settings_here`."""
+    """Yield the store of `settings_here`. Raises its errors too."""
     with settings_here() as config:
         yield open_store_of(config)

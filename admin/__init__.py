@@ -1,1 +1,1 @@
-"""Programs for operators, where the store is; `python -m admin` lists them."""
+"""Programs for operators, on the store's machine; `python -m admin` lists them."""

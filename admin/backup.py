@@ -1,9 +1,9 @@
 """Write everything that this server keeps into one file:  python -m admin backup FILE|-
 
-The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not. Everything
-acknowledged before the command began is in the file, which is as secret as the server. Source: docs/backup.md.
+The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. The file
+contains everything acknowledged before the command began, and is as secret as the server. Source: docs/backup.md.
 
-Exit status: 0 written whole, 1 nothing was written, 3 written, and what standard error names is missing in it.
+Exit status: 0 complete, 1 nothing was written, 3 written, but without the parts that standard error names.
 """
 
 import argparse
@@ -36,23 +36,23 @@ from store.link.snapshot import snapshot
 from store.objects import is_name
 from wiring import settings_here
 
-#: exit status of a backup in which something is missing
+#: Exit status of an incomplete backup.
 PARTLY = 3
 
-#: files of a store that are written by commands, below its folder
+#: Folder of a store's append-only files.
 AOF = "appendonlydir"
 
-#: Name of the files of a snapshot: the base that an append-only file begins with, and what follows it.
+#: Files of a snapshot: the base of an append-only file, its next file, and its manifest.
 _BASE, _FOLLOWING, _MANIFEST = "appendonly.aof.1.base.rdb", "appendonly.aof.1.incr.aof", "appendonly.aof.manifest"
 
-#: tries to find the store's files as they are, between two changes of which they are
+#: Number of attempts to read a consistent set of the store's files.
 _TRIES = 20
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 _SANDBOX = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LOG = re.compile(r"log(\.\d{1,3})?")
 
-#: what a server without a durable store has
+#: Error of a server without a durable store.
 _IN_MEMORY = (
     "The store keeps its data in memory, so there is nothing that a backup could restore. Install redis-server 7 or "
     "valkey-server, or set REDIS_URL, and start the server again"
@@ -65,11 +65,11 @@ _CLUSTER = (
 
 
 class NotBackedUp(Exception):
-    """Nothing was written; the message says why and what to do."""
+    """Raised if nothing was written. The message has the reason and what to do."""
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the command; returns the exit status. Standard output has the backup, or nothing."""
+    """Run the command, and return the exit status. Standard output has the backup, or nothing."""
     given = _parser().parse_args(words)
     try:
         with _sink(given.file) as sink, settings_here() as config:
@@ -110,7 +110,7 @@ def _refuse(sentence: str) -> int:
 
 
 def written_failure(error: OSError, place: str) -> str:
-    """What to say of a file or a folder that could not be written."""
+    """Return a sentence about a file or a folder that could not be written."""
     where = Path(place).absolute()
     while not where.is_dir() and where != where.parent:
         where = where.parent
@@ -123,7 +123,7 @@ def written_failure(error: OSError, place: str) -> str:
 
 @contextmanager
 def _sink(name: str) -> Iterator[BinaryIO]:
-    """Standard output, or a file that is renamed to its name when it is whole and on the disk. Raises OSError."""
+    """Yield standard output, or a file that gets its name after it is complete and on the disk. Raises OSError."""
     if name == "-":
         if sys.stdout.isatty():
             raise NotBackedUp("a terminal shows no backup: name a file, or redirect standard output")
@@ -133,7 +133,7 @@ def _sink(name: str) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise NotBackedUp(f"{name} is a folder: name a file, such as {shlex.quote(f'{name}/agents.backup')}")
     part = path.with_name(f"{path.name}.part")
-    # Locked before it is emptied: what a killed backup left is overwritten, and what another one writes is not.
+    # Lock before truncating: remains of a killed backup are overwritten, but not another running backup.
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as sink:
         try:
@@ -170,7 +170,7 @@ class _AofFile(NamedTuple):
 
 @dataclass
 class _AofFiles:
-    """The files of an append-only store at one moment, open, so that a rewrite cannot take them away."""
+    """The files of an append-only store at one moment, open, so that a rewrite cannot remove them."""
 
     lines: list[str] = field(default_factory=list)  #: of the manifest
     files: list[_AofFile] = field(default_factory=list)
@@ -181,16 +181,16 @@ class _AofFiles:
 
 
 class _Backup:
-    """One backup of the settings' store and of this host's sandboxes.
+    """A backup of the settings' store and of this host's sandboxes.
 
-    The order: records of folders, then the store, then what the store names. A record that the store does not know
-    would stand for an event that comes later; a file that it names must not be missing.
+    Order: records of folders, then the store, then files that the store names. A record that the store does not know
+    would be taken for that of a later event, and a file that it names must not be missing.
     """
 
     def __init__(self, config: Config, sink: BinaryIO) -> None:
         self.missing: list[str] = []
         self.is_partial = False
-        self.sandboxes = 0  #: whose files are in it
+        self.sandboxes = 0  #: number of sandboxes with files in the backup
         self._config = config
         self._data_dir = Path(config.redis.data_dir).resolve()
         self._sink = sink
@@ -199,12 +199,12 @@ class _Backup:
         if scheme == "redis+cluster":
             raise NotBackedUp(_CLUSTER)
         self._redis: Any = connect(url, timeout=config.redis.redis_timeout, max_connections=4).commands
-        self._folder = folder_of(url, self._data_dir)  #: of the embedded store; None of another Redis
+        self._folder = folder_of(url, self._data_dir)  #: of the embedded store; None for another Redis
         self._hosts = _hosts(config.sandbox_folder)
         self.head = self._head()
 
     def run(self) -> None:
-        """Write it. Raises OSError, NotBackedUp, RuntimeFailure, StoreError, or one of UNAVAILABLE."""
+        """Write the backup. Raises OSError, NotBackedUp, RuntimeFailure, StoreError, or one of UNAVAILABLE."""
         writer = Writer(self._sink, self.head)
         for name in ("key", SECRET_KEY_FILE):
             with suppress(FileNotFoundError):
@@ -246,7 +246,7 @@ class _Backup:
         return head
 
     def _is_fake(self) -> bool:
-        """Whether the store is the one in memory, which has no INFO."""
+        """Return whether the store is in memory, which has no INFO."""
         try:
             self._redis.info("server")
         except UNAVAILABLE:
@@ -268,7 +268,7 @@ class _Backup:
         self.missing += head.left_out
 
     def _try_part(self, name: str, act: Any, *arguments: Any) -> bool:
-        """Whether a part of a sandbox is in it, whole. Nothing is missing of one that was deleted meanwhile."""
+        """Back up a part of a sandbox, and return whether it is complete. A sandbox deleted meanwhile lacks nothing."""
         try:
             act(*arguments)
         except RuntimeFailure as failure:
@@ -310,16 +310,16 @@ class _Backup:
             writer.file(f"{AOF}/{_MANIFEST}", "".join(f"{line}\n" for line in found.lines).encode())
 
     def _aof_files(self, folder: Path) -> _AofFiles:
-        """The files, and of each as many bytes as it had between two commands. Raises OSError, NotBackedUp.
+        """Return the files, each with its size between two commands. Raises OSError, NotBackedUp.
 
-        Redis tells the bytes of all files after it has written a round of commands, and only the last one grows.
+        Redis reports the size of all files after each round of commands, and only the last file grows.
         """
         for _ in range(_TRIES):
             before, found = _manifest(folder), _AofFiles()
             try:
                 for line in before:
                     name, kind = _named(line)
-                    if kind != "h":  # what a rewrite has replaced
+                    if kind != "h":  # history, which a rewrite has replaced
                         found.lines.append(line)
                         file = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
                         found.files.append(_AofFile(name, file, 0))
@@ -328,7 +328,8 @@ class _Backup:
                 sizes = _sizes(found)
                 if _manifest(folder) == before and found.files:
                     last = total - sum(sizes[:-1])
-                    # Its count is off after it has cut a file at a start. A restored store drops a half command itself.
+                    # Its count is wrong after it has truncated a file at a start. A restored store drops a partial
+                    # command itself.
                     sizes[-1] = last if first[-1] <= last <= sizes[-1] else sizes[-1]
                     found.files = [file._replace(size=size) for file, size in zip(found.files, sizes, strict=True)]
                     return found
@@ -348,7 +349,10 @@ class _Backup:
         writer.file(f"{AOF}/{_MANIFEST}", lines.encode())
 
     def _cold(self, writer: Writer) -> None:
-        """The objects of cold conversations: an object is there before the store names it, and an hour longer."""
+        """Back up the objects of cold conversations.
+
+        An object exists before the store names it, and for an hour longer.
+        """
         place = self._config.keeping.cold_place
         if place is None or place.bucket:
             return
@@ -371,7 +375,7 @@ def _kept(data_dir: Path) -> str:
 
 
 def _hosts(folder: Path) -> list[Path]:
-    """The folders of hosts that have had a supervisor here."""
+    """Return the folders of hosts that have had a supervisor here."""
     if not folder.is_dir():
         return []
     return sorted(one for one in folder.iterdir() if _HOST.fullmatch(one.name) and (one / ".lock").is_file())
@@ -390,14 +394,14 @@ def _sizes(found: _AofFiles) -> list[int]:
 
 
 def _named(line: str) -> tuple[str, str]:
-    """The name and the type of a file in a line of the manifest."""
+    """Return the name and the type of a file in a line of the manifest."""
     words = line.split()
     members = dict(zip(words[::2], words[1::2], strict=False))
     return members["file"], members.get("type", "i")
 
 
 def _add_file(writer: Writer, name: str, descriptor: int, size: int) -> None:
-    """So many bytes of an open file; those that are missing by now are zeros."""
+    """Add `size` bytes of an open file, padded with zeros if it has become shorter."""
     writer.add(Member(name.encode(), MemberKind.FILE, 0o600, size=size), _content(descriptor, size))
 
 
@@ -410,7 +414,7 @@ def _content(descriptor: int, size: int) -> Iterator[bytes]:
 
 
 def _add_folder(writer: Writer, folder: Path, name: str) -> None:
-    """A folder with all that is in it, below a name. Raises RuntimeFailure."""
+    """Add a folder with its contents below a name. Raises RuntimeFailure."""
     reader, prefix = TarReader(pack(folder)), name.encode()
     for member in reader.members():
         path = _below(prefix, member.name)
@@ -420,6 +424,6 @@ def _add_folder(writer: Writer, folder: Path, name: str) -> None:
 
 
 def _below(prefix: bytes, name: bytes) -> bytes:
-    """A name of a packed folder, which begins with `./` or is the folder itself."""
+    """Return the full name of a packed member, whose name begins with `./` or is the folder itself."""
     inner = b"/".join(word for word in name.split(b"/") if word not in (b"", b"."))
     return prefix + b"/" + inner if inner else prefix

@@ -1,14 +1,14 @@
 """The format of a backup: a tar stream, compressed by Zstandard, that mirrors DATA_DIR.
 
-backup.json              what stands at its head: `Head`
+backup.json              the head: `BackupHead`
 data/key                 and `secret_key`, `store.program`: files of DATA_DIR
 data/appendonlydir/…     the store: its append-only files, or a snapshot as their base
-data/cold/NAME           objects of cold conversations, where COLD_URL is a folder
+data/cold/NAME           objects of cold conversations, if COLD_URL is a folder
 data/sandboxes/HOST/…    `.lock` (the folder's id), and per sandbox `ID/work/…`, `ID/log…`, `.ID.shadow/…`
 manifest.json            the last member: SHA-256, members and bytes of each part
 
-A part is a file of the store or of a key, all cold objects, or what is of one sandbox. A file without its manifest is
-not whole. A reader trusts no name in it: `checked` says which names there may be.
+A part is a file of the store or of a key, all cold objects, or the files of a sandbox. A file without its manifest is
+incomplete. A reader trusts no name in it: `checked` defines the allowed names.
 """
 
 import json
@@ -22,25 +22,25 @@ from zstandard import ZstdCompressor, ZstdDecompressor, ZstdError
 
 from runtimes.tar_stream import END, PIECE, Member, MemberKind, TarReader, header, padding, shown
 
-#: of this format; a reader refuses a newer one
+#: Version of the format. A reader refuses newer versions.
 VERSION = 1
 
 FORMAT = "agent-server-backup"
 
 _HEAD, _MANIFEST, _DATA = b"backup.json", b"manifest.json", b"data/"
 
-#: maximum size of the head, in bytes, and what the manifest may have more than the one that its members give
+#: Maximum size of the head, and of the manifest beyond the expected one, in bytes.
 _MOST_HEAD, _MOST_SPARE = 64 * 1024, 64 * 1024
 
-#: maximum number of parts: two per sandbox, each of which the reader remembers
+#: Maximum number of parts: two per sandbox. The reader keeps all of them in memory.
 _MOST_PARTS = 200_000
 
-#: level of compression: the third is as fast as a disk
+#: Compression level: the third is as fast as a disk.
 _LEVEL = 3
 
 _NAME = rb"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}"
 
-#: Names of plain files below `data/`. Only they may be there, beside what is a sandbox's.
+#: Names of plain files below `data/`. Other names must belong to a sandbox.
 _FILES = re.compile(
     rb"key|secret_key|store\.program|appendonlydir/" + _NAME + rb"|cold/[A-Za-z0-9][A-Za-z0-9-]{0,199}"
     rb"|sandboxes/" + _NAME + rb"/\.lock"
@@ -48,40 +48,40 @@ _FILES = re.compile(
 
 _ID = rb"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}"
 
-#: what is a sandbox's: its folder and its logs, its working directory, and the shadow repository beside it
+#: Names of a sandbox: its folder and its logs, its working directory, and the shadow repository beside it.
 _OF_SANDBOX = re.compile(
     rb"sandboxes/%(name)s/(?:%(id)s(?:/log(?:\.\d{1,3})?)?|\.%(id)s\.shadow(?:/.*)?)" % {b"name": _NAME, b"id": _ID},
     re.DOTALL,
 )
 _WORK = re.compile(rb"(sandboxes/%(name)s/%(id)s/work)(?:/.*)?" % {b"name": _NAME, b"id": _ID}, re.DOTALL)
 
-#: what Git reads in a shadow repository beside its objects and references. Settings and hooks could name programs, and
-#: alternates a folder elsewhere; `runtimes/shadow.py` writes the settings that it needs
+#: Files that Git reads in a shadow repository beside objects and references. Settings and hooks could name programs,
+#: and alternates another folder. `runtimes/shadow.py` writes the settings that it needs.
 _GIT_SETTINGS = re.compile(
     rb"sandboxes/[^/]+/\.[^/]+/[^/]+/git/(?:objects/info/.*|(?!(?:HEAD|packed-refs|refs|objects)(?:/|\Z)).+)", re.DOTALL
 )
 
 
 class Damaged(Exception):
-    """The file is not a whole backup, or would do harm; the message says why."""
+    """Raised if the file is not a complete backup, or is harmful. The message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackupHead:
-    """What a backup says of itself before its data."""
+    """The description of a backup before its data."""
 
     version: int = VERSION
     format: str = FORMAT
     project: str  #: version of the server's code
     data: int  #: version of the stored data
-    program: str  #: that wrote the store, such as `Valkey 9.1.2`; empty: it is not known
-    is_snapshot: bool  #: the store is a snapshot, which its own program reads, or a newer release of it
-    time: str  #: when the command began, UTC
-    host: str  #: name of the host that made it
+    program: str  #: program of the store, such as `Valkey 9.1.2`; empty: unknown
+    is_snapshot: bool  #: the store is a snapshot, which needs its own program or a newer release
+    time: str  #: start of the command, UTC
+    host: str  #: name of its host
     conversations: int
     sandboxes: int
     seals: bool  #: SECRET_KEY was set, and is not in the backup
-    left_out: list[str] = field(default_factory=list)  #: sentences about what is not in it
+    left_out: list[str] = field(default_factory=list)  #: sentences about missing contents
 
 
 @dataclass
@@ -112,7 +112,7 @@ class _Parts(dict[str, _Part]):
 
 
 def part_of(name: bytes) -> str:
-    """The part that a name below `data/` belongs to."""
+    """Return the part of a name below `data/`."""
     words = name.split(b"/")
     match words[0]:
         case b"sandboxes":
@@ -127,15 +127,15 @@ class Writer:
     """Writes a backup, one member after the other."""
 
     def __init__(self, sink: BinaryIO, head: BackupHead) -> None:
-        """Raises OSError, as every call."""
+        """Raises OSError, as every call does."""
         self._stream = ZstdCompressor(level=_LEVEL, write_checksum=True).stream_writer(sink, closefd=False)
         self._parts = _Parts()
         self._put(_HEAD, json.dumps(asdict(head)).encode())
 
     def add(self, member: Member, content: Iterable[bytes | memoryview] = ()) -> None:
-        """Write a member whose name is relative to DATA_DIR. content: as many bytes as its size says.
+        """Write a member with a name relative to DATA_DIR. content: exactly as many bytes as its size.
 
-        Raises what `content` raises; zeros stand in place of the rest then.
+        Raises the errors of `content`, after writing zeros for the rest.
         """
         part = self._parts.of(member)
         part.begin(member)
@@ -148,7 +148,7 @@ class Writer:
             for piece in content:
                 left -= self._piece(part, piece)
         finally:
-            while left > 0:  # a file that could not be read to its end leaves the others whole
+            while left > 0:  # a partly unreadable file must not damage the others
                 left -= self._piece(part, bytes(min(PIECE, left)))
             self._stream.write(padding(member.size))
 
@@ -174,10 +174,10 @@ class Writer:
 
 
 class Reader:
-    """Reads a backup from its beginning to its end, once."""
+    """Reads a backup once, from beginning to end."""
 
     def __init__(self, source: BinaryIO) -> None:
-        """Reads the head. Raises Damaged, and OSError, as every call."""
+        """Read the head. Raises Damaged, and OSError, as every call does."""
         self._tar = TarReader(_decompressed(source))
         self._members = self._tar.members()
         first = next(self._members, None)
@@ -186,9 +186,9 @@ class Reader:
         self.head = _read_head(self._small(first, _MOST_HEAD))
 
     def members(self) -> Iterator[tuple[Member, Iterator[memoryview]]]:
-        """Each member with its content, its name and target relative to DATA_DIR.
+        """Yield each member with its content, with name and target relative to DATA_DIR.
 
-        Raises Damaged, after the last one too: what was read before it counts as nothing then.
+        Raises Damaged, also after the last member. Then discard everything that was read.
         """
         parts = _Parts()
         for member in self._members:
@@ -227,7 +227,7 @@ class Reader:
 
 
 def _read_head(words: Any) -> BackupHead:
-    """Raises Damaged, also of a newer format: its members may mean something else."""
+    """Parse the head. Raises Damaged, also for a newer format, whose members may differ in meaning."""
     if not isinstance(words, dict) or words.get("format") != FORMAT:
         raise Damaged("It is not a backup of this server")
     version = words.get("version")
@@ -248,7 +248,7 @@ def _read_head(words: Any) -> BackupHead:
 
 
 def _decompressed(source: BinaryIO) -> Iterator[bytes]:
-    """Raises Damaged."""
+    """Yield the decompressed bytes. Raises Damaged."""
     try:
         reader = ZstdDecompressor().stream_reader(source, read_size=PIECE, closefd=False)
         while piece := reader.read(PIECE):
@@ -258,14 +258,15 @@ def _decompressed(source: BinaryIO) -> Iterator[bytes]:
 
 
 def is_restored(member: Member) -> bool:
-    """Whether a member of a backup is written: all are but the settings of shadow repositories."""
+    """Return whether a member of a backup is restored: all except settings of shadow repositories."""
     return not _GIT_SETTINGS.fullmatch(member.name)
 
 
 def checked(member: Member) -> Member:
-    """A member by its name in DATA_DIR. Raises Damaged unless a backup may have it.
+    """Return a member with its name in DATA_DIR. Raises Damaged unless a backup may contain it.
 
-    A hard link may lead only to a file of the same working directory: else a sandbox would share the server's keys.
+    A hard link may only lead to a file of the same working directory. Otherwise a sandbox could share the server's
+    keys.
     """
     name = member.name.removeprefix(_DATA)
     if member.kind is MemberKind.DIRECTORY:

@@ -1,9 +1,8 @@
 """Verify the objects of cold conversations:  python -m admin cold verify
 
-Reads every object of COLD_URL once and changes nothing; servers and supervisors may run meanwhile. The store is that
-of REDIS_URL; without one, the embedded store of DATA_DIR. Each line of standard output names an object that does not
-verify, and says why. Exit status: 0 all verify, 1 some do not, 2 cold storage or the store cannot be read.
-Source: docs/keeping.md.
+Reads every object of COLD_URL once and changes nothing; servers and supervisors may run meanwhile. The store is that of
+REDIS_URL, or else the embedded store of DATA_DIR. Each line of standard output names an invalid object, and the reason.
+Exit status: 0 all objects verify, 1 some do not, 2 cold storage or the store cannot be read. Source: docs/keeping.md.
 """
 
 import argparse
@@ -17,11 +16,11 @@ from wiring import store_here
 
 
 class Unset(Exception):
-    """There is no cold storage to verify."""
+    """Raised if there is no cold storage to verify."""
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run a command, and return the exit status."""
     _parser().parse_args(words)
     try:
         with store_here() as store:

@@ -1,8 +1,7 @@
 """Export and import conversations:  python -m admin conversations export ID > FILE  and  import < FILE
 
-The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not. The
-lines: docs/keeping.md. Exit status 1: nothing was imported, or the export is not whole; a sentence on standard error
-says why.
+The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. Format of the
+lines: docs/keeping.md. Exit status 1: nothing was imported, or the export is incomplete; standard error has the reason.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from wiring import store_here
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one command; returns the exit status. Standard output has an export and nothing else."""
+    """Run a command, and return the exit status. Standard output only has an export."""
     given = _parser().parse_args(words)
     try:
         with store_here() as store:
@@ -69,7 +68,7 @@ def _import(store: Store, source: BinaryIO) -> str:
 
 
 def _told(messages: Any) -> str:
-    """marshmallow's messages as one sentence."""
+    """Format marshmallow's messages as a sentence."""
     faults = validation_errors("", messages)
     return "; ".join(": ".join([*map(str, fault["loc"][1:]), fault["msg"]]) for fault in faults)
 

@@ -1,7 +1,7 @@
-"""Make, list and revoke keys where the store is, such as the first one:  python -m admin keys make NAME --scope read
+"""Make, list and revoke keys on the store's machine, for example:  python -m admin keys make NAME --scope read
 
-The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not.
-Before the first key of a server that is open without one, it says what the key changes, and asks at a terminal.
+The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. Before the first
+key of an open server it prints how the key changes the server, and asks if it runs in a terminal.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from store.access.access_keys import AccessKey, KeyNotFound
 from store.errors import UNAVAILABLE, StoreError
 from wiring import store_here
 
-#: what a first key changes for a server that is open, and what to do before
+#: Warning before the first key of an open server.
 _FIRST_KEY = (
     "keys: A server that is open on this machine asks for a key from its next start if one is stored, and this one is "
     "not an admin's. Make yourself an admin key first: " + admin("keys make me --scope admin")
@@ -25,7 +25,7 @@ _FIRST_KEY = (
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one command; returns the exit status. A made key is the only line on standard output."""
+    """Run a command, and return the exit status. Standard output only has a new key."""
     given = _parser().parse_args(words)
     try:
         with store_here() as store:
@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tell_alike(store: Store, name: str) -> None:
-    """Say that keys of this name are there already: a second one ends none of them."""
+    """Report existing keys of the name, which a second key does not end."""
     every = store.access.keys.all()
     live = store.access.keys.live([one.id for one in every if one.name == name])
     if live:
@@ -77,7 +77,7 @@ def _tell_alike(store: Store, name: str) -> None:
 
 
 def _goes_on(store: Store, given: argparse.Namespace) -> bool:
-    """Warn before a key by which an open server has keys and none of an admin; whether to make it."""
+    """Warn before a key by which an open server would have keys but no admin key. Return whether to make it."""
     config = Config.from_env()
     opens = config.access.auth == "auto" and config.is_open
     if "admin" in given.scope or not opens or store.access.keys.of_admins():

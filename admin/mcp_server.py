@@ -1,13 +1,11 @@
-"""An MCP server, by which an assistant starts agents, follows them, fetches their files and helps to triage what waits:
-python -m admin mcp
+"""An MCP server, with which an assistant starts and follows agents, fetches their files and triages pending actions.
 
-It speaks MCP over its standard input and output, and the REST API to the server of AGENT_SERVER_URL, with the key of
-SESSION_API_KEY. It may do what the key may: the tool that starts is there only where the key has the scope `write`,
-those that decide and that read files only where it has `approve`.
+    python -m admin mcp
 
-What a tool returns has a bound, for it fills an assistant's window. A text that is cut says so where it is cut, and the
-result says how to read on.
-Source: docs/agents.md.
+It speaks MCP over standard input and output, and calls the REST API of AGENT_SERVER_URL with the key of
+SESSION_API_KEY. It may do what the key may: the tool that starts needs the scope `write`, and the tools that decide or
+read files need `approve`. Results are limited, because they fill an assistant's window. A truncated text is marked, and
+the result describes how to continue. Source: docs/agents.md.
 """
 
 import argparse
@@ -35,25 +33,25 @@ try:
 except ImportError:
     sys.exit("mcp_server: the package mcp is not installed: pip install -r requirements.txt")
 
-#: seconds that a request to the server may take
+#: Timeout of a request to the server, in seconds.
 _SECONDS = 60.0
 
-#: longest question that a person is asked, in characters: what a window does not hold is decided elsewhere
+#: Maximum number of characters of a question. Longer ones are decided elsewhere, because a window does not show them.
 _MOST_ASKED = 8000
 
-#: most characters of one text of an event, and of all events of one call
+#: Maximum number of characters of a text of an event, and of all events of a call.
 _MOST_TEXT, _MOST_EVENTS = 4000, 60_000
 
-#: most characters of a file that one call returns
+#: Maximum number of characters of a file that a call returns.
 _MOST_OF_FILE = 50_000
 
-#: seconds between two looks at a start
+#: Interval between two polls of a start, in seconds.
 _POLL = 0.2
 
-#: the statuses in which an agent does nothing until somebody asks it to
+#: Statuses of an inactive agent.
 _STOPPED = ("idle", "paused", "finished", "error", "stuck")
 
-#: members of a conversation that tell it from others
+#: Members of a conversation that identify it.
 _SHOWN = ("id", "title", "execution_status", "tags", "created_at", "updated_at", "unapproved_resumes")
 
 _INSTRUCTIONS = (
@@ -63,7 +61,7 @@ _INSTRUCTIONS = (
     "about a pending action."
 )
 
-#: what a question begins with where the agent does not show its arguments
+#: Beginning of a question if the agent does not show its arguments.
 _INCOMPLETE = "What is shown here is less than what will run: the agent does not show the arguments of this call."
 
 Limit = Annotated[int, Field(ge=1, le=100, description="Most items of the page.")]
@@ -81,40 +79,40 @@ Outside = Annotated[str | None, Field(description="Of an agent on a person's own
 Status = Annotated[str | None, Field(description=f"One of {', '.join(EXECUTION_STATUSES)}.")]
 
 
-#: how long a decision about a destination holds
+#: Duration of a decision about a destination.
 _HOLDS = {
     "once": "for the next connection",
     "conversation": "for as long as the sandbox is",
 }
 
-#: most characters that are shown of the name of an argument, and of a value that was sent
+#: Maximum number of characters of an argument's name, and of a sent value, in errors.
 _LONGEST_NAME, _LONGEST_VALUE = 64, 100
 
-#: a value of each type of a JSON schema, in words
+#: Type of a JSON schema → a value of it, in words.
 _NOUNS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 
 class AgentServer:
-    """The REST API of one server, with one key."""
+    """The REST API of a server, with a key."""
 
     def __init__(self, url: str, key: str) -> None:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         try:
-            # With a transport httpx reads no proxy of the environment.
+            # With an explicit transport httpx ignores proxies of the environment.
             transport = httpx.HTTPTransport() if is_loopback(httpx.URL(url).host) else None
             self._client = httpx.Client(base_url=url, headers=headers, timeout=_SECONDS, transport=transport)
         except (ImportError, ValueError, httpx.InvalidURL) as error:
             raise ToolError(f"The URL or a proxy of the environment cannot be used: {error}") from None
 
     def ask(self, method: str, path: str, /, *, json: Any = None, **query: Any) -> Any:
-        """The JSON of a response; a member of the query that is None is left out.
+        """Return the JSON of a response. Query members that are None are left out.
 
-        Raises ToolError with the server's sentence, or one that says that it does not respond.
+        Raises ToolError with the server's sentence, or a sentence that it does not respond.
         """
         return self.response(method, path, json=json, **query).json()
 
     def response(self, method: str, path: str, /, *, json: Any = None, **query: Any) -> httpx.Response:
-        """The same with its headers."""
+        """Return a response with its headers, as `ask` does."""
         given = {name: str(value) for name, value in query.items() if value is not None}
         try:
             response = self._client.request(method, path, params=given, json=json)
@@ -127,7 +125,7 @@ class AgentServer:
 
 @cache
 def agent_server() -> AgentServer:
-    """The server of the environment. Raises ToolError for text that is not a URL."""
+    """Return the server of the environment. Raises ToolError for an invalid URL."""
     url = variable("AGENT_SERVER_URL") or "http://127.0.0.1:8000"
     if httpx.URL(url).scheme not in ("http", "https"):
         raise ToolError("AGENT_SERVER_URL must begin with http:// or https://")
@@ -135,7 +133,7 @@ def agent_server() -> AgentServer:
 
 
 def _detail(response: httpx.Response) -> str:
-    """What the server says about a refusal: its sentence, and what it names beside it."""
+    """Return the server's reason for a refusal: its sentence, and further members."""
     try:
         body = response.json()
     except ValueError:
@@ -242,7 +240,8 @@ def follow_agent(
         after = int(found.headers["X-Last-Seq"]) if taken == len(page) else after + taken
         status = agent_server().ask("GET", path)["execution_status"]
         is_late = time.monotonic() >= deadline
-        has_ended = not page and status in _STOPPED and (status != "idle" or is_late)  # an idle one may be about to run
+        # an idle agent may be about to run
+        has_ended = not page and status in _STOPPED and (status != "idle" or is_late)
         if taken < len(page) or has_ended or is_late or status == "waiting_for_confirmation":
             break
         if status in _STOPPED[1:]:  # what remains is there already
@@ -255,14 +254,14 @@ def follow_agent(
 
 
 class Shown:
-    """The events of one result, as far as they fit."""
+    """The events of a result, as far as they fit."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self._size = 0
 
     def take(self, page: list[dict[str, Any]]) -> int:
-        """Add events of a page, at least the first one of a result, and say how many of them were added."""
+        """Add events of a page, at least the first event of a result. Return the number of added events."""
         for number, event in enumerate(map(shortened, page)):
             self._size += len(json.dumps(event, ensure_ascii=False))
             if self.events and self._size > _MOST_EVENTS:
@@ -272,7 +271,7 @@ class Shown:
 
 
 def shortened(event: dict[str, Any]) -> dict[str, Any]:
-    """An event whose long texts are cut; one that has too many texts keeps the members that all events have."""
+    """Return an event with long texts truncated. If it has too many texts, only the common members are kept."""
     cut = _cut(event)
     if (size := len(json.dumps(cut, ensure_ascii=False))) <= _MOST_EVENTS:
         return cut  # type: ignore[no-any-return]
@@ -368,7 +367,7 @@ def list_destinations(
 
 
 class Confirmation(BaseModel):
-    """What the person says to the question."""
+    """The person's response to the question."""
 
     confirmed: bool = Field(description="Yes: decide this. No: leave the action as it is.")
 
@@ -376,7 +375,10 @@ class Confirmation(BaseModel):
 def ask_the_person(
     context: Context, conversation_id: UUID, action_id: str, decision: str, digest: str
 ) -> Confirmation | Elicit[Confirmation]:
-    """The question to the person, where the assistant can ask one; elsewhere the assistant says that it has asked."""
+    """Return the question to the person if the assistant can ask it.
+
+    Otherwise the assistant confirms that it has asked.
+    """
     able = context.client_capabilities.elicitation if context.client_capabilities else None
     if able is None or (able.form is None and able.url is not None):
         return Confirmation(confirmed=True)
@@ -443,7 +445,7 @@ def ask_about_destination(
     port: int | None = None,
     budget: str | None = None,
 ) -> Confirmation | Elicit[Confirmation]:
-    """The question to the person about a destination, as `ask_the_person`."""
+    """Return the question to the person about a destination, as `ask_the_person` does."""
     able = context.client_capabilities.elicitation if context.client_capabilities else None
     if able is None or (able.form is None and able.url is not None):
         return Confirmation(confirmed=True)
@@ -505,7 +507,7 @@ _READING: tuple[Callable[..., Any], ...] = (
 
 
 class Tools(MCPServer):
-    """The MCP server. It refuses wrong arguments in sentences, and returns a list as one structured result."""
+    """The MCP server. It refuses wrong arguments in sentences, and returns a list as a structured result."""
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context | None = None
@@ -528,7 +530,7 @@ class Tools(MCPServer):
 
 
 def _fault(error: Any, schema: dict[str, Any]) -> str:
-    """A sentence about one argument: its name, what it may be, and what came."""
+    """Return a sentence about an argument: its name, its allowed values, and the sent value."""
     name = ".".join(map(str, error["loc"]))
     wanted = _allowed(schema.get(str(error["loc"][0]), {})) if error["loc"] else ""
     if error["type"] == "missing":
@@ -538,7 +540,7 @@ def _fault(error: Any, schema: dict[str, Any]) -> str:
 
 
 def _allowed(schema: dict[str, Any]) -> str:
-    """The values that a schema of an argument allows, in words; empty if it says nothing."""
+    """Return the allowed values of an argument's schema, in words; empty if there is no restriction."""
     if choices := schema.get("anyOf"):
         return " or ".join(filter(None, map(_allowed, choices)))
     if values := schema.get("enum"):
@@ -557,7 +559,7 @@ def _allowed(schema: dict[str, Any]) -> str:
 
 
 def server_for(scopes: list[str]) -> MCPServer:
-    """The MCP server with the tools that a key of these scopes may use."""
+    """Make the MCP server with the tools that a key of the scopes may use."""
     made = Tools("agent-server", instructions=_INSTRUCTIONS, version=API_VERSION, log_level="WARNING")
     for tool in _READING:
         made.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True))
@@ -573,7 +575,7 @@ def server_for(scopes: list[str]) -> MCPServer:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Serve until the standard input ends; returns the exit status."""
+    """Serve until standard input ends. Return the exit status."""
     argparse.ArgumentParser(prog="python -m admin mcp", description=_INSTRUCTIONS).parse_args(words)
     try:
         scopes = agent_server().ask("GET", "/api/v1/users/me")["scopes"]

@@ -1,10 +1,9 @@
-"""Bring the stored data to the version of this code:  python -m admin migrate
+"""Migrate the stored data to the version of this code:  python -m admin migrate
 
-The store is that of REDIS_URL; without one, the embedded store of DATA_DIR, whether its server runs or not. The
-gunicorn master runs it before the workers. Exit status 1, and a sentence: the data are of a newer version, or REDIS_URL
-leads to something that is not a Redis.
-It warns where another SECRET_KEY has sealed the data, and where Redis is not what DURABILITY asks for.
-A store that does not answer is migrated by the first request, or by the supervisor, that reaches it.
+The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. The gunicorn
+master runs it before the workers. Exit status 1, with a sentence: the data have a newer version, or REDIS_URL is not a
+Redis. It warns if another SECRET_KEY has sealed the data, and if Redis is less durable than DURABILITY. If the store is
+unavailable, the first request or the supervisor migrates it later.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from wiring import store_here
 
 
 def main(words: list[str] | None = None) -> int:
-    """Migrate; returns the exit status."""
+    """Migrate, and return the exit status."""
     options = argparse.ArgumentParser(
         prog="python -m admin migrate", description="Bring the stored data to this version."
     )
@@ -39,7 +38,7 @@ def main(words: list[str] | None = None) -> int:
             for fault in store.link.health.probe().faults:
                 logging.warning(fault)
             if config.notify.notifies:
-                # What the first requests bring is notified of before a supervisor has said so.
+                # So that events of the first requests are notified, before a supervisor announces its targets.
                 store.notifications.outboxes.want()
             if other_key := store.link.seal_check.fault():
                 logging.warning(other_key)

@@ -1,9 +1,9 @@
 """Fill a new DATA_DIR from the file of a backup:  python -m admin restore FILE|- --data-dir DIR
 
-The folder is filled and checked under another name within DIR; what the checks refuse leaves nothing there. The file is
-not trusted: no name in it leads out of DIR. Restored sandboxes have no processes: each is PAUSED until it is used.
+The folder is filled and checked under another name within DIR. If a check fails, it is removed. The file is not
+trusted: no name in it leads out of DIR. Restored sandboxes have no processes: each is PAUSED until it is used.
 
-Exit status 1: nothing was restored; a sentence on standard error says why. Source: docs/backup.md.
+Exit status 1: nothing was restored; standard error has the reason. Source: docs/backup.md.
 """
 
 import argparse
@@ -44,21 +44,21 @@ from store.keys import VERSION
 from supervisor.endings import KEPT, Recovery
 from wiring import open_store_of
 
-#: name of a folder for what was there before, by the time of the restore
+#: Name of the folder for earlier contents, with the time of the restore.
 _ASIDE = "before-%Y%m%dT%H%M%SZ"
 
-#: bytes of content between two looks at the room on the disk, and those that a member counts beside its content: an
-#: empty file and a directory take a block or an inode
+#: Bytes of content between two checks of free space, and bytes counted per member beside its content, because an empty
+#: file or a directory uses a block or an inode.
 _LOOK, _ENTRY = 64 * 1024 * 1024, 4096
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")
 
-#: who changes sandboxes here, where a supervisor has its identity
+#: Holder of changes to sandboxes here, in place of a supervisor's identity.
 _RESTORE = "restore"
 
 
 class NotRestored(Exception):
-    """Nothing was restored; the message says why and what to do."""
+    """Raised if nothing was restored. The message has the reason and what to do."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class _Restored:
     head: BackupHead
     conversations: int
     sandboxes: int
-    aside: Path | None  #: where the earlier content is
+    aside: Path | None  #: folder of the earlier contents
     notes: list[str]
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the command; returns the exit status."""
+    """Run the command, and return the exit status."""
     given = _parser().parse_args(words)
     keep_private()
     folder = Path(given.data_dir).absolute()
@@ -138,7 +138,7 @@ def _source(name: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _taken(folder: Path, *, force: bool) -> Iterator[Path]:
-    """A new folder within DIR to fill, with DIR's locks held. Raises NotRestored, OSError."""
+    """Yield a new folder within DIR, with DIR's locks held. Raises NotRestored, OSError."""
     make_private(folder)
     with _locked(folder / "lock", f"A server runs on {folder}: stop it first"):
         for host in folder.glob("sandboxes/*/.lock"):
@@ -151,7 +151,7 @@ def _taken(folder: Path, *, force: bool) -> Iterator[Path]:
                 "or give --force, which moves what it has into a folder before-… in it"
             )
         staged = folder / RESTORING
-        remove(staged)  # of a restore that was killed
+        remove(staged)  # of a killed restore
         staged.mkdir(mode=0o700)
         try:
             yield staged
@@ -161,7 +161,7 @@ def _taken(folder: Path, *, force: bool) -> Iterator[Path]:
 
 
 def _content_of(folder: Path) -> list[Path]:
-    """Its entries without the lock, a restore under way, and what earlier restores have moved aside."""
+    """Return its entries without the lock, a running restore, and folders of earlier restores."""
     return [
         one for one in folder.iterdir() if one.name not in ("lock", RESTORING) and not one.name.startswith("before-")
     ]
@@ -180,7 +180,10 @@ def _locked(path: Path, sentence: str) -> Iterator[None]:
 
 
 def _restore(source: BinaryIO, folder: Path, staged: Path, host: str) -> _Restored:
-    """Raises Damaged, NotRestored, OSError, RuntimeFailure, RuntimeError, StoreError, or one of UNAVAILABLE."""
+    """Restore.
+
+    Raises Damaged, NotRestored, OSError, RuntimeFailure, RuntimeError, StoreError, or one of UNAVAILABLE.
+    """
     if not _HOST.fullmatch(host):
         raise NotRestored(f"{host!r} cannot name a host: --host takes letters, digits and _.-")
     reader = Reader(source)
@@ -212,12 +215,12 @@ def _require_readable(head: BackupHead) -> None:
 
 
 def _extract(reader: Reader, staged: Path) -> None:
-    """Write every member. Raises Damaged, NotRestored, RuntimeFailure of what cannot be written."""
+    """Write every member. Raises Damaged, NotRestored, and RuntimeFailure for a member that cannot be written."""
     with closing(Target(staged)) as target:
         room = _Room(staged)
         for member, content in reader.members():
             if not is_restored(member):
-                deque(content, maxlen=0)  # its checksum counts all the same
+                deque(content, maxlen=0)  # its checksum still counts
                 continue
             try:
                 room.begin(member)
@@ -231,20 +234,20 @@ def _extract(reader: Reader, staged: Path) -> None:
 
 
 class _Room:
-    """The room on the disk of a folder, which a file of lies must not fill."""
+    """The free space of a folder's disk, which a malicious file must not fill."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written = 0
 
     def begin(self, member: Member) -> None:
-        """Count what a member takes beside its content. Raises NotRestored, also where its content has no room."""
+        """Count a member's space beside its content. Raises NotRestored, also if its content does not fit."""
         self._count(_ENTRY)
         if member.size > _LOOK:
             self._require(member.size, f"{shown(member.name)} has {member.size} bytes, and ")
 
     def watched(self, content: Iterator[memoryview]) -> Iterator[memoryview]:
-        """The content; looks at the disk from time to time. Raises NotRestored."""
+        """Yield the content, with repeated checks of free space. Raises NotRestored."""
         for piece in content:
             self._count(len(piece))
             yield piece
@@ -266,10 +269,10 @@ class _Room:
 
 
 def _rename_host(staged: Path, source: str, host: str) -> str:
-    """Give the folder of the host that made the backup to this one; the name that it had."""
+    """Rename the folder of the backup's host to this host. Return its earlier name."""
     folders = sorted(one.name for one in staged.glob("sandboxes/*/"))
     if source not in folders and len(folders) == 1:
-        source = folders[0]  # HOST_ID was not set for the command, as in another container
+        source = folders[0]  # HOST_ID was not set for the command, for instance in another container
     if source in folders and source != host:
         if host in folders:
             raise NotRestored(f"It has sandboxes of a host {host} too: give another name by --host")
@@ -278,9 +281,9 @@ def _rename_host(staged: Path, source: str, host: str) -> str:
 
 
 def _settle(head: BackupHead, staged: Path, source: str, host: str) -> tuple[int, int, list[str]]:
-    """Read the store once, and note that no process of a sandbox is here; conversations, sandboxes, and notes.
+    """Open the store once, and record that sandboxes have no processes here. Return conversations, sandboxes, notes.
 
-    Raises NotRestored where this program does not read it.
+    Raises NotRestored if this program cannot read it.
     """
     config = Config.from_env()
     try:
@@ -309,9 +312,9 @@ def _settle(head: BackupHead, staged: Path, source: str, host: str) -> tuple[int
 
 
 def _end_processes(store: Store, host: str, name: str) -> None:
-    """Give a host's sandboxes to a name, and note that their processes have ended.
+    """Rename a host's sandboxes, and record that their processes have ended.
 
-    The handles name processes of the old host: whoever acted on them here would end those of a server that still runs.
+    The handles name processes of the old host. Acting on them here could end those of a running server.
     """
     store.sandboxes.rename_host(host, name)
     recovery = Recovery(store)
@@ -326,7 +329,7 @@ def _end_processes(store: Store, host: str, name: str) -> None:
 
 
 def _place(folder: Path, staged: Path) -> Path | None:
-    """Move what is restored to its place, the store last; where the earlier content went.
+    """Move the restored files to their place, the store last. Return the folder of the earlier contents.
 
     Raises OSError, after it has moved everything back.
     """

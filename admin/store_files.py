@@ -1,8 +1,8 @@
-"""Which commands the files of a store may have: those that write data.
+"""Checks that the files of a store only contain commands that write data.
 
-A store runs its append-only files at each start. So a file of a stranger could have it open a port to the network
-(`CONFIG SET`), follow another server (`REPLICAOF`) or load a program (`MODULE`). A file may begin with a snapshot,
-which holds data alone. The store would run what follows the snapshot in the same file, so nothing may follow.
+A store executes its append-only files at each start. So a malicious file could open a port (`CONFIG SET`), follow
+another server (`REPLICAOF`) or load a program (`MODULE`). A file may begin with a snapshot, which only contains data.
+Nothing may follow the snapshot in its file, because the store would execute it.
 """
 
 import mmap
@@ -15,7 +15,7 @@ from boot.embedded import release
 from core.cuts import beginning
 from core.visible import visible
 
-#: commands that write data, as the two programs put them into their files
+#: Commands that write data, as both programs write them to their files.
 _WRITES = frozenset(
     (
         b"APPEND BITFIELD BITOP COPY DECR DECRBY DEL EXPIRE EXPIREAT FLUSHALL FLUSHDB GEOADD GEORADIUS GEOSEARCHSTORE "
@@ -28,25 +28,25 @@ _WRITES = frozenset(
     ).split()
 )
 
-#: the one file that has no commands: it names the others
+#: The only file without commands. It names the others.
 _MANIFEST = "appendonly.aof.manifest"
 
 _SNAPSHOT = (b"REDIS", b"VALKEY")
 _HEADER, _LENGTH = re.compile(rb"\*([1-9]\d{0,8})\r\n"), re.compile(rb"\$(\d{1,10})\r\n")
 _NOTE = re.compile(rb"#[^\r\n]{0,1000}\r\n")
 
-#: what the program says of a snapshot that it has read to its end, with the bytes that it has read
+#: Output of the program for a complete snapshot, with the bytes that it has read.
 _WHOLE = re.compile(r"\[offset (\d+)\] \\o/ RDB looks OK")
 
-#: longest beginning of a command that a crash can leave without the end of its line, in bytes
+#: Maximum beginning of a command that a crash can leave without the end of its line, in bytes.
 _MOST_TORN = 16
 
-#: seconds for the check of a snapshot, which reads all of it
+#: Timeout of the check of a snapshot, in seconds. It reads the whole file.
 _CHECK_SECONDS = 3600
 
 
 def check(folder: Path, program: str) -> None:
-    """Read all files of a store. program: of the server. Raises Damaged for what it would run beside writing data."""
+    """Check all files of a store. program: of the server. Raises Damaged for commands that do more than write data."""
     for path in sorted(folder.iterdir()):
         if path.name == _MANIFEST or not path.stat().st_size:
             continue
@@ -58,9 +58,9 @@ def check(folder: Path, program: str) -> None:
 
 
 def check_commands(name: str, content: bytes | mmap.mmap) -> None:
-    """Raise Damaged for a command that does more than write data, and for what is no command.
+    """Raise Damaged for a command that does more than write data, and for invalid content.
 
-    A write that broke off at the end is left to the server, which refuses it or cuts it.
+    An incomplete write at the end is left to the server, which refuses or truncates it.
     """
     at, end = 0, len(content)
     while at < end:
@@ -88,7 +88,7 @@ def check_commands(name: str, content: bytes | mmap.mmap) -> None:
 
 
 def _check_snapshot(path: Path, program: str) -> None:
-    name = Path(program).name.replace("-server", "-check-rdb")  # by which the server's program checks snapshots
+    name = Path(program).name.replace("-server", "-check-rdb")  # the server's program for checking snapshots
     done = subprocess.run(
         [name, str(path)],
         executable=program,

@@ -1,1 +1,1 @@
-"""Calls of the agent servers in sandboxes: `client` makes them; the other modules say which ones, and when."""
+"""Calls of the agent servers in sandboxes: `client` makes them; the other modules decide which calls, and when."""

@@ -1,8 +1,8 @@
-"""Adopts a conversation that a client began at a sandbox's own agent server: from then on it is here like any other.
+"""Adopts a conversation that a client began at a sandbox's own agent server, so that it behaves like any other.
 
-The store has it first. Then its webhooks are taken, and a supervisor fetches from the agent's own log what was never
-posted (`supervisor/agent_log.py`). What the log says of people from before is not borne out by this server, and is
-stored as `store/approvals/effects.py` has it.
+The store has it first. Then its webhooks are accepted, and a supervisor fetches the unposted events from the agent's
+own log (`supervisor/agent_log.py`). This server cannot confirm what the log says of people before the adoption;
+`store/approvals/effects.py` describes how it is stored.
 """
 
 from contextlib import suppress
@@ -27,18 +27,17 @@ class WasDeleted(IdInUse):
 
 
 def title_of(info: dict[str, Any]) -> str | None:
-    """The title that an agent server reports of a conversation, as far as one may be long; None if it has none."""
+    """Return the title of a conversation at its agent server, truncated to the maximum; None if it has none."""
     title = info.get("title")
     return beginning(as_unicode(title), MOST_TITLE) if isinstance(title, str) else None
 
 
 def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: ConversationId) -> dict[str, Any] | None:
-    """Create a conversation of a sandbox's agent server here; its description there, which the caller keeps; None if
-    it is here with a description.
+    """Create a conversation of a sandbox's agent server here, and return its description, which the caller stores.
 
-    A repeat creates nothing, and does what is missing after a first call that was cut off. Raises SandboxRefuses unless
-    the sandbox runs, IdInUse of an id that is another one's here, ConversationNotFound of one that the agent server
-    does not have, TooManyConversations, and as `Commands` does.
+    Return None if the conversation is here with a description. A repeat creates nothing, and completes a first call
+    that was interrupted. Raises SandboxRefuses unless the sandbox runs, IdInUse if another conversation has the id,
+    ConversationNotFound if the agent server does not have it, TooManyConversations, and the errors of `Commands`.
     """
     store = commands.store
     state = _here(commands, sandbox, conversation_id)
@@ -67,7 +66,7 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
     if not created and not _here(commands, sandbox, conversation_id):
         raise IdInUse
     if created and store.sandboxes.places.is_deleted(sandbox.id, conversation_id):
-        # Another call has adopted it and a client has deleted it, both since the tombstones were read above.
+        # Since the tombstones were read above, another call adopted it and a client deleted it.
         with suppress(ConversationNotFound):
             store.conversations.delete(conversation_id)
         raise WasDeleted
@@ -76,7 +75,7 @@ def adopt(commands: Commands, specs: Specs, sandbox: Sandbox, conversation_id: C
 
 
 def _here(commands: Commands, sandbox: Sandbox, conversation_id: ConversationId) -> dict[str, Any] | None:
-    """The conversation, if it is in that sandbox. Raises IdInUse of one that is elsewhere here."""
+    """Return the conversation, if it is in this sandbox. Raises IdInUse if it is elsewhere."""
     [state] = commands.store.conversations.get_many([conversation_id])
     if state is not None and state.get("sandbox_id") != sandbox.id:
         raise IdInUse(f"A conversation of the id {conversation_id} is here already, and not in this sandbox")
@@ -99,7 +98,7 @@ def _described(commands: Commands, sandbox: Sandbox, conversation_id: Conversati
 
 
 def _policy(policy: Any) -> dict[str, Any] | None:
-    """The agent's own policy, where it is one."""
+    """Return the agent's own policy, if it is valid."""
     try:
         held_risks(policy)
     except ValueError:

@@ -1,7 +1,7 @@
 """Decisions by a one-time link.
 
-A link is marked as used before its decision is taken. A process that is killed in between loses nothing: the same
-decision can be repeated until the conversation's audit has it.
+A link is marked as used before its decision is made. After a kill in between nothing is lost: the same decision can be
+repeated until the conversation's audit contains it.
 """
 
 import json
@@ -20,7 +20,7 @@ from store.approvals.inbox import thought_of
 from store.destinations import AskedDestination
 from store.errors import ConversationNotFound, EventNotFound, StoreError
 
-#: entries at the end of an audit among which the decision of an action is sought
+#: Number of entries at the end of an audit that are searched for an action's decision.
 _MOST_SOUGHT = 1000
 
 Found = TypeVar("Found")
@@ -36,7 +36,7 @@ _DECIDED = {
 
 
 class LinkRefused(Exception):
-    """A link shows nothing to decide; the text says why, for people."""
+    """A link has nothing to decide. The text has the reason, for people."""
 
 
 class LinkExpired(LinkRefused):
@@ -44,11 +44,11 @@ class LinkExpired(LinkRefused):
 
 
 class LinkUsed(LinkRefused):
-    """The link has taken its decision."""
+    """The link has made its decision."""
 
 
 class ActionDecided(LinkRefused):
-    """The action does not wait, or is not the one that the link is about."""
+    """The action is not pending, or is not the link's action."""
 
 
 class ConversationGone(LinkRefused):
@@ -56,33 +56,31 @@ class ConversationGone(LinkRefused):
 
 
 class DeviceEnded(LinkRefused):
-    """The link is one of a device whose owner may not decide any more."""
+    """The link's device has an owner who may no longer decide."""
 
 
 class Shown(NamedTuple):
-    """A pending action, or a destination that waits, as it is shown to a person."""
+    """A pending action or destination, as it is shown to a person."""
 
     arguments: Any
     since: str
     expires: Micros | None  #: the deadline of the action
-    used_for: str  #: the decision that the link was used for, and that is not known to have been taken
+    used_for: str  #: the decision for which the link was used, if it is not in the audit
     title: str | None = None
-    asker: str = ""  #: agent, person, machine and folder of a request from outside of this server, as it says itself
+    asker: str = ""  #: agent, person, machine and folder of a request from outside of this server, by its own account
     tool: str = ""
     summary: str = ""
     thought: str = ""
-    risk: str = ""  #: the greater of the agent's word and of what the server sees
-    named_risk: str = ""  #: the agent's own word
-    effects: tuple[str, ...] = ()  #: what the server sees, in words
+    risk: str = ""  #: the greater of the agent's rating and the server's rating
+    named_risk: str = ""  #: the agent's own rating
+    effects: tuple[str, ...] = ()  #: the effects that the server detects, in words
     is_complete: bool = True  #: False: more may run than the arguments show
-    together: int = 0  #: actions that the agent takes one decision for; 0: it takes a decision of this one alone
-    is_destination: bool = (
-        False  #: what a sandbox asks to reach; `arguments` say what, and all that is an agent's is ""
-    )
+    together: int = 0  #: number of actions that the agent has decided together; 0: it has this action decided alone
+    is_destination: bool = False  #: a destination of a sandbox, in `arguments`; all members of an agent are ""
 
 
 def show_link(store: Store, link: Link) -> Shown:
-    """What a link is about. Raises a LinkRefused."""
+    """Return what a link is about. Raises a LinkRefused."""
     use = store.approvals.link_uses.find(link.identity, link.ends)
     if use is None:
         raise LinkExpired("This link has expired.")
@@ -125,14 +123,14 @@ def show_link(store: Store, link: Link) -> Shown:
 def decide_by_link(
     commands: Commands, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
 ) -> None:
-    """Take a link's decision, once. Raises a LinkRefused, ReasonTooLong."""
+    """Make a link's decision, once. Raises a LinkRefused, ReasonTooLong."""
     if link.destination is not None:
         _decide_destination(commands.store, link, verb, reason, address)
         return
     store, decision = commands.store, Decision(link.action_id, verb, reason, digest=link.digest)
     store.approvals.confirmations.encode_decisions(
         link.conversation_id, [decision]
-    )  # a reason that is too long uses no link
+    )  # before the link is used: the reason may be too long
     _require_same_wait(link, store.approvals.index.read_approvals(link.conversation_id))
     _use(store, link, verb, "the action", lambda use: _require_untaken(store, link, use))
     try:
@@ -157,9 +155,9 @@ def decide_by_link(
 def _use(
     store: Store, link: Link, verb: Literal["approve", "reject"], what: str, look: Callable[[LinkUse], Found]
 ) -> Found:
-    """Use a link, once, and return what look finds by an earlier use. Raises LinkExpired, LinkUsed and what look does.
+    """Use a link, once, and return what `look` finds by an earlier use.
 
-    what: the link decides about, as its sentence names it.
+    what: the subject of the decision, in sentences. Raises LinkExpired, LinkUsed and the errors of `look`.
     """
     outcome, use = store.approvals.link_uses.take(link.identity, link.ends, verb)
     if outcome == "past":
@@ -174,7 +172,7 @@ def _use(
 
 
 def _asked(store: Store, link: Link, use: LinkUse) -> AskedDestination:
-    """What the link of a destination is about, while it waits. Raises LinkUsed, ActionDecided."""
+    """Return the pending destination of a link. Raises LinkUsed, ActionDecided."""
     assert link.destination is not None
     waiting = store.destinations.waiting(link.destination[0])
     found = next((one for one in waiting if one.digest == link.digest), None)
@@ -196,7 +194,7 @@ def _show_destination(asked: AskedDestination, use: LinkUse) -> Shown:
 def _decide_destination(
     store: Store, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
 ) -> None:
-    """Take the decision of a destination's link, once: an approval is of one connection, a rejection of the sandbox."""
+    """Decide a link's destination, once. An approval is for one connection, a rejection for the sandbox."""
     asked = _use(store, link, verb, "it", lambda use: _asked(store, link, use))
     scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
     try:
@@ -206,7 +204,7 @@ def _decide_destination(
 
 
 def _require_untaken(store: Store, link: Link, use: LinkUse) -> None:
-    """Raises LinkUsed where the audit has the decision that a used link was used for."""
+    """Raise LinkUsed if the audit has the decision of a used link."""
     if not use.decision:
         return
     for entry in _entries(store, link):
@@ -215,7 +213,7 @@ def _require_untaken(store: Store, link: Link, use: LinkUse) -> None:
 
 
 def _require_same_wait(link: Link, found: Approvals) -> None:
-    """Raises ActionDecided where the action waits again: in a conversation that was deleted and created again."""
+    """Raise ActionDecided if the action is pending again, in a conversation that was deleted and created again."""
     since = next((_text(one.get("since")) for one in found.pending if one["id"] == link.action_id), "")
     if link.since and since and micros(since) != link.since:
         raise ActionDecided(
@@ -225,7 +223,7 @@ def _require_same_wait(link: Link, found: Approvals) -> None:
 
 
 def _told(store: Store, link: Link) -> str:
-    """Who decided the action of a link, and how, in words."""
+    """Return who decided the action of a link, and how, in words."""
     entry = next(_entries(store, link), None)
     if entry is None:
         return "This action does not wait for a decision."
@@ -247,7 +245,7 @@ def _told(store: Store, link: Link) -> str:
 
 
 def _entries(store: Store, link: Link) -> Iterator[dict[str, Any]]:
-    """The entries of the audit about the action of a link, the last first."""
+    """Yield the audit entries about the action of a link, the latest first."""
     number = store.approvals.index.read_approvals(link.conversation_id).audited
     entries = store.approvals.audit.of(link.conversation_id, after=max(0, number - _MOST_SOUGHT), limit=_MOST_SOUGHT)
     for entry in map(json.loads, reversed(entries)):

@@ -1,12 +1,12 @@
 """Permission requests of agents that run in terminals, outside of sandboxes. Source: docs/approvals.md, "Terminals".
 
-A session is a conversation with the field `external`, which no sandbox has: its hook carries decisions out, so nothing
-is delivered. A request is an ActionEvent that waits whatever the policy, so rules, people, links, deadlines and the
-audit decide it as any other. What its terminal decided goes through the same script: one of them wins.
+A session is a conversation with the field `external` and without a sandbox. Its hook carries out decisions, so nothing
+is delivered. A request is an ActionEvent that waits under any policy. So rules, people, links, deadlines and the audit
+handle it like any other. A decision of its terminal goes through the same script, and one decision wins.
 
-The hook renews a lease with each look. Without it the request is withdrawn, whoever was killed (`agents/expiry.py`).
-When the hook stops waiting, the terminal alone can answer. Nothing that an asker says is checked: the audit marks it by
-the actor `terminal`.
+The hook renews a lease with each poll. Without it the request is withdrawn, for instance after a kill
+(`agents/expiry.py`). After the hook stops waiting, only the terminal can decide. An asker's statements are not checked:
+the audit marks them by the actor `terminal`.
 """
 
 import json
@@ -39,18 +39,18 @@ MOST_BYTES, MOST_RESULT = 512 * 1024, 64 * 1024
 #: Maximum number of requests and reports of one key within a minute.
 MOST_PER_MINUTE = 3000
 
-#: Kind of the action of a request, and what a member says of one that shows less than will run.
+#: Kind of a request's action, and the notice of a request that shows less than will run.
 _KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
 
-#: The oldest version of `agentctl` whose hooks this server understands, and how their User-Agent names it.
+#: The oldest supported version of `agentctl` hooks, and their User-Agent.
 OLDEST_HOOK, _HOOK = "0.1.0", re.compile(r"agentctl/(\d{1,4})\.(\d{1,4})\.(\d{1,4}) hook")
 
 _ID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
-#: Seconds between two looks at a request that is awaited; its lease may be shorter.
+#: Interval in seconds between two polls of an awaited request. Its lease may be shorter.
 _LOOK_SECONDS = 5.0
 
-#: Reasons of what is told by the terminal. They are the server's words: an asker sends none.
+#: Reasons of a terminal's decisions. An asker sends no reasons.
 _REASONS = {"approve": "", "reject": "Refused at its terminal.", "withdraw": "Withdrawn by its asker."}
 _UNASKED = "It ran, and its agent had not asked: the agent's own settings let it."
 _REFUSED = "It ran, although it was refused."
@@ -92,7 +92,7 @@ class HookTooOld(StoreError):
 
 
 class ArgumentsTooLong(StoreError):
-    """The arguments of the call are too large."""
+    """Raised if the arguments of the call are too large."""
 
     kind = Kind.MEMBER
     member = "arguments"
@@ -100,7 +100,7 @@ class ArgumentsTooLong(StoreError):
 
 
 class AsksTooFast(StoreError):
-    """The key has sent too many requests and reports within a minute."""
+    """Raised if the key has sent too many requests and reports within a minute."""
 
     kind = Kind.TOO_FAST
     words = (
@@ -111,7 +111,7 @@ class AsksTooFast(StoreError):
 
 
 def check_hook(user_agent: str) -> None:
-    """Raises HookTooOld of a hook of `agentctl`; others name no version of it."""
+    """Raise HookTooOld for an old hook of `agentctl`. Other hooks have no version."""
     if found := _HOOK.match(user_agent):
         version = ".".join(found.groups())
         if [*map(int, found.groups())] < [*map(int, OLDEST_HOOK.split("."))]:
@@ -120,7 +120,7 @@ def check_hook(user_agent: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The session of an agent, in its hook's words."""
+    """The session of an agent, by its hook's account."""
 
     agent: str
     version: str
@@ -130,17 +130,17 @@ class Session:
     user: str
     mode: str = ""
     subagent: str = ""
-    can_edit: bool = False  #: whether the agent can run edited arguments
+    can_edit: bool = False  #: the agent can run edited arguments
 
     @classmethod
     def of(cls, agent: Mapping[str, Any], session: Mapping[str, Any]) -> "Session":
-        """A session by the members of a request."""
+        """Make a session from the members of a request."""
         subagent = session["subagent"] or ""
         return cls(agent["name"], agent["version"], can_edit=agent["can_edit"], **{**session, "subagent": subagent})
 
     @property
     def shown(self) -> dict[str, str]:
-        """What its conversation has of it."""
+        """Return what its conversation stores."""
         return {
             "kind": "external",
             "agent": self.agent,
@@ -154,7 +154,7 @@ class Session:
 
     @property
     def title(self) -> str:
-        """Of its conversation, until it has a prompt."""
+        """Return the title of its conversation, until it has a prompt."""
         return beginning(f"{self.agent} in {visible(self.cwd)}", MOST_TITLE)
 
 
@@ -168,11 +168,11 @@ class Call:
 
     @property
     def action(self) -> dict[str, Any]:
-        """The action of its event: what a person is shown is all of it but `kind`."""
+        """Return the action of its event. A person sees all members except `kind`."""
         arguments = dict(self.arguments)
         if not self.complete:
             return {"kind": _KIND, "data": {**arguments, INCOMPLETE: _INCOMPLETE}}
-        # A member `kind` would be taken for that of the action, and nobody would see it.
+        # A member `kind` would replace the action's kind, and nobody would see it.
         return {"kind": _KIND, "data": arguments} if "kind" in arguments else {"kind": _KIND, **arguments}
 
     @property
@@ -180,12 +180,12 @@ class Call:
         return action_digest(self.tool_name, shown_arguments(self.action))
 
     def check(self) -> None:
-        """Raises ArgumentsTooLong."""
+        """Raise ArgumentsTooLong."""
         if len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace")) > MOST_BYTES:
             raise ArgumentsTooLong
 
     def event(self, identity: str, summary: str | None = None) -> Event:
-        """Its ActionEvent."""
+        """Return its ActionEvent."""
         return own_event(
             identity,
             "ActionEvent",
@@ -201,7 +201,7 @@ class Call:
         )
 
     def observed(self, action_id: str, result: Any = None, *, is_error: bool = False) -> Event:
-        """The ObservationEvent of an action that has run; each action has one."""
+        """Return the ObservationEvent of an action that has run. Each action has one."""
         text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
         content = [{"type": "text", "text": beginning(text, MOST_RESULT)}] if text else []
         return own_event(
@@ -217,21 +217,21 @@ class Call:
 
 
 def observation_id(action_id: str) -> str:
-    """The id of the one ObservationEvent that an action gets."""
+    """Return the id of an action's ObservationEvent."""
     return str(uuid5(NAMESPACE_URL, f"{action_id} ran"))
 
 
 class Asking:
-    """What a key with the scope `ask` may do."""
+    """The operations of a key with the scope `ask`."""
 
     def __init__(self, store: Store, key_id: str, actor: Actor) -> None:
-        """key_id: of the asker. actor: the same, as the audit names who asks."""
+        """key_id: of the asker. actor: the asker as the audit names them."""
         self._store = store
         self._key = key_id
         self._actor = actor
 
     def _count(self) -> None:
-        """Raises AsksTooFast."""
+        """Count a request or report. Raises AsksTooFast."""
         if self._store.access.counters.hit(f"asks {self._key}", 60, 1) > MOST_PER_MINUTE:
             raise AsksTooFast
 
@@ -240,14 +240,14 @@ class Asking:
         return ConversationId(str(uuid5(NAMESPACE_URL, name)))
 
     def _terminal(self, external: Mapping[str, str]) -> Actor:
-        """The terminal of a session as the audit names it: the asker's own word."""
+        """Return the terminal of a session as the audit names it, by the asker's account."""
         name = f"{external['person'] or 'somebody'}@{external['machine']}"
         return Actor("terminal", name, self._actor.address)
 
     def _begin(self, session: Session) -> ConversationId:
-        """The conversation of a session, made where there is none.
+        """Return the conversation of a session, and create it if necessary.
 
-        Raises TooMuchAsked; RequestNotFound where its id is another conversation's.
+        Raises TooMuchAsked; RequestNotFound if another conversation has its id.
         """
         conversation_id = self._id(session)
         if self._external(conversation_id) is None:
@@ -272,7 +272,10 @@ class Asking:
         return conversation_id
 
     def _external(self, conversation_id: ConversationId) -> Mapping[str, str] | None:
-        """The session of a conversation of this key; None: there is none. Raises RequestNotFound of another's."""
+        """Return the session of a conversation of this key; None if there is none.
+
+        Raises RequestNotFound for another key's conversation.
+        """
         [state] = self._store.conversations.get_many([conversation_id])
         if state is None:
             return None
@@ -282,9 +285,10 @@ class Asking:
         return external  # type: ignore[no-any-return]
 
     def open(self, session: Session, call: Call, ask: Mapping[str, Any]) -> Request:
-        """Open a request; rules decide it at once. ask: kind, order, lease and patience, both in seconds.
+        """Open a request. Rules decide it at once.
 
-        Raises ArgumentsTooLong, AsksTooFast, TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
+        ask: kind, order, lease and patience, the last two in seconds. Raises ArgumentsTooLong, AsksTooFast,
+        TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
         """
         call.check()
         self._count()
@@ -295,13 +299,13 @@ class Asking:
         return self._settled(self._store.approvals.asked.read(conversation_id, action_id, self._key))
 
     def look(self, request_id: str, *, renews: bool = True) -> Request:
-        """A request as it stands, its lease renewed. Raises RequestNotFound."""
+        """Return the state of a request, and renew its lease. Raises RequestNotFound."""
         if not (named := _ID.fullmatch(request_id)):
             raise RequestNotFound
         conversation_id, action_id = named.groups()
         asked = self._store.approvals.asked
         request = asked.read(ConversationId(conversation_id), action_id, self._key, renews=renews)
-        if request.is_due:  # the sweep has not come here yet
+        if request.is_due:  # the sweep has not reached it yet
             with suppress(ConversationNotFound):
                 self._store.approvals.confirmations.expire(request.conversation_id)
             request = asked.read(request.conversation_id, action_id, self._key)
@@ -315,9 +319,9 @@ class Asking:
         return request
 
     def wait(self, request_id: str, seconds: float, check: Callable[[], None] = lambda: None) -> Request:
-        """Wait until a request is answered, at most so long. check: called between two looks; may raise.
+        """Wait until a request is answered, within a timeout in seconds. Raises RequestNotFound.
 
-        Raises RequestNotFound.
+        check: called between two polls; its errors end the wait.
         """
         deadline = time.monotonic() + seconds
         request = self.look(request_id)
@@ -350,9 +354,10 @@ class Asking:
         *,
         is_error: bool = False,
     ) -> Request:
-        """Take what became of a request at its terminal. call: as it ran, with its result. A repeat changes nothing.
+        """Record the outcome of a request at its terminal. A repeat changes nothing.
 
-        Raises NotPending where it was decided otherwise before. What ran all the same is told by `report_call`.
+        call: as it ran, with its result. Raises NotPending if it was decided differently before. `report_call` records
+        a call that ran nevertheless.
         """
         identity, verb = request.id, _VERBS[outcome]
         external = self._external(request.conversation_id)
@@ -361,7 +366,7 @@ class Asking:
         terminal = self._terminal(external)
         if request.state in ("pending", "expired"):
             decision = Decision(request.action_id, verb, _REASONS[verb])
-            with suppress(StaleDecision):  # another answer has won
+            with suppress(StaleDecision):  # another decision has won
                 self._store.approvals.confirmations.decide_each(
                     request.conversation_id, [decision], terminal, at_terminal=True
                 )
@@ -385,9 +390,9 @@ class Asking:
         return Call(event["tool_name"], shown_arguments(event["action"]))
 
     def tell_of_call(self, session: Session, call: Call, outcome: Outcome) -> Request:
-        """The same of a call without an id: the oldest that waits, else the newest that was allowed.
+        """Record the outcome of a call without an id: of its oldest pending request, else its newest allowed request.
 
-        Raises RequestNotFound where nothing of the kind is open.
+        Raises RequestNotFound if there is none.
         """
         self._count()
         conversation_id = self._id(session)
@@ -397,10 +402,10 @@ class Asking:
         return self.tell(self._store.approvals.asked.read(conversation_id, found, self._key), outcome, call)
 
     def report_call(self, session: Session, call: Call, result: Any, *, is_error: bool) -> None:
-        """Take a call that has run: what was asked for is closed, and anything else is shown as unapproved.
+        """Record a call that has run. It closes its request; without a request it is shown as unapproved.
 
-        The audit has each call that was refused, or that we rate HIGH. Of what the agent's own settings let through
-        besides, it has the first call of each tool of a session: the log and a count have all.
+        The audit has each call that was refused or that we rate HIGH. For other calls that the agent's own settings
+        allowed, it has the first call of each tool in a session. The log and a count have all calls.
         """
         call.check()
         self._count()
@@ -408,7 +413,7 @@ class Asking:
         asked, terminal = self._store.approvals.asked, self._terminal(session.shown)
         closed_by = self._observed_by(conversation_id, asked.last_allowed(conversation_id, call.digest))
         if closed_by == str(minted("report")):
-            return  # an earlier attempt at this request has closed the action, and its response was lost
+            return  # an earlier attempt has closed the action, and its response was lost
         found = asked.of_call(conversation_id, call.digest, session.subagent)
         if found is None:
             reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
@@ -423,7 +428,7 @@ class Asking:
         self.tell(request, "ran", call, result, is_error=is_error)
 
     def _observed_by(self, conversation_id: ConversationId, action_id: str | None) -> str | None:
-        """The attempt at a report by which an action was observed; None: it was not."""
+        """Return the report that observed an action; None if there is none."""
         if action_id is None:
             return None
         [event] = self._store.events.get_many(conversation_id, [observation_id(action_id)])
@@ -440,7 +445,7 @@ class Asking:
         is_error: bool = False,
         audited: bool = True,
     ) -> None:
-        """audited: else the log alone has the call, and says why it ran."""
+        """Append an unapproved call. audited: false: only the log has the call, with the reason why it ran."""
         identity = str(minted("ran"))
         event = call.event(identity, None if audited else reason)
         events = [event, call.observed(identity, result, is_error=is_error)]
@@ -449,7 +454,7 @@ class Asking:
         )
 
     def report_prompt(self, session: Session, text: str) -> None:
-        """Take what a person has written to the agent; the first one names the conversation."""
+        """Record a person's prompt to the agent. The first prompt becomes the conversation's title."""
         self._count()
         conversation_id = self._begin(session)
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
@@ -462,7 +467,7 @@ class Asking:
             self._store.conversations.update(conversation_id, title=title)
 
     def report_turn(self, session: Session) -> None:
-        """Take the end of a turn: what only its terminal could answer, and was not seen to run, is withdrawn."""
+        """Record the end of a turn: withdraw requests that only the terminal could decide and that did not run."""
         self._count()
         conversation_id = self._id(session)
         if self._external(conversation_id) is not None:
@@ -470,7 +475,7 @@ class Asking:
             self._withdraw(conversation_id, waiting, self._terminal(session.shown))
 
     def report_end(self, session: Session) -> None:
-        """Take the end of a session: what waits is withdrawn, and what was allowed and not seen to run is said."""
+        """Record the end of a session: withdraw pending requests, and report allowed calls that never ran."""
         self._count()
         conversation_id = self._id(session)
         if self._external(conversation_id) is None:
@@ -500,7 +505,7 @@ class Asking:
             decision = Decision(action_id, "withdraw", _REASONS["withdraw"])
             with suppress(StaleDecision):
                 self._store.approvals.confirmations.decide_each(conversation_id, [decision], terminal, at_terminal=True)
-            self.look(f"{conversation_id}.{action_id}", renews=False)  # it counts no longer
+            self.look(f"{conversation_id}.{action_id}", renews=False)  # stop counting it
 
 
 def _is_by(request: Request, actor: Actor) -> bool:

@@ -1,10 +1,10 @@
 """The HTTP client of a sandbox's agent server. Source: the agent-server wire.
 
-An agent server is not trusted. One deadline covers a whole call. A response is asked for without encoding and has at
-most MOST_BYTES. Its text reaches errors and logs as one plain line. A state that is not a JSON object is refused.
+An agent server is not trusted. A call has a single deadline. A response is unencoded, with at most MOST_BYTES. Its text
+reaches errors and logs as a plain line. A state that is not a JSON object is refused.
 
-A call that can be repeated without harm is tried twice when the connection fails. A message, a run and a decision are
-not repeated: the client cannot know whether the agent received them.
+An idempotent call is retried once if the connection fails. A message, a run and a decision are not retried, because the
+client cannot know whether the agent received them.
 """
 
 import json
@@ -35,26 +35,26 @@ from net.connections import deadline
 from net.transport import Transport
 from telemetry import traces
 
-#: most sentences that are taken of what an agent server ignores of a start
+#: Maximum number of sentences about ignored parts of a start.
 _MOST_IGNORED = 20
 
-#: seconds that a connection may take, that a health check may take, and a change of a title, which can wait
+#: Timeouts in seconds: of a connection, of a health check, and of a change of labels, which can be postponed.
 _CONNECT, _ALIVE, _LABEL = 2.0, 2.0, 2.0
 
-#: most bytes of a response
+#: Maximum size of a response, in bytes.
 MOST_BYTES = 8 << 20
 
-#: most characters of an error's detail, and of what an agent server says of which secrets are taken out before the cut
+#: Maximum number of characters of an error's detail, and of text that is masked before it is truncated.
 _DETAIL, _MOST_CLEANED = 500, 64 * 1024
 
-#: most seconds that an agent can have been idle, 31 years: a larger number is not a duration
+#: Maximum idle time of an agent in seconds, 31 years. A larger number is not a duration.
 _LONGEST_IDLE = 1e9
 
 
-#: body of a run: what waits at the agent and has not been posted yet was seen by nobody, so the run must not approve it
+#: Body of a run. The run must not approve actions that the agent has not posted yet, because nobody saw them.
 RUN = {"accepts": False}
 
-#: seconds in which an agent server ends a run that it calls ended, and between two tries to start the next one
+#: Time in seconds in which an agent server ends a run that it reports as ended, and interval between two retries.
 _ENDING, _POLL = 3.0, 0.05
 
 
@@ -65,22 +65,22 @@ class AgentUnreachable(Refused):
 
     @property
     def has_ended(self) -> bool:
-        """Whether no process listens there, or the one that did has gone: a restart may bring it back."""
+        """Return whether no process listens there any more. A restart may help."""
         return isinstance(self.__cause__, httpx.NetworkError | httpx.RemoteProtocolError)
 
 
 class ResponseTooLong(AgentUnreachable):
-    """The agent server's response has more than MOST_BYTES, or more than MOST_VALUES: half of a page may do."""
+    """Raised if the agent server's response is too long. The caller may request less."""
 
     def __init__(self, bound: str = "") -> None:
         super().__init__(f"The agent server's response is longer than {bound or f'{MOST_BYTES} bytes'}. Ask for less")
 
 
 class AgentRefused(Exception):
-    """The agent server responded with an error status; the message is a sentence of one line.
+    """Raised for an error status of the agent server. The message is a sentence of one line.
 
-    shown: what a client reads of it in place of the message, with the same status: a text or the list of an
-    HTTPValidationError. None unless the error is about the client's own request. detail: what the agent server says.
+    shown: the detail for clients, with the same status: a text or the list of an HTTPValidationError. None unless the
+    error is about the client's own request. detail: text of the agent server.
     """
 
     def __init__(self, status: int, detail: str = "", body: bytes = b"", *, shown: Any = None) -> None:
@@ -89,7 +89,7 @@ class AgentRefused(Exception):
 
 
 class AgentServer:
-    """One sandbox's agent server. Every method raises AgentUnreachable and AgentRefused. Any thread may use it."""
+    """A sandbox's agent server. Every method raises AgentUnreachable and AgentRefused. Thread-safe."""
 
     def __init__(self, client: httpx.Client, url: str, session_api_key: str) -> None:
         self._client = client
@@ -97,7 +97,7 @@ class AgentServer:
         self._headers = {"X-Session-API-Key": session_api_key, "Accept-Encoding": "identity"}
 
     def is_alive(self) -> bool:
-        """Whether the agent server responds to requests."""
+        """Return whether the agent server responds to requests."""
         try:
             self._call("GET", "/alive", seconds=_ALIVE)
         except (AgentUnreachable, AgentRefused):
@@ -105,32 +105,33 @@ class AgentServer:
         return True
 
     def idle_seconds(self) -> float | None:
-        """Seconds for which the agent server reports to be idle; None if it reports no duration."""
+        """Return the reported idle time of the agent server in seconds; None if it is no duration."""
         idle = _object(self._call("GET", "/server_info", seconds=_ALIVE)).get("idle_time")
         if isinstance(idle, bool) or not isinstance(idle, int | float) or not 0 <= idle <= _LONGEST_IDLE:
             return None
         return float(idle)
 
     def start(self, request: dict[str, Any], seconds: float, headers: Mapping[str, str] | None = None) -> list[str]:
-        """Start a conversation, once per id. Returns sentences on what the agent ignores of the request; the bundled
-        one tells them. Cost: many seconds while the agent loads its tools.
+        """Start a conversation, once per id. Return the bundled agent's sentences about ignored parts of the request.
+
+        Cost: many seconds while the agent loads its tools.
         """
         options = {"headers": {**(headers or {}), **self._headers}}
         raw = self._call("POST", "/api/conversations", json=request, repeatable=True, seconds=seconds, **options)
         try:
             response = _json(raw)
-        except AgentUnreachable:  # it has started all the same
+        except AgentUnreachable:  # the start has succeeded
             return []
         told = response.get("ignored") if isinstance(response, dict) else None
         sentences = told[:_MOST_IGNORED] if isinstance(told, list) else []
         return [beginning(one, _MOST_CLEANED) for one in sentences if isinstance(one, str)]
 
     def state(self, conversation_id: ConversationId) -> dict[str, Any]:
-        """The agent server's description of a conversation."""
+        """Return the agent server's description of a conversation."""
         return _object(self._call("GET", f"/api/conversations/{conversation_id}", repeatable=True))
 
     def conversations(self, *, limit: int, page_id: str | None = None) -> tuple[list[dict[str, Any]], str | None]:
-        """A page of the agent server's descriptions of its conversations, the newest first, and the next page_id.
+        """Return a page of descriptions of conversations, the newest first, and the next page_id.
 
         Raises ResponseTooLong.
         """
@@ -142,7 +143,7 @@ class AgentServer:
         return [item for item in items if isinstance(item, dict)], following or None
 
     def latest_action(self, conversation_id: ConversationId) -> str | None:
-        """Id of the action that the agent proposed last; None before its first."""
+        """Return the id of the agent's latest action; None if there is none."""
         query = {"kind": "ActionEvent", "sort_order": "TIMESTAMP_DESC", "limit": 1}
         path = f"/api/conversations/{conversation_id}/events/search"
         items = _object(self._call("GET", path, params=query, repeatable=True)).get("items")
@@ -153,7 +154,10 @@ class AgentServer:
         return str(items[0]["id"])
 
     def count_events(self, conversation_id: ConversationId, *, seconds: float | None = None) -> int:
-        """The number of events in the agent's own log of a conversation; seconds is by default the client's."""
+        """Return the number of events in the agent's own log of a conversation.
+
+        seconds: default: the client's timeout.
+        """
         path = f"/api/conversations/{conversation_id}/events/count"
         number = _json(self._call("GET", path, repeatable=True, seconds=seconds))
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
@@ -161,7 +165,7 @@ class AgentServer:
         return number
 
     def has_event(self, conversation_id: ConversationId, event_id: str) -> bool:
-        """Whether the agent's own log of a conversation has an event."""
+        """Return whether the agent's own log of a conversation has an event."""
         try:
             self._call(
                 "GET", f"/api/conversations/{conversation_id}/events/{quote(event_id, safe='')}", repeatable=True
@@ -175,9 +179,9 @@ class AgentServer:
     def events(
         self, conversation_id: ConversationId, *, limit: int, newest_first: bool = False, page_id: str | None = None
     ) -> tuple[list[Event], str | None]:
-        """A page of the agent's own log of a conversation, and the page_id of the next one.
+        """Return a page of the agent's own log of a conversation, and the next page_id.
 
-        page_id: id of the first event. An event that no webhook would take is left out. Raises ResponseTooLong.
+        page_id: id of the first event. Events that no webhook would accept are left out. Raises ResponseTooLong.
         """
         query = {"limit": str(limit), "sort_order": "TIMESTAMP_DESC" if newest_first else "TIMESTAMP"}
         query |= {"page_id": page_id} if page_id else {}
@@ -194,7 +198,7 @@ class AgentServer:
         self._call("POST", f"/api/conversations/{conversation_id}/events", json=body)
 
     def decide(self, conversation_id: ConversationId, accept: bool, reason: str, decisions: Sequence[Any] = ()) -> None:
-        """Send the agent a decision about its pending actions, with that of each where it takes them singly."""
+        """Send the agent a decision about its pending actions, and separate decisions if it supports them."""
         path = f"/api/conversations/{conversation_id}/events/respond_to_confirmation"
         each = {"decisions": list(decisions)} if decisions else {}
         self._call("POST", path, json={"accept": accept, "reason": reason, **each})
@@ -204,11 +208,11 @@ class AgentServer:
         self._call("POST", f"/api/conversations/{conversation_id}/{verb}", json=body, repeatable=repeatable)
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
-        """The JSON of a response to a request that changes nothing; options are httpx's. Raises ResponseTooLong."""
+        """Return the JSON of a response to a request that changes nothing. options: httpx's. Raises ResponseTooLong."""
         return _json(self._call(method, path, repeatable=True, **options))
 
     def execute(self, command: str, folder: str, seconds: int) -> dict[str, Any]:
-        """Run a command in a folder of the sandbox, and wait for its end: `exit_code`, `stdout`, `stderr`."""
+        """Run a command in a folder of the sandbox, and wait for it: `exit_code`, `stdout`, `stderr`."""
         body = {"command": command, "cwd": folder, "timeout": seconds}
         path, longer = "/api/bash/execute_bash_command", seconds + _ALIVE
         return _object(self._call("POST", path, json=body, seconds=longer))
@@ -219,13 +223,16 @@ class AgentServer:
         self._call("PATCH", path, json=labels, repeatable=True, seconds=_LABEL)
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation from the agent server."""
+        """Delete a conversation from the agent server."""
         self._call("DELETE", f"/api/conversations/{conversation_id}", repeatable=True)
 
     def _call(
         self, method: str, path: str, *, seconds: float | None = None, repeatable: bool = False, **options: Any
     ) -> bytes:
-        """The body of a successful response; seconds is for both tries together, by default the client's."""
+        """Return the body of a successful response.
+
+        seconds: for both attempts together; default: the client's timeout.
+        """
         seconds = seconds or self._client.timeout.read or _ALIVE
         if "json" in options:  # httpx would write it without escapes, and a lone surrogate has no UTF-8
             content = json.dumps(options.pop("json")).encode()
@@ -239,12 +246,12 @@ class AgentServer:
                         headers = {**options.get("headers", self._headers), **carried}
                         return self._exchange(method, path, {**options, "headers": headers})
                 except (httpx.TransportError, httpx.InvalidURL) as error:
-                    if is_last or isinstance(error, httpx.PoolTimeout):  # which is the whole deadline
+                    if is_last or isinstance(error, httpx.PoolTimeout):  # a PoolTimeout is the whole deadline
                         raise AgentUnreachable(_reason(error, seconds)) from error
         raise AssertionError("the last try returns or raises")
 
     def _exchange(self, method: str, path: str, options: dict[str, Any]) -> bytes:
-        """A single try. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
+        """Make an attempt. Raises httpx.TransportError beside AgentUnreachable and AgentRefused."""
         with self._client.stream(method, self._url + path, **options) as response:
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
@@ -253,7 +260,7 @@ class AgentServer:
                 )
             body = bytearray()
             for part in response.iter_raw():
-                take_turns()  # one read may bring thousands of small chunks
+                take_turns()  # one read may contain thousands of small chunks
                 body += part
                 if len(body) > MOST_BYTES:
                     raise ResponseTooLong
@@ -269,7 +276,7 @@ def _reason(error: Exception, seconds: float) -> str:
 
 
 def _json(body: bytes) -> Any:
-    """The JSON of a response. Raises AgentUnreachable, ResponseTooLong of too many values."""
+    """Parse a response. Raises AgentUnreachable, and ResponseTooLong for too many values."""
     try:
         return parse_json(body)
     except TooManyValues as error:
@@ -279,7 +286,7 @@ def _json(body: bytes) -> Any:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a response. Raises AgentUnreachable."""
+    """Parse a response as a JSON object. Raises AgentUnreachable."""
     value = _json(body)
     if not isinstance(value, dict):
         raise AgentUnreachable("The agent server's response is not a JSON object")
@@ -287,7 +294,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _event(item: Any) -> Event | None:
-    """An event of the agent's log; None for one that is not of the shape which webhooks take."""
+    """Return an event of the agent's log; None if a webhook would refuse its form."""
     names = ("id", "kind", "source", "timestamp", "tool_name", "tool_call_id", "llm_response_id")
     if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in names[:4]):
         return None
@@ -306,7 +313,10 @@ def _event(item: Any) -> Event | None:
 
 
 def detail_of(body: bytes, clean: Callable[[str], str] = str) -> str:
-    """The `detail` of an error response, or its text, as one short line. clean: takes secrets out before it is cut."""
+    """Return the `detail` of an error response, or its text, as one short line.
+
+    clean: masks secrets before truncation.
+    """
     try:
         text = said_by(_object(body)["detail"])
     except (AgentUnreachable, KeyError):
@@ -316,29 +326,29 @@ def detail_of(body: bytes, clean: Callable[[str], str] = str) -> str:
 
 
 def said_by(detail: Any) -> str:
-    """The sentences of a `detail`, which is one text, or of a 422 a list of faults; none of another shape."""
+    """Return the sentences of a `detail`: a text, or the faults of a 422; empty for other shapes."""
     faults = detail if isinstance(detail, list) else [{"msg": detail}]
     said = [fault.get("msg") for fault in faults if isinstance(fault, dict)]
     return "; ".join(each for each in said if isinstance(each, str))
 
 
 def http_client(seconds: float) -> httpx.Client:
-    """The client of one process, for all agent servers. seconds: the default deadline of a call."""
+    """Make the client of a process for all agent servers. seconds: the default deadline of a call."""
     limits = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=4)
-    # No proxy of the environment stands between a server and its sandboxes.
+    # Ignore proxies of the environment between a server and its sandboxes.
     timeout = httpx.Timeout(seconds, connect=_CONNECT)
     return httpx.Client(timeout=timeout, transport=Transport(limits), trust_env=False)
 
 
 def start_run(agent: AgentServer, conversation_id: ConversationId) -> None:
-    """Start a run; where the last one is about to end (409), after its end.
+    """Start a run. If the last run is about to end (409), start it after that.
 
-    A client that got the 409 would wait for the end of a run that nobody starts. The 409 is true, and final, of an
-    agent that runs or waits: a retry could start a second run, or accept what waits meanwhile. Source: `run` of the
-    published agent server. Raises AgentUnreachable and AgentRefused.
+    Otherwise a client that got the 409 would wait for a run that nobody starts. The 409 is final if the agent runs or
+    waits: a retry could start a second run, or accept an action. Source: `run` of the published agent server. Raises
+    AgentUnreachable and AgentRefused.
 
-    The run approves nothing that this server has not seen: the bundled agent refuses it while an action waits, and the
-    published agent server, which knows no `accepts`, approves the action.
+    The run must not approve actions that this server has not seen. The bundled agent refuses a run while an action
+    waits; the published agent server ignores `accepts`, and approves the action.
     """
     deadline = time.monotonic() + _ENDING
     while True:

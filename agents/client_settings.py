@@ -1,8 +1,8 @@
-"""What a key keeps for its clients, as they see and change it; and starts, which it completes.
+"""Settings that a key stores for its clients, and the completion of start requests.
 
-A client sees a secret masked, or sealed for its key (`X-Expose-Secrets: encrypted`), and sends it back as it is. It is
-opened by a start alone: here what a start request names, a profile, a sealed value or a secret that is kept, is
-replaced by what it stands for, before the request is sealed for its sandbox.
+Clients see a secret masked, or sealed for their key (`X-Expose-Secrets: encrypted`), and send it back unchanged. Only a
+start opens it: references in a start request to profiles, sealed values and stored secrets are replaced by their values
+before the request is sealed for its sandbox.
 """
 
 import json
@@ -29,22 +29,22 @@ from settings.specs import Spec, model_of
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError, TooManySecrets
 
-#: what everything begins with that a Fernet has sealed
+#: Prefix of all values that Fernet has sealed.
 SEALED = "gAAAAA"
 
-#: where clients find the secrets that a key keeps
+#: Path of a key's secrets.
 SECRETS_PATH = "/api/settings/secrets/"
 
-#: members of a start request that may have sealed values
+#: Members of a start request that may contain sealed values.
 _SEALED_MEMBERS = ("agent", "agent_settings", "secrets")
 
-#: the agent profile that there is without any
+#: The agent profile that always exists.
 _DEFAULT = "default"
 
 _LLM, _AGENT, _SECRET = "llm ", "agent ", "secret "
 
 
-#: members of an agent's profile that its agent server's settings have not
+#: Members of an agent's profile that are not settings of its agent server.
 _OF_PROFILES = {
     *("id", "name", "revision", "schema_version", "llm_profile_ref", "mcp_server_refs", "secret_refs"),
     *("public_skills", "meta_profile_ref"),
@@ -89,7 +89,7 @@ class SecretNotKept(StoreError):
 
 
 class SealedElsewhere(StoreError):
-    """A sealed value of the start was sealed for another key, by another server, or over a day ago."""
+    """Raised for a sealed value of another key or server, or that is over a day old."""
 
     kind = Kind.MEMBER
     words = (
@@ -99,7 +99,7 @@ class SealedElsewhere(StoreError):
 
 
 class ProfileUnusable(StoreError):
-    """The agent profile names a model profile that does not exist."""
+    """Raised if the agent profile names a missing model profile."""
 
     kind = Kind.MEMBER
     member = "agent_profile_id"
@@ -111,13 +111,13 @@ class ProfileUnusable(StoreError):
 
 
 class Template(NamedTuple):
-    """What the spec of a key's agents says, which holds where its settings say nothing."""
+    """Defaults of a key's settings, from the spec of its agents."""
 
     model: str | None
     base_url: str | None
     has_key: bool
-    waits: bool  #: whether actions wait for a decision
-    rates: bool  #: whether only those that are rated risky wait
+    waits: bool  #: actions wait for a decision
+    rates: bool  #: only risky actions wait
 
     @classmethod
     def of(cls, spec: Spec) -> "Template":
@@ -127,12 +127,12 @@ class Template(NamedTuple):
         return cls(model.model, model.base_url, bool(model.api_key), waits, kind == "ConfirmRisky")
 
 
-#: what becomes of a secret in a response
+#: Converts a secret for a response.
 Show = Callable[[str], Any]
 
 
 class OwnSettings:
-    """What one key keeps. Every method raises what `ClientSettings` raises."""
+    """The settings of a key. Every method raises the errors of `ClientSettings`."""
 
     def __init__(self, kept: ClientSettings, owner: str, template: Template) -> None:
         self._kept = kept
@@ -140,17 +140,15 @@ class OwnSettings:
         self._template = template
 
     def masked(self, _: str) -> str:
-        """What becomes of a secret that nobody sees."""
+        """Return the mask that replaces a secret."""
         return REDACTED
 
     def sealed(self, secret: str) -> str:
-        """What becomes of a secret that a client of the key carries back."""
+        """Seal a secret, which a client of the key can send back."""
         return self._kept.shown(self._owner, secret)
 
-    # settings
-
     def info(self, show: Show) -> dict[str, Any]:
-        """The settings, the template's where there are none."""
+        """Return the settings, with defaults from the template."""
         return self._info(self._kept.of(self._owner), show)
 
     def update(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -204,27 +202,25 @@ class OwnSettings:
         begun = {"schema_version": 9, "agent_kind": "openhands", "llm": llm, "mcp_config": {}}
         own = entries.get("settings", {}).get("agent_settings", {})
         if own.get("llm", {}).get("model", self._template.model) != self._template.model:
-            begun["llm"] = {}  # the endpoint of the template's model is not that of another one
+            begun["llm"] = {}  # the endpoint of the template's model is not another model's
         settings = merged(begun, own)
         settings["llm"] = shown_form(settings.get("llm", {}), entries)
         return settings
 
-    # secrets
-
     def secrets(self) -> list[dict[str, Any]]:
-        """Names and descriptions, in the order of the names."""
+        """Return names and descriptions, by name."""
         entries = self._kept.of(self._owner)
         names = _named(entries, _SECRET)
         return [{"name": name, "description": entries[_SECRET + name]["description"]} for name in names]
 
     def put_secret(self, name: str, value: str, description: str | None) -> None:
-        """Keep a secret; one of that name is overwritten."""
+        """Store a secret, and overwrite a secret of that name."""
         self._kept.change(
             self._owner, lambda entries: entries.update({_SECRET + name: {"value": value, "description": description}})
         )
 
     def delete_secret(self, name: str) -> None:
-        """Forget a secret. Raises SecretNotKept."""
+        """Delete a secret. Raises SecretNotKept."""
 
         def change(entries: Entries) -> None:
             if entries.pop(_SECRET + name, None) is None:
@@ -232,10 +228,8 @@ class OwnSettings:
 
         self._kept.change(self._owner, change)
 
-    # profiles of models
-
     def profiles(self) -> dict[str, Any]:
-        """All, in the order of their names, and which is active."""
+        """Return all model profiles by name, and the active one."""
         entries = self._kept.of(self._owner)
         found = [(name, entries[_LLM + name]) for name in _named(entries, _LLM)]
         return {
@@ -254,14 +248,17 @@ class OwnSettings:
         }
 
     def profile(self, name: str, show: Show) -> dict[str, Any]:
-        """Raises ProfileNotFound."""
+        """Return a model profile. Raises ProfileNotFound."""
         entries = self._kept.of(self._owner)
         llm = _llm_of(entries, name)
         is_set = has_key(shown_form(llm, entries))
         return {"name": name, "config": with_secrets(llm, show), "api_key_set": is_set}
 
     def save_profile(self, name: str, llm: dict[str, Any], *, include_secrets: bool) -> None:
-        """Keep a model under a name; one of that name is overwritten. Raises TooManyProfiles, ConnectionUnknown."""
+        """Store a model under a name, and overwrite a profile of that name.
+
+        Raises TooManyProfiles, ConnectionUnknown.
+        """
 
         def change(entries: Entries) -> None:
             _require_room(entries, _LLM + name, _LLM)
@@ -271,11 +268,11 @@ class OwnSettings:
         self._kept.change(self._owner, change)
 
     def activate_profile(self, name: str) -> None:
-        """Make a model that of new conversations. Raises ProfileNotFound."""
+        """Use a model for new conversations. Raises ProfileNotFound."""
         self.update({"active_profile": name})
 
     def rename_profile(self, name: str, new_name: str) -> None:
-        """Raises ProfileNotFound, ProfileExists."""
+        """Rename a model profile. Raises ProfileNotFound, ProfileExists."""
 
         def change(entries: Entries) -> None:
             llm = _llm_of(entries, name)
@@ -294,7 +291,7 @@ class OwnSettings:
         self._kept.change(self._owner, change)
 
     def delete_profile(self, name: str) -> None:
-        """Forget a model, if there is one of that name. Raises ProfileInUse."""
+        """Delete a model profile, if it exists. Raises ProfileInUse."""
 
         def change(entries: Entries) -> None:
             users = [one for one in _named(entries, _AGENT) if entries[_AGENT + one].get("llm_profile_ref") == name]
@@ -306,10 +303,8 @@ class OwnSettings:
 
         self._kept.change(self._owner, change)
 
-    # profiles of agents
-
     def agents(self) -> dict[str, Any]:
-        """All, in the order of their names, and which is active; without any, the one that follows the settings."""
+        """Return all agent profiles by name, with the default profile, and the active one."""
         entries = self._kept.of(self._owner)
         found = self._agents(entries)
         asked = entries.get("settings", {}).get("active_agent_profile_id")
@@ -317,11 +312,11 @@ class OwnSettings:
         return {"profiles": found, "active_agent_profile_id": active}
 
     def agent(self, name: str) -> dict[str, Any]:
-        """Raises ProfileNotFound."""
+        """Return an agent profile. Raises ProfileNotFound."""
         return self._named_agent(self._kept.of(self._owner), name)
 
     def save_agent(self, name: str, given: dict[str, Any]) -> None:
-        """Keep an agent under a name; one of that name is overwritten, and keeps its id. Raises TooManyProfiles."""
+        """Store an agent under a name. An overwritten profile keeps its id. Raises TooManyProfiles."""
 
         def change(entries: Entries) -> None:
             _require_room(entries, _AGENT + name, _AGENT)
@@ -333,11 +328,11 @@ class OwnSettings:
         self._kept.change(self._owner, change)
 
     def activate_agent(self, identity: str) -> None:
-        """Raises ProfileNotFound."""
+        """Activate an agent profile. Raises ProfileNotFound."""
         self.update({"active_agent_profile_id": identity})
 
     def rename_agent(self, name: str, new_name: str) -> None:
-        """Raises ProfileNotFound, ProfileExists."""
+        """Rename an agent profile. Raises ProfileNotFound, ProfileExists."""
 
         def change(entries: Entries) -> None:
             agent = self._named_agent(entries, name)
@@ -349,7 +344,7 @@ class OwnSettings:
         self._kept.change(self._owner, change)
 
     def delete_agent(self, name: str) -> None:
-        """Forget an agent, if there is one of that name."""
+        """Delete an agent profile, if it exists."""
 
         def change(entries: Entries) -> None:
             gone = entries.pop(_AGENT + name, None)
@@ -359,7 +354,7 @@ class OwnSettings:
         self._kept.change(self._owner, change)
 
     def report_agent(self, name: str, draft: dict[str, Any] | None) -> dict[str, Any]:
-        """What a start with an agent, or with a draft of it, would find. Raises ProfileNotFound."""
+        """Return what a start with an agent profile, or with a draft of it, would use. Raises ProfileNotFound."""
         entries = self._kept.of(self._owner)
         agent = self._named_agent(entries, name) if draft is None else draft
         llm, errors = self._llm_of_agent(entries, agent), []
@@ -401,7 +396,7 @@ class OwnSettings:
         ]
 
     def _default(self, entries: Entries) -> dict[str, Any]:
-        """The agent that the settings describe, whose id is the same at each read."""
+        """Return the agent profile of the settings, with a fixed id."""
         active = entries.get("settings", {}).get("active_profile")
         return {
             "id": str(uuid5(NAMESPACE_URL, f"agent-profile:{self._owner}")),
@@ -429,7 +424,7 @@ class OwnSettings:
         raise ProfileNotFound
 
     def _llm_of_agent(self, entries: Entries, agent: dict[str, Any]) -> dict[str, Any] | None:
-        """The model of an agent; None where its profile does not exist."""
+        """Return the model of an agent; None if its profile does not exist."""
         name = agent.get("llm_profile_ref") or _DEFAULT
         if _LLM + name in entries:
             return shown_form(entries[_LLM + name], entries)
@@ -438,31 +433,29 @@ class OwnSettings:
             return own
         return None
 
-    # starts
-
     def completed(self, body: dict[str, Any], host: str) -> dict[str, Any]:
-        """The body of a start with what this key keeps in place of what names it; the body itself where it names none.
+        """Return the body of a start with references replaced by their values; the body itself without references.
 
-        host: by which the client reaches this server.
-        Raises ProfileUnusable, SealedElsewhere, SecretNotKept, ConnectionUnknown, TooManySecrets.
+        host: by which the client reaches this server. Raises ProfileUnusable, SealedElsewhere, SecretNotKept,
+        ConnectionUnknown, TooManySecrets.
         """
         body = self._with_secrets(self._with_agent(body), host)
         if body.get("secrets_encrypted"):
             opened = {name: self._unsealed(body[name]) for name in _SEALED_MEMBERS if name in body}
             body = {**body, **opened, "secrets_encrypted": False}
         body = self._with_connections(body)
-        if len(json.dumps(body.get("secrets"))) > MOST_SECRETS_BYTES:  # a kept one may have been looked up often
+        if len(json.dumps(body.get("secrets"))) > MOST_SECRETS_BYTES:  # a stored secret may be referenced often
             raise TooManySecrets
         return body
 
     def llm_named(self, name: str) -> dict[str, Any] | None:
-        """The model of a profile, as an agent server runs it; None where the key keeps none of that name."""
+        """Return the model of a profile for an agent server; None if the key has no such profile."""
         entries = self._kept.of(self._owner)
         llm: dict[str, Any] | None = runnable(entries.get(_LLM + name), entries, "llm")
         return llm
 
     def opened(self, llm: dict[str, Any]) -> dict[str, Any]:
-        """A model that a client sends, as an agent server runs it. Raises SealedElsewhere, ConnectionUnknown."""
+        """Return a client's model for an agent server. Raises SealedElsewhere, ConnectionUnknown."""
         opened: dict[str, Any] = self._with_connections({"llm": self._unsealed(llm)})["llm"]
         return opened
 
@@ -481,7 +474,7 @@ class OwnSettings:
         try:
             agent = self._agent_of(entries, str(UUID(identity)))
         except (ProfileNotFound, ValueError):
-            return body  # the agent server in the sandbox may have such a profile of its own
+            return body  # the agent server in the sandbox may have its own profile of that id
         settings = self._started(entries, agent)
         allowed, secrets = agent.get("secret_refs"), body.get("secrets")
         kept = {name: value for name, value in body.items() if name != "agent_profile_id"}
@@ -490,7 +483,7 @@ class OwnSettings:
         return {**kept, "agent_settings": settings}
 
     def _started(self, entries: Entries, agent: dict[str, Any]) -> dict[str, Any]:
-        """The settings that an agent server gets for an agent. Raises ProfileUnusable."""
+        """Return the agent server's settings of an agent. Raises ProfileUnusable."""
         base, llm = self._agent_settings(entries), self._llm_of_agent(entries, agent)
         if llm is None and agent.get("agent_kind") != "acp":
             raise ProfileUnusable(agent["name"], str(agent.get("llm_profile_ref")))
@@ -524,7 +517,7 @@ class OwnSettings:
         return {**body, "secrets": {**named, **found}}
 
     def unsealed(self, value: Any) -> Any:
-        """A value of settings; its secrets as they are meant where responses hide them. Raises SealedElsewhere."""
+        """Return a value of settings with its credentials unsealed. Raises SealedElsewhere."""
         return self._unsealed(with_secrets(value, self._meant), bears_credential)
 
     def _unsealed(self, value: Any, may_open: Callable[[str], bool] = lambda _: True) -> Any:
@@ -545,7 +538,7 @@ class OwnSettings:
 
 
 def _named(entries: Entries, prefix: str) -> list[str]:
-    """The names of the entries of one sort."""
+    """Return the names of the entries with a prefix."""
     return sorted(name.removeprefix(prefix) for name in entries if name.startswith(prefix))
 
 
@@ -562,7 +555,7 @@ def _require_room(entries: Entries, name: str, prefix: str) -> None:
 
 
 def _kept_here(secret: Any, host: str) -> str:
-    """The name of the kept secret that a secret of a start looks up; empty where it is another one."""
+    """Return the name of the stored secret that a start's secret references; empty if it references none."""
     if not isinstance(secret, dict) or secret.get("kind") != "LookupSecret" or not isinstance(secret.get("url"), str):
         return ""
     try:

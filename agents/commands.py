@@ -1,20 +1,20 @@
-"""Commands of clients to agents: the log takes a detached conversation's, the agent server takes a sandboxed one's.
+"""Commands of clients to agents. A detached conversation's log takes them, or else the agent server of the sandbox.
 
-Redis takes a decision first, then the courier delivers it. An agent receives one delivery at a time, under a lease; a
-supervisor retries what gets no response. A run or a message makes an agent server approve its pending actions, so
-neither is sent before the agent has received every decision about its earlier actions.
+Redis records a decision first, then the courier delivers it. An agent receives one delivery at a time, under a lease. A
+supervisor retries a delivery without a response. A run or a message makes an agent server approve its pending actions.
+So neither is sent before the agent has received every decision about its earlier actions.
 
-A command that needs the agent wakes a paused sandbox and waits for it. A decision asks for the same and waits for
-nothing. A pause, an interrupt and a deletion wake nothing. A run or a message starts a conversation again that its
-agent server has forgotten, such as one that keeps its conversations in memory alone.
+A command that needs the agent resumes a paused sandbox and waits for it. A decision resumes it without waiting. A
+pause, an interrupt and a deletion do not resume it. A run or a message restarts a conversation that its agent server
+has forgotten, for instance because it keeps conversations in memory.
 
-Guarantee: who reads at once after the response to a message, a pause or an interrupt reads its effect, on any worker.
-The agent posts what it did by a webhook, a moment after its own response: the command waits for that. Limitation: for
-SHOWN_SECONDS at most, as an agent may be slow to post; what it never posts, a supervisor fetches.
+Guarantee: after the response to a message, a pause or an interrupt, a read on any worker shows its effect. The agent
+posts the effect by a webhook shortly after its own response, and the command waits for that. Limitation: it waits for
+at most SHOWN_SECONDS, because an agent may be slow to post. A supervisor fetches what an agent never posts.
 
-Redis has a change of title or tags first, and what is due at the agent beside it. An agent that does not run is not
-woken for a title: it gets the labels when its sandbox runs again, or with the next change. Until then its own reports
-of tags count for nothing.
+Redis records a change of title or tags, and that the agent has not received it. A paused sandbox is not resumed for
+that: the agent gets the labels when its sandbox runs again, or with the next change. Until then its own reports of tags
+are ignored.
 """
 
 import copy
@@ -45,32 +45,36 @@ from store.sandboxes.sandboxes import SandboxId
 log = logging.getLogger(__name__)
 
 
-#: seconds that a command of a client waits at most for the agent to post what it did
+#: Maximum wait of a client's command for the agent to post its effect, in seconds.
 SHOWN_SECONDS = 1.0
 
-#: seconds between two polls of that: each takes twice as long as the one before, up to the second number
+#: First and longest interval between two polls for that effect, in seconds. Each is twice the previous.
 _SHOWN_POLL, _LONGEST_SHOWN_POLL = 0.004, 0.064
 
-#: seconds that a lease is longer than the calls which it covers
+#: Margin of a lease beyond the calls that it covers, in seconds.
 _LEASE_MARGIN = 5.0
 
-#: seconds to wait for an agent that has another delivery in hand, and between two polls of its lease
+#: Maximum wait for an agent's other delivery, and interval between two polls of its lease, in seconds.
 _LEASE_TIMEOUT, _LEASE_POLL = 2.0, 0.02
 
-#: seconds until a delivery that got no response is retried, and until the effect of an acceptance is checked
+#: Delays in seconds: of a delivery's retry, and of the check of an acceptance's effect.
 RETRY_SECONDS, ACCEPTED_SECONDS = 5.0, 1.0
 
 
 class Commands:
-    """Each method raises ConversationNotFound and, of a conversation with a sandbox, NotReachable, AgentUnreachable
-    and AgentRefused; one that wakes a sandbox also TooManySandboxes. A message or a run that would decide what waits
-    raises NeedsApproval where the caller may not decide."""
+    """Commands on behalf of an actor.
+
+    Each method raises ConversationNotFound and, for a conversation with a sandbox, NotReachable, AgentUnreachable and
+    AgentRefused; with a resume also TooManySandboxes. A message or a run that would decide pending actions raises
+    NeedsApproval if the actor may not decide.
+    """
 
     def __init__(
         self, store: Store, client: httpx.Client, specs: Specs, *, wake_seconds: float = 0, shown_seconds: float = 0
     ) -> None:
-        """wake_seconds: how long a command waits for a sandbox that is paused or starting; 0: it wakes none.
-        shown_seconds: how long it waits for the agent to post what it has done; 0: nobody reads at once."""
+        """wake_seconds: maximum wait for a paused or starting sandbox; 0: do not resume it. shown_seconds: maximum wait
+        for the agent to post the effect; 0: nobody reads at once.
+        """
         self.store = store
         self._client = client
         self._specs = specs
@@ -80,33 +84,33 @@ class Commands:
         self.courier = Courier(store, client)
 
     def of(self, actor: Actor) -> "Commands":
-        """These commands in the name of an actor, who is named in the audit."""
+        """Return these commands on behalf of an actor, whom the audit names."""
         theirs = copy.copy(self)
         theirs._actor = actor
         return theirs
 
     @property
     def actor(self) -> Actor:
-        """The one in whose name they decide."""
+        """Return the actor of these commands."""
         return self._actor
 
     def agent_in(self, sandbox_id: SandboxId, *, seconds: float = 0) -> AgentServer:
-        """The agent server of a sandbox, woken within `seconds`; the call counts as a use. Raises NotReachable."""
+        """Return the agent server of a sandbox, resumed within `seconds`. Counts as a use. Raises NotReachable."""
         return woken_agent(self.store, self._client, sandbox_id, seconds)
 
     def awake_agent_of(self, conversation_id: ConversationId) -> AgentServer | None:
-        """The agent server that a conversation lives on, woken if need be; None if the conversation is detached."""
+        """Return the agent server of a conversation, resumed if necessary; None if the conversation is detached."""
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         return self.agent_in(SandboxId(sandbox_id), seconds=self._wake_seconds) if sandbox_id else None
 
     def send(
         self, conversation_id: ConversationId, *, content: list[dict[str, Any]], run: bool, rejects: bool = True
     ) -> None:
-        """Send the agent a user's message. The pending actions are rejected first; the message never approves them.
+        """Send the agent a user's message. First reject the pending actions; the message never approves them.
 
-        rejects: with False the message rejects nothing: ActionsWait is raised while an action waits. Where the agent
-        does not receive the rejection, the message is not sent. The agent may have received a message that got no
-        response, so this method never repeats a message.
+        rejects: false: reject nothing, and raise ActionsWait while an action is pending. If the agent does not receive
+        the rejection, the message is not sent. This method never retries, because the agent may have received a message
+        without a response.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         with self._which_decide(rejects) as commands:
@@ -124,9 +128,9 @@ class Commands:
         rejects: bool = True,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        """As `send`; of a detached conversation it raises ConversationNotFound.
+        """Send a message as `send` does. Raises ConversationNotFound for a detached conversation.
 
-        check: called directly before the agent server is; what it raises keeps the message back.
+        check: called directly before the request; its errors stop the message.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
@@ -135,9 +139,9 @@ class Commands:
             commands._send(conversation_id, sandbox_id, content, run, check)
 
     def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str) -> bool:
-        """Accept or reject the pending actions; True only for the decision that took effect.
+        """Accept or reject the pending actions. Return whether this decision took effect.
 
-        A decision takes effect in Redis: `supervisor/deliveries.py` retries until the agent has received it.
+        A decision takes effect in Redis. `supervisor/deliveries.py` retries until the agent has received it.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
@@ -148,7 +152,7 @@ class Commands:
         return self.courier.decide(conversation_id, sandbox_id, verb, reason=reason, actor=self._actor)
 
     def decide_each(self, conversation_id: ConversationId, decisions: Sequence[Decision]) -> None:
-        """Decide single pending actions, all or none. The agent receives the decisions when the last one is taken.
+        """Decide pending actions, all or none. The agent receives the decisions when no action is pending.
 
         Raises ConversationNotFound, ReasonTooLong, StaleDecision. Source: docs/approvals.md.
         """
@@ -160,7 +164,7 @@ class Commands:
         self.courier.decide(conversation_id, sandbox_id, "each", decisions=words, actor=self._actor)
 
     def expire(self, conversation_id: ConversationId) -> None:
-        """Reject the pending actions whose deadline has passed by Redis' clock; of others nothing changes."""
+        """Reject the pending actions whose deadline has passed by Redis' clock."""
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             self.store.approvals.confirmations.expire(conversation_id)
@@ -168,9 +172,9 @@ class Commands:
             self.courier.expire(conversation_id, sandbox_id)
 
     def change_status(self, conversation_id: ConversationId, verb: str, *, accepts: bool = True) -> None:
-        """Run, pause or interrupt. A run accepts the pending actions.
+        """Run, pause or interrupt. A run accepts the pending actions. Raises IllegalMove.
 
-        accepts: with False a run accepts nothing: ActionsWait is raised while an action waits. Raises IllegalMove.
+        accepts: false: a run accepts nothing, and raises ActionsWait while an action is pending.
         """
         sandbox_id = self.store.conversations.sandbox_of(conversation_id)
         if verb == "run":
@@ -189,9 +193,9 @@ class Commands:
     def set_policy(
         self, conversation_id: ConversationId, policy: dict[str, Any], *, approves_inside: bool = False
     ) -> None:
-        """Set the policy that holds back the actions from now on. The audit says who did. Raises ActsUnasked.
+        """Set the policy of which actions wait from now on, and audit that. Raises ActsUnasked.
 
-        approves_inside: this server approves what waits and stays inside the folder.
+        approves_inside: this server approves actions that stay inside the folder.
         """
         before = self.store.conversations.get(conversation_id)
         if policy["kind"] != "NeverConfirm" and acts_unasked(before.get("agent")):
@@ -211,7 +215,7 @@ class Commands:
         self.store.conversations.update(conversation_id, security_analyzer=security_analyzer)
 
     def put_secrets(self, conversation_id: ConversationId, secrets: dict[str, Any]) -> None:
-        """Keep secrets for the agent, and tell it: kept first, so that nothing it prints is stored unmasked.
+        """Store secrets for the agent, and then send them, so that none of its output is stored unmasked.
 
         Raises SecretsRefused, TooManySecrets.
         """
@@ -223,7 +227,7 @@ class Commands:
             agent.post(conversation_id, "secrets", body, repeatable=True)
 
     def _inside(self, secrets: dict[str, Any], sandbox_id: SandboxId) -> Any:
-        """The secrets as the agent of a sandbox gets them. One round trip, and none where no spec names a secret."""
+        """Return the secrets for the agent of a sandbox. Cost: one round trip; none if no spec names a secret."""
         if not any(service.secret_names for spec in self._specs.all for service in spec.services):
             return secrets
         [sandbox] = self.store.sandboxes.get_many([sandbox_id])
@@ -231,12 +235,12 @@ class Commands:
         return secrets_inside(secrets, spec.services if spec else ())
 
     def delete(self, conversation_id: ConversationId) -> None:
-        """Remove a conversation from the store alone."""
+        """Delete a conversation only from the store."""
         self.store.conversations.delete(conversation_id, self._actor)
 
     @contextmanager
     def _which_decide(self, decides: bool) -> Iterator["Commands"]:
-        """These commands; without `decides` a copy that may not decide what waits, and whose refusal is ActionsWait."""
+        """Yield these commands. With `decides=False`, raise `ActionsWait` instead of deciding pending actions."""
         try:
             yield self if decides else self.of(self._actor._replace(may_decide=False))
         except NeedsApproval:
@@ -289,13 +293,13 @@ class Commands:
         try:
             if delivery is None or self.courier.catch_up(
                 claim, delivery
-            ):  # else the agent runs by an earlier acceptance
+            ):  # else an earlier acceptance makes the agent run
                 self._or_again(agent, claim, partial(start_run, agent, conversation_id))
         finally:
             self.store.approvals.deliveries.close(claim)
 
     def _await_status(self, agent: AgentServer, conversation_id: ConversationId) -> None:
-        """Wait until the log has the status that the agent has stopped with; one that still works posts it later."""
+        """Wait until the log has the status of a stopped agent. A working agent posts its status later."""
         if not self._shown_seconds:
             return
         with suppress(AgentUnreachable, AgentRefused):
@@ -304,7 +308,10 @@ class Commands:
                 self._await(lambda: self.store.conversations.get(conversation_id)["execution_status"] == status)
 
     def _await(self, is_shown: Callable[[], bool]) -> None:
-        """Wait until the agent has posted what it did. A store that does not answer ends the wait: it is done."""
+        """Wait until the agent has posted the effect.
+
+        An unavailable store ends the wait, because the command has succeeded.
+        """
         deadline, pause = time.monotonic() + self._shown_seconds, _SHOWN_POLL
         with suppress(*UNAVAILABLE, ConversationNotFound):
             while (left := deadline - time.monotonic()) > 0 and not is_shown():
@@ -312,7 +319,7 @@ class Commands:
                 pause = min(2 * pause, _LONGEST_SHOWN_POLL)
 
     def _or_again(self, agent: AgentServer, claim: Claim, command: Callable[[], None]) -> None:
-        """Send a command; if the agent server has forgotten the conversation, start it there again first."""
+        """Send a command. If the agent server has forgotten the conversation, restart it there first."""
         try:
             command()
         except AgentRefused as refusal:
@@ -327,9 +334,9 @@ class Commands:
     def _overtake(
         self, conversation_id: ConversationId, sandbox_id: str, verb: str, kind: ActorKind, **decision: Any
     ) -> tuple[AgentServer, Claim, Delivery | None]:
-        """Decide the pending actions if the agent can be reached, else nothing. Returns the outstanding delivery."""
+        """Decide the pending actions if the agent is reachable. Return the outstanding delivery."""
         claim = self.store.approvals.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
-        if claim.status in WAKING and self._wake_seconds:  # others may be delivered to meanwhile
+        if claim.status in WAKING and self._wake_seconds:  # other deliveries may proceed meanwhile
             self.store.approvals.deliveries.close(claim)
             wake(self.store, SandboxId(sandbox_id), self._wake_seconds)
             claim = self.store.approvals.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
@@ -356,11 +363,14 @@ class Courier:
         """client: for the agent servers."""
         self._store = store
         self._client = client
-        #: length of a delivery's lease: a call, whose tries have one deadline, and a margin
+        #: Length of a delivery's lease in seconds: the deadline of a call, and a margin.
         self.lease_seconds = (client.timeout.read or 0) + _LEASE_MARGIN
 
     def decide(self, conversation_id: ConversationId, sandbox_id: str, verb: str, **decision: Any) -> bool:
-        """Whether the decision took effect. What it decided is delivered, unless single actions still wait."""
+        """Decide, and return whether the decision took effect.
+
+        It is delivered unless other actions are still pending.
+        """
         claim = self._store.approvals.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         attempts.note_reach()
         won, delivery = self._store.approvals.deliveries.decide(claim, verb, **decision)
@@ -378,22 +388,25 @@ class Courier:
         return won
 
     def expire(self, conversation_id: ConversationId, sandbox_id: str) -> None:
-        """Reject what has expired. A supervisor delivers it: a hung agent delays no other conversation's expiry."""
+        """Reject expired actions.
+
+        A supervisor delivers it, so that a hung agent delays no other conversation's expiry.
+        """
         claim = self._store.approvals.deliveries.open(conversation_id, sandbox_id, self.lease_seconds)
         _, delivery = self._store.approvals.deliveries.decide(claim, "expire", actor=SERVER)
         self._store.approvals.deliveries.close(claim, again_in=0 if claim.is_of(delivery) else None)
 
     def ask_to_wake(self, claim: Claim) -> None:
-        """Ask for the resume of a delivery's sandbox, which is paused. The next try repeats a refused one."""
+        """Resume the paused sandbox of a delivery. The next attempt repeats a refused request."""
         with suppress(NotReachable, TooManySandboxes):
             ask_to_wake(self._store, SandboxId(claim.sandbox_id))
 
     def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
-        """Send a decision again unless the agent has received it; True if the delivery is settled now.
+        """Send a decision again unless the agent has received it. Return whether the delivery is settled.
 
-        An agent that no longer waits has received the decision. So has an agent that waits about a later action, and
-        it would apply this decision to that action. Only the agent knows: that our log shows another status may be the
-        last word of an agent that was killed before the decision came.
+        An agent that no longer waits has received the decision. So has an agent that waits for a later action, and it
+        would apply this decision to that action. Only the agent knows its status: our log may have the last status of
+        an agent that was killed before the decision arrived.
         """
         agent = self.agent(claim)
         waits = agent.state(claim.conversation_id).get("execution_status") == "waiting_for_confirmation"
@@ -404,10 +417,10 @@ class Courier:
         return True
 
     def _is_about(self, delivery: Delivery, conversation_id: ConversationId, latest: str | None) -> bool:
-        """Whether an agent that waits, and that proposed this action last, waits for the actions of a delivery.
+        """Return whether a waiting agent, with its latest action, waits for the actions of a delivery.
 
-        It may have ended its latest action by itself. Then our log has that action, nothing is open there, and no later
-        decision has taken the place of this one, which is read last.
+        It may have ended its latest action by itself. Then our log has that action, no action is open there, and no
+        later decision has superseded this one, which is read last.
         """
         if latest is None or latest in delivery.actions:
             return latest is not None
@@ -419,16 +432,16 @@ class Courier:
         return outstanding is not None and outstanding.id == delivery.id
 
     def deliver(self, claim: Claim, delivery: Delivery) -> None:
-        """Send the agent the decision just taken. After any failure the delivery is due again."""
+        """Send the agent the decision just made. After any failure the delivery is due again."""
         again_in: float | None = RETRY_SECONDS
         with suppress(NotReachable, AgentUnreachable, AgentRefused, *UNAVAILABLE):
             self._await_lease(claim)
             again_in = None if self._send_decision(claim, delivery) else ACCEPTED_SECONDS
-        with suppress(*UNAVAILABLE):  # it is due when its lease ends
+        with suppress(*UNAVAILABLE):  # it is due when its lease expires
             self._store.approvals.deliveries.close(claim, again_in=again_in)
 
     def catch_up(self, claim: Claim, delivery: Delivery) -> bool:
-        """Send the agent the outstanding decision before another command; True if the delivery is settled now."""
+        """Send the agent the outstanding decision before another command. Return whether the delivery is settled."""
         if claim.is_of(delivery):
             self._await_lease(claim)
             return self._send_decision(claim, delivery)
@@ -441,10 +454,10 @@ class Courier:
         return self.redeliver(claim, delivery)
 
     def _send_decision(self, claim: Claim, delivery: Delivery) -> bool:
-        """Send the agent a decision; True if the delivery is settled now.
+        """Send the agent a decision. Return whether the delivery is settled.
 
-        An agent server reports that it waits a moment before its run has ended, and drops an acceptance that it
-        receives in between. So an acceptance stays due until the agent has left `waiting_for_confirmation`.
+        An agent server reports shortly before the end of its run that it waits, and drops an acceptance that arrives in
+        between. So an acceptance stays due until the agent has left `waiting_for_confirmation`.
         """
         if time.monotonic() - claim.asked_at > _LEASE_MARGIN:  # this process was suspended, or the agent was slow
             self._renew(claim)
@@ -454,7 +467,7 @@ class Courier:
         return not delivery.accept
 
     def agent(self, claim: Claim) -> AgentServer:
-        """Raises NotReachable, AgentUnreachable."""
+        """Return the agent server of a delivery. Raises NotReachable, AgentUnreachable."""
         if claim.status == "RUNNING":
             return agent_server(
                 self._client, claim.agent_url, partial(self._store.approvals.deliveries.session_api_key, claim)
@@ -462,12 +475,15 @@ class Courier:
         return woken_agent(self._store, self._client, SandboxId(claim.sandbox_id))
 
     def _renew(self, claim: Claim) -> None:
-        """Raises AgentUnreachable if the lease has ended: another driver may have sent the decision."""
+        """Renew the lease.
+
+        Raises AgentUnreachable if it has expired, because another driver may have sent the decision.
+        """
         if not self._store.approvals.deliveries.renew(claim):
             raise AgentUnreachable("The lease of the delivery ended before the agent server was called")
 
     def _await_lease(self, claim: Claim) -> None:
-        """Wait at most _LEASE_TIMEOUT for the agent's other delivery to end. Raises NotReachable, AgentUnreachable."""
+        """Wait at most _LEASE_TIMEOUT for the agent's other delivery. Raises NotReachable, AgentUnreachable."""
         self.agent(claim)
         deadline = time.monotonic() + _LEASE_TIMEOUT
         while not claim.has_lease:
@@ -480,11 +496,10 @@ class Courier:
 def relabel(
     commands: Commands, conversation_id: ConversationId, app: Mapping[str, Any] | None = None, **labels: Any
 ) -> None:
-    """Set labels (title, tags) or confirmation_seconds of a conversation, or members that only app conversations have;
-    tell its agent the labels.
+    """Set title, tags or confirmation_seconds of a conversation, or members of app conversations.
 
-    The change is stored even if the agent cannot be reached. Raises ConversationNotFound; given app, also of a detached
-    conversation.
+    Its agent gets the labels. The change is stored even if the agent cannot be reached. Raises ConversationNotFound;
+    with `app` also for a detached conversation.
     """
     store = commands.store
     if app is None:
@@ -498,7 +513,7 @@ def relabel(
 
 
 def tell(store: Store, agent: AgentServer, state: Mapping[str, Any]) -> None:
-    """Tell an agent the title and tags that are due. They stay due where it refuses them. Raises AgentUnreachable."""
+    """Send an agent its pending title and tags. They stay pending if it refuses them. Raises AgentUnreachable."""
     if (due := state.get("labels_due")) is None:
         return
     identity = ConversationId(state["id"])

@@ -14,7 +14,7 @@ from store.errors import EventNotFound, StoreError
 
 
 class RuleRefused(StoreError):
-    """No rule can be made from this decision with `always`."""
+    """Raised if no rule can be made from a decision with `always`."""
 
     kind = Kind.MEMBER
     member = "always"
@@ -27,11 +27,11 @@ def decide_each(
     always: Mapping[str, Any],
     created_by: str,
 ) -> list[dict[str, Any]]:
-    """Decide single pending actions, all or none, then make the rules.
+    """Decide pending actions, all or none, then make the rules.
 
-    always: by action id, what `core.approvals.rule_of` takes. Returns of each {action_id, rule_id, detail}: detail
-    says why a rule could not be made, and the decisions hold all the same.
-    Raises RuleRefused before anything is decided, and what `Commands.decide_each` raises.
+    always: by action id, the input of `core.approvals.rule_of`. Return {action_id, rule_id, detail} for each; detail
+    says why a rule could not be made, without effect on the decisions. Raises RuleRefused before anything is decided,
+    and the errors of `Commands.decide_each`.
     """
     rules = _rules_of(commands, conversation_id, decisions, always, created_by)
     commands.decide_each(conversation_id, decisions)

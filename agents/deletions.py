@@ -14,10 +14,10 @@ from store.sandboxes.sandboxes import SandboxId
 
 
 def delete(commands: Commands, conversation_id: ConversationId) -> None:
-    """Delete a conversation with its events and secrets, also at its agent server if that can be reached.
+    """Delete a conversation with its events and secrets, also at its agent server if that is reachable.
 
-    A start of it that is under way ends, and so do a fork and an import into its id: nothing comes of them. The last
-    conversation in a sandbox takes the sandbox with it. Raises ConversationNotFound where there is none of these.
+    A start, fork or import of it that is running ends and creates nothing. The last conversation in a sandbox takes the
+    sandbox with it. Raises ConversationNotFound if none of these exists.
     """
     ended = commands.store.start_tasks.end_of(conversation_id)
     try:
@@ -25,13 +25,13 @@ def delete(commands: Commands, conversation_id: ConversationId) -> None:
     except ConversationNotFound:
         is_under_way = end_copies(commands, conversation_id) or bool(ended)
         with suppress(ConversationNotFound) if is_under_way else nullcontext():
-            _delete(commands, conversation_id, ended)  # a copy may have come to its end in between
+            _delete(commands, conversation_id, ended)  # a copy may have finished in between
 
 
 def end_copies(commands: Commands, conversation_id: ConversationId) -> bool:
-    """End the copies into an id that are under way; whether there were any.
+    """End running copies to an id. Return whether there were any.
 
-    Their writers have the agent's copy removed. Should they be killed, a tombstone keeps what is left of it from here.
+    Their writers have the agent's copy deleted. If they are killed, a tombstone excludes its events.
     """
     ended = commands.store.conversations.forks.end(conversation_id)
     for sandbox_id in filter(None, ended):
@@ -41,7 +41,7 @@ def end_copies(commands: Commands, conversation_id: ConversationId) -> bool:
 
 
 def _delete(commands: Commands, conversation_id: ConversationId, ended: Set[str]) -> None:
-    """ended: start tasks, whose drivers or a supervisor remove the sandboxes that they have made."""
+    """ended: start tasks whose sandboxes their drivers or a supervisor remove."""
     store = commands.store
     sandbox_id = store.conversations.sandbox_of(conversation_id)
     is_half_made = bool(ended) and store.conversations.get(conversation_id)["app"].get("start_id") in ended
@@ -53,10 +53,10 @@ def _delete(commands: Commands, conversation_id: ConversationId, ended: Set[str]
 
 
 def delete_unchanged(commands: Commands, state: Mapping[str, Any]) -> bool:
-    """Delete a conversation, unless it has changed since its state was read; False if it stays.
+    """Delete a conversation, unless it has changed since its state was read. Return false if it stays.
 
-    The store forgets first, as it alone can tell: the agent keeps its conversation while the one here stays. Its start
-    task is forgotten too. Raises ConversationNotFound.
+    The store deletes first, because only it detects the change. The start task is forgotten too. Raises
+    ConversationNotFound.
     """
     store, conversation_id = commands.store, ConversationId(state["id"])
     if not store.conversations.delete(conversation_id, revision=state["revision"]):
@@ -70,13 +70,13 @@ def delete_unchanged(commands: Commands, state: Mapping[str, Any]) -> bool:
 
 
 def tell_agent(commands: Commands, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
-    """Have the agent server of a sandbox delete a conversation, if it can be reached."""
+    """Delete a conversation at the agent server of a sandbox, if that is reachable."""
     with suppress(NotReachable, AgentUnreachable, AgentRefused):  # the tombstone refuses its later events
         commands.agent_in(sandbox_id).delete(conversation_id)
 
 
 def _leave(store: Store, conversation_id: ConversationId, sandbox_id: SandboxId) -> None:
-    """Drop what waits for a conversation that is gone, and its sandbox if that has no other."""
+    """Drop the queue of a deleted conversation, and its sandbox if that is empty."""
     store.conversations.queued_messages.drop(conversation_id)
     if not store.conversations.in_sandboxes.in_sandbox(sandbox_id):
         with suppress(SandboxNotFound, SandboxRefuses):
@@ -84,16 +84,16 @@ def _leave(store: Store, conversation_id: ConversationId, sandbox_id: SandboxId)
 
 
 def delete_with_children(commands: Commands, conversation_id: ConversationId) -> None:
-    """Delete an app conversation, its children and the start tasks of all, each conversation as `delete` does.
+    """Delete an app conversation and its children, each as `delete` does, and their start tasks.
 
-    The parent is removed before its children are read for the last time: a start that finds no parent ends. If the
-    worker is killed in between, the client's retry removes the rest. Raises ConversationNotFound, also if detached.
+    The parent is deleted before its children are read for the last time, so that no start adds a child. If the worker
+    is killed in between, the client's retry deletes the rest. Raises ConversationNotFound, also if it is detached.
     """
     store = commands.store
     ended = store.start_tasks.end_of(conversation_id, with_children=True)
     [parent] = store.conversations.get_many([conversation_id])
     are_copies = parent is None and end_copies(commands, conversation_id)
-    if parent is None:  # a copy may have come to its end in between
+    if parent is None:  # a copy may have finished in between
         [parent] = store.conversations.get_many([conversation_id])
     if parent is not None and "sandbox_id" in parent:
         _delete_all(commands, (*store.conversations.in_sandboxes.children(conversation_id), parent), ended)

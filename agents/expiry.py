@@ -1,13 +1,13 @@
-"""Deadlines of pending actions: who sets them, and what rejects an action at its own.
+"""Deadlines of pending actions: who sets them, and what rejects an expired action.
 
-`confirmation_seconds` says after how long a pending action expires: a conversation's own value wins, then that of its
-sandbox's spec, then the setting. A start writes the spec's value into the conversation, so that the script that opens
-an action needs no spec; null in a change does so again. See docs/approvals.md.
+`confirmation_seconds` is the lifetime of a pending action: a conversation's own value, else its sandbox spec's, else
+the setting. A start copies the spec's value into the conversation, so that the script that opens an action needs no
+spec. A null in a change copies it again. See docs/approvals.md.
 
-`ExpiryDriver` runs in every worker and in every supervisor, also one that stands by. No lease: each tries, and the
-script of the conversation decides once. Guarantee: while one worker or one supervisor lives and the store answers, an
-action is rejected within a second after its deadline. Nothing expires while the store is away; what was due then is
-rejected at the next poll.
+`ExpiryDriver` runs in every worker and supervisor, also in one that stands by. It needs no lease, because the script of
+the conversation decides once. Guarantee: while a worker or a supervisor lives and the store is available, an action is
+rejected within a second after its deadline. While the store is unavailable nothing expires; the next poll after that
+rejects it.
 """
 
 import logging
@@ -27,15 +27,15 @@ from store.sandboxes.sandboxes import SandboxId
 
 log = logging.getLogger("expiry")
 
-#: seconds between two polls for what is due
+#: Interval between two polls, in seconds.
 _POLL = 0.2
 
-#: conversations that one process decides at once
+#: Number of conversations that a process decides at once.
 _AT_ONCE = 8
 
 
 class DeadlineNeedsApproval(NeedsApproval):
-    """The deadline of pending actions was changed by somebody who may not reject actions."""
+    """Raised if the deadline of pending actions was changed without the right to reject actions."""
 
     def __str__(self) -> str:
         return "confirmation_seconds decides when actions are rejected: that needs a key with the scope approve"
@@ -44,9 +44,9 @@ class DeadlineNeedsApproval(NeedsApproval):
 def with_deadline(
     store: Store, specs: Specs, principal: Principal, conversation_id: ConversationId, changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The changes with the seconds that a null stands for; None where only the setting gives a value.
+    """Return the changes with a null deadline replaced by the spec's; None if only the setting has a value.
 
-    An action that waits already keeps its deadline. Raises DeadlineNeedsApproval, and ConversationNotFound of a null.
+    A pending action keeps its deadline. Raises DeadlineNeedsApproval, and ConversationNotFound for a null.
     """
     if "confirmation_seconds" not in changes:
         return dict(changes)
@@ -62,7 +62,7 @@ def with_deadline(
 
 
 class ExpiryDriver:
-    """Rejects what is due, until its process ends."""
+    """Rejects expired actions, until its process ends."""
 
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
@@ -77,16 +77,16 @@ class ExpiryDriver:
                 try:
                     self._store.data_version.ensure()
                     more = self.expire_due(pool)
-                except NewerData:  # the process serves nothing, and says why
+                except NewerData:  # the process serves nothing, and reports why
                     more = False
                 except Exception as error:
                     self._log("the poll for what expires", error)
                     more = False
 
     def expire_due(self, pool: ThreadPoolExecutor) -> bool:
-        """Reject what is due, of many conversations at once. Whether more may be due; a failed one is due again.
+        """Reject expired actions, of many conversations at once. Return whether more may be due.
 
-        What sandboxes ask to reach expires here too.
+        Failures are due again. Requests of sandboxes for destinations expire here too.
         """
         self._store.destinations.close_over()
         due = self._store.approvals.checks.due()
@@ -96,7 +96,7 @@ class ExpiryDriver:
         return len(due) == MOST_DUE and any(are_done)
 
     def _expire(self, conversation_id: ConversationId) -> bool:
-        """Whether the conversation is no longer due."""
+        """Return whether the conversation is no longer due."""
         try:
             try:
                 self._commands.expire(conversation_id)
@@ -110,7 +110,7 @@ class ExpiryDriver:
         return True
 
     def _log(self, what: str, error: Exception) -> None:
-        """Log a failure; of several in a row, the first."""
+        """Log a failure, but only the first of consecutive failures."""
         is_known, self._fails = self._fails, True
         if is_known:
             return

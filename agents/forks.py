@@ -1,9 +1,9 @@
-"""Forks of conversations in sandboxes of their own, with the files as they were at an event.
+"""Forks of conversations into new sandboxes, with the files as they were at an event.
 
-The agent says by its capability `history` that it begins with the events of another conversation; the bundled one does.
-A start task makes such a fork, so that it is made whole or not at all, whoever is killed: `supervisor/forks.py`. Its
-files are a record that a supervisor has taken beside an event: `runtimes/moments.py`. No fork begins at an event
-without a record, and that is said before anything is started.
+An agent with the capability `history`, such as the bundled one, can start with the events of another conversation. A
+start task makes such a fork, so that it is complete or does not exist, even after a kill: `supervisor/forks.py`. Its
+files are a record that a supervisor took at an event: `runtimes/moments.py`. A fork at an event without a record is
+refused before anything is started.
 """
 
 import time
@@ -17,7 +17,7 @@ from store import Store
 from store.sandboxes.files import Moment
 from store.sandboxes.sandboxes import Sandbox
 
-#: seconds in which the record of a moment that is just over is waited for, and between two looks
+#: Maximum wait for the record of a recent moment, and interval between two polls, in seconds.
 _COMES, _POLL = 3.0, 0.1
 
 
@@ -35,17 +35,23 @@ class NotRecordedThere(Refused):
 
 
 def has_own_forks(state: Mapping[str, Any]) -> bool:
-    """Whether forks of a conversation get sandboxes of their own: its agent begins with the events of another one."""
+    """Return whether forks of a conversation get their own sandboxes, by its agent's capability `history`."""
     return bool(state.get("sandbox_id")) and "history" in (state.get("capabilities") or ())
 
 
 def moments(store: Store, state: Mapping[str, Any]) -> list[Moment]:
-    """The records from which forks of a conversation get their files, the oldest first. state: with its sandbox."""
+    """Return the records from which forks of a conversation get their files, the oldest first.
+
+    state: with its sandbox.
+    """
     return store.sandboxes.files.moments(state["sandbox"].id, kept_folder(dict(state)), ConversationId(state["id"]))
 
 
 def moment_at(store: Store, state: Mapping[str, Any], event_id: str | None) -> tuple[Moment, str]:
-    """The record of an event, and the event; None: of the last one. Raises EventNotFound, NotRecordedThere."""
+    """Return the record of an event, and the event.
+
+    event_id: None: the last. Raises EventNotFound, NotRecordedThere.
+    """
     identity = ConversationId(state["id"])
     deadline = time.monotonic() + _COMES
     while True:
@@ -65,7 +71,7 @@ def moment_at(store: Store, state: Mapping[str, Any], event_id: str | None) -> t
 
 
 def fork_request(state: Mapping[str, Any], wanted: Mapping[str, Any], moment: Moment, event_id: str) -> dict[str, Any]:
-    """The request of the start task that makes a fork. wanted: title, tags, reset_metrics."""
+    """Return the request of the start task that makes a fork. wanted: title, tags, reset_metrics."""
     sandbox: Sandbox = state["sandbox"]
     fork = {
         "source": state["id"],

@@ -1,15 +1,15 @@
-"""Calls of clients that the agent server of a sandbox serves: which sandbox, what crosses, and the exchange itself.
+"""Calls of clients that a sandbox's agent server handles: the sandbox, the allowed headers, and the exchange.
 
-Guarantee: this process holds only a few pieces of a body at a time, because each side is read only as fast as
-the other one takes. A call lasts for as long as bytes move; it ends after so many seconds of silence, when its client
-hangs up, and when the agent server does.
+Guarantee: this process buffers only a few chunks of a body, because it reads each side only as fast as the other side
+reads. A call lasts while bytes move. It ends after SILENCE seconds without bytes, and when its client or the agent
+server disconnects.
 
-Guarantee: only the paths, queries and headers that are named here cross. So no key, no cookie, no header of a proxy and
-no hop-by-hop header reaches a sandbox, and nothing that an agent server sends gives a browser a cookie, a permission or
-a page on this server's origin.
+Guarantee: only the paths, queries and headers listed here are forwarded. No key, no cookie, no header of a proxy and no
+hop-by-hop header reaches a sandbox. An agent server cannot give a browser a cookie, a permission or a page on this
+server's origin.
 
 A client may name any absolute folder as the `working_dir` of a conversation, such as one of its own host. The sandbox
-has another one for it (`Folder`), so a path in the folder that was asked for means the same place in the sandbox's.
+uses another folder for it (`Folder`), and paths in the requested folder are mapped to the sandbox's folder.
 """
 
 import json
@@ -41,16 +41,16 @@ from store.errors import UNAVAILABLE, KeyUnreadable
 from store.sandboxes.sandboxes import SandboxId
 from telemetry import traces
 
-#: seconds in which a byte must come or go: a command may run for that long and say nothing. The SDK waits as long
+#: Maximum time without a byte, in seconds: a command may be silent for that long. The SDK waits as long.
 SILENCE = 600.0
 
-#: seconds that a connection may take, and that a call waits for others to end
+#: Timeouts in seconds: of a connection, and of a call that waits for a free slot.
 _CONNECT, _ROOM = 2.0, 2.0
 
-#: calls that a process forwards at once
+#: Maximum number of calls that a process forwards at once.
 _MOST = 100
 
-#: seconds between two notes that a sandbox is in use while a call goes on
+#: Interval in seconds between two updates of a sandbox's last use during a call.
 _USE = 10.0
 
 
@@ -59,22 +59,22 @@ _NAMES = (
     "X-Session-API-Key"
 )
 
-#: bytes of a refusal of which it is looked for what it says, and of the answer that has a URL
+#: Maximum size in bytes of a refusal that is parsed, and of a response with a URL.
 _LONGEST_REFUSAL = 4096
 
-#: what a browser opens as a page of another server
+#: URLs that a browser opens as a page of another server.
 _WEB_URL = re.compile(r"https?://[!-~]+", re.IGNORECASE)
 
-#: a path without an id: where nothing is found there, the route is what is missing
+#: A path without an id: if it is not found, its route is missing.
 _NAMED = re.compile(r"/api/[a-z_/]+")
 
-#: one step of a path below a service. No step is `.` or `..`, and none has a separator or an escape of one
+#: A segment of a path below a service. It cannot be `.` or `..`, or contain a separator or its escape.
 _STEP = r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}"
 
-#: a path below a service: at most eight steps, and one slash at its end if need be
+#: A path below a service: at most eight segments, and an optional slash at the end.
 PATH = re.compile(rf"{_STEP}(?:/{_STEP}){{0,7}}/?", re.ASCII)
 
-#: headers of a request that an agent server gets
+#: Headers of a request that an agent server gets.
 _REQUEST_HEADERS = (
     "Accept",
     "Accept-Language",
@@ -87,7 +87,7 @@ _REQUEST_HEADERS = (
     "Range",
 )
 
-#: headers of a response that a client gets; those of an archive say what it was made of
+#: Headers of a response that a client gets. The headers of an archive describe its source.
 _RESPONSE_HEADERS = frozenset(
     {
         "accept-ranges",
@@ -104,27 +104,27 @@ _RESPONSE_HEADERS = frozenset(
     }
 )
 
-#: headers that are about the very bytes of a body
+#: Headers about the exact bytes of a body.
 _OF_THE_BYTES = frozenset({"Accept-Ranges", "Content-Length", "Content-Range", "Etag", "Last-Modified"})
 
-#: names in a query that are for this server alone, or would be a key; compared without their case
+#: Query names that are for this server only, or would be a key. Compared case-insensitively.
 _OURS = frozenset({"cid", "session_api_key", "x-session-api-key", "authorization", "ticket"})
 
-#: names in a query whose values are paths in a sandbox
+#: Query names whose values are paths in a sandbox.
 QUERY_PATHS = frozenset({"path", "workspace_dir"})
 
-#: what a response may do in a browser that opens it on this server's origin: nothing
+#: Policy of a response that a browser opens on this server's origin: everything is forbidden.
 _POLICY = "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
-#: members of a JSON body that are paths
+#: Members of a JSON body that are paths.
 _BODY_PATHS = ("cwd", "path")
 
-#: conversations that are asked for their folder
+#: Maximum number of conversations whose folder is read.
 _MOST_FOLDERS = 100
 
-#: folders that every machine has by itself: no client means one of its own by them
+#: Folders of every machine, which a client never means as its own.
 _OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
 
 
@@ -144,7 +144,7 @@ class SandboxNotNamed(Refused):
     kind = Kind.CONFLICT
 
     def __init__(self, *, several: bool) -> None:
-        #: of the status line, which is all that the published SDK shows
+        #: for the status line: the published SDK only shows that
         which = "several of your sandboxes run" if several else "no sandbox of yours runs"
         self.phrase = f"{which}: start a conversation with this program first"
         super().__init__(
@@ -164,38 +164,38 @@ class TooManyForwarded(Refused):
 
 
 class ClientGone(Exception):
-    """The client has ended its connection: nobody waits for the response."""
+    """Raised if the client has disconnected."""
 
 
 class ForwardedCall(NamedTuple):
-    """What a client wants of an agent server."""
+    """A client's call of an agent server."""
 
     method: str
     path: str  #: at the agent server
-    query: bytes  #: as it came
-    header: Callable[[str], str | None]  #: the value of a header, None for one that was not sent
-    #: a function makes it once the sandbox runs: its folder is known then
+    query: bytes  #: as received
+    header: Callable[[str], str | None]  #: returns the value of a header; None if it is missing
+    #: A function makes it after the sandbox has started, when its folder is known.
     content: bytes | Iterator[bytes] | Callable[[], bytes | None] | None = None
-    length: int | None = None  #: of a content that is an iterator; None: unknown
-    mapped: Callable[[str], str] = str  #: the path in the sandbox for a path of the client's
+    length: int | None = None  #: of an iterator; None: unknown
+    mapped: Callable[[str], str] = str  #: maps a path of the client to the sandbox
     require_client: Callable[[], None] = lambda: None  #: raises ClientGone
 
 
 class Forwarding:
-    """Forwards calls. Any thread may use it."""
+    """Forwards calls. Thread-safe."""
 
     def __init__(self, store: Store, *, wake_seconds: float, silence: float = SILENCE) -> None:
-        """wake_seconds: how long a call waits for a sandbox that is paused or starting. silence: in seconds."""
+        """wake_seconds: maximum wait for a paused or starting sandbox. silence: in seconds."""
         self._store = store
         self._wake_seconds = wake_seconds
         self._silence = silence
-        # A connection that was kept could end while a request is sent, and nobody would know whether it was received.
+        # A kept connection could end during a request, and nobody would know whether the request arrived.
         limits = httpx.Limits(max_connections=_MOST, max_keepalive_connections=0)
         timeout = httpx.Timeout(silence, connect=_CONNECT, pool=_ROOM)
         self._client = httpx.Client(timeout=timeout, transport=Transport(limits), trust_env=False)
 
     def sandbox_of(self, conversation_id: ConversationId) -> SandboxId:
-        """The sandbox of a conversation. Raises ConversationNotFound, Detached."""
+        """Return the sandbox of a conversation. Raises ConversationNotFound, Detached."""
         sandbox_id = self._store.conversations.sandbox_of(conversation_id)
         if sandbox_id is None:
             raise Detached
@@ -208,13 +208,12 @@ class Forwarding:
         workspace: Callable[[], SandboxId | None] = lambda: None,
         client: str = "",
     ) -> SandboxId:
-        """The sandbox of a call that names none: one that its key has started, and never another's.
+        """Return the sandbox of a call that names none. It is always one that the caller's key started.
 
-        owner: id of that key. paths: reads those that the call is about, which decide where several of the key's run,
-        and whether a paused one is meant. workspace: gives the key's workspace sandbox where none is meant; None of it:
-        there is none either. client: address and program of the caller; of several sandboxes that the call could mean,
-        the one in which they started a conversation last is meant. Raises SandboxNotNamed, and what the paths and the
-        workspace raise.
+        owner: id of the key. paths: reads the paths of the call, which decide between several running sandboxes, and
+        whether a paused one is meant. workspace: returns the key's workspace sandbox if no sandbox matches, or None.
+        client: address and program of the caller; among ambiguous sandboxes, the one of its latest conversation is
+        meant. Raises SandboxNotNamed, and the errors of the functions.
         """
         running, paused = self._store.sandboxes.owned_by(owner)
         found = running
@@ -232,7 +231,7 @@ class Forwarding:
         return last
 
     def _last_started(self, sandboxes: Iterable[SandboxId], owner: str, client: str) -> SandboxId | None:
-        """The sandbox in which a client started a conversation last, with that key; None: it started none in these."""
+        """Return the sandbox in which a client last started a conversation with the key; None if there is none."""
         starts = [
             (state["created_at"], sandbox_id)
             for sandbox_id in sandboxes
@@ -242,7 +241,7 @@ class Forwarding:
         return max(starts)[1] if starts else None
 
     def awake(self, sandbox_id: SandboxId, *, wakes: bool = True) -> tuple[str, str]:
-        """URL and key of the agent server of a sandbox; wakes: a paused one is woken.
+        """Return URL and key of a sandbox's agent server. wakes: resume a paused sandbox.
 
         Raises NotReachable, TooManySandboxes, AgentUnreachable.
         """
@@ -253,10 +252,10 @@ class Forwarding:
             raise AgentUnreachable(str(error)) from None
 
     def open(self, sandbox_id: SandboxId, call: ForwardedCall) -> "Answer":
-        """Send a call, and return the response when its head is there; the sandbox is woken first if it is paused.
+        """Send a call, and return the response after its head. A paused sandbox is resumed first.
 
-        Raises NotReachable, TooManySandboxes, AgentUnreachable, TooManyForwarded, ClientGone, and what the content
-        raises.
+        Raises NotReachable, TooManySandboxes, AgentUnreachable, TooManyForwarded, ClientGone, and the errors of the
+        content.
         """
         agent_url, session_api_key = self.awake(sandbox_id)
         headers = headers_of(call.header, session_api_key)
@@ -280,11 +279,11 @@ class Forwarding:
 class Answer:
     """The response of an agent server; iterate over its body, then close it.
 
-    A class, because a generator that was never started is not closed.
+    A class, because a generator that never started is not closed.
     """
 
     def __init__(self, response: httpx.Response, beat: "_Beat", silence: float) -> None:
-        """Raises AgentUnreachable of a response that no client gets."""
+        """Raises AgentUnreachable for a response that no client gets."""
         self._response, self._beat, self._silence = response, beat, silence
         self._pieces: Iterator[bytes] = response.iter_raw()
         try:
@@ -297,9 +296,9 @@ class Answer:
         return self
 
     def __next__(self) -> bytes:
-        """A piece of the body. Raises AgentUnreachable: the response breaks off, so that its client notices."""
+        """Return a chunk of the body. Raises AgentUnreachable, so that the client sees a broken response."""
         self._beat.note_use()
-        take_turns()  # one read may bring thousands of small chunks
+        take_turns()  # one read may contain thousands of small chunks
         try:
             with pulse(self._beat):
                 return next(self._pieces)
@@ -309,7 +308,7 @@ class Answer:
             raise ResponseTooLong from None
 
     def require_route(self, path: str) -> None:
-        """Raises RouteLacking where the response is that the agent server does not serve the path."""
+        """Raise RouteLacking if the agent server does not serve the path."""
         length = dict(self.headers).get("Content-Length", "")
         if self.status in NO_ROUTE and length.isdigit() and int(length) <= _LONGEST_REFUSAL:
             try:
@@ -345,9 +344,9 @@ class Answer:
         self.headers = [(name, value) for name, value in self.headers if name not in _OF_THE_BYTES]
 
     def mask(self, mask: Mask) -> None:
-        """Have the texts of a JSON body masked as they come; another body stays as it is.
+        """Mask the texts of a JSON body while it is read. Other bodies are unchanged.
 
-        Raises AgentUnreachable of one in a coding that was not asked for.
+        Raises AgentUnreachable for an unrequested encoding.
         """
         kept = dict(self.headers)
         kind = kept.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -359,12 +358,12 @@ class Answer:
         self._pieces = mask.json(self._pieces, MOST_BYTES)
 
     def close(self) -> None:
-        """End the exchange, also before the end of the body."""
+        """End the exchange, even before the end of the body."""
         self._response.close()
 
 
 def _is_no_route(status: int, path: str, raw: bytes) -> bool:
-    """Whether a refusal is about the route. A FastAPI says `Not Found` also of a thing that its route has not found."""
+    """Return whether a refusal is about the route. FastAPI also says `Not Found` for a missing object of a route."""
     try:
         body = parse_json(raw)
     except InvalidJson:
@@ -378,7 +377,7 @@ def _is_no_route(status: int, path: str, raw: bytes) -> bool:
 
 
 class _Beat:
-    """What a waiting call does: it polls whether its client is connected, and notes that its sandbox is in use."""
+    """Runs while a call waits: checks that its client is connected, and updates the sandbox's last use."""
 
     def __init__(self, store: Store, sandbox_id: SandboxId, require_client: Callable[[], None]) -> None:
         self._store, self._sandbox_id, self._require_client = store, sandbox_id, require_client
@@ -411,13 +410,13 @@ class ForwardedHead(NamedTuple):
 
 
 def pairs_of(raw: bytes) -> list[tuple[str, str]]:
-    """The names and values of a client's query, with the file names of its paths; other bytes are surrogates."""
+    """Return the names and values of a client's query. Paths are file names; other bytes become surrogates."""
     pairs = parse_qsl(raw.decode(errors="surrogateescape"), keep_blank_values=True, errors="surrogateescape")
     return [(name, from_text(value) if name in QUERY_PATHS else value) for name, value in pairs]
 
 
 def query_of(raw: bytes, mapped: Callable[[str], str]) -> str:
-    """A query as an agent server gets it, from that of a client; mapped: a path in the sandbox for a client's path."""
+    """Return the query for an agent server. mapped: maps a path of the client to the sandbox."""
     kept = [
         (name, mapped(value) if name in QUERY_PATHS else value)
         for name, value in pairs_of(raw)
@@ -427,24 +426,24 @@ def query_of(raw: bytes, mapped: Callable[[str], str]) -> str:
 
 
 def headers_of(sent: Callable[[str], str | None], session_api_key: str) -> dict[str, str]:
-    """The headers that an agent server gets; sent: the value of a client's header, None for one that is absent."""
+    """Return the headers for an agent server. sent: returns the value of a client's header; None if it is missing."""
     kept = {name: value for name in _REQUEST_HEADERS if (value := sent(name)) is not None}
     return {"Accept": "*/*", **kept, "Accept-Encoding": "identity", "X-Session-API-Key": session_api_key}
 
 
 def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> ForwardedHead:
-    """The head that a client gets of an agent server's response.
+    """Return the head of an agent server's response for a client.
 
-    Raises AgentUnreachable for a redirect, which is not followed as it could lead anywhere, or a 401: the agent server
-    has refused this server's key, and the client's is good.
+    Raises AgentUnreachable for a redirect, which could lead anywhere, and for a 401, by which the agent server refuses
+    this server's key.
     """
     if (300 <= status < 400 and status != 304) or status < 200:
         raise AgentUnreachable(f"The agent server answered {status}: a redirect of a sandbox is not followed")
     if status == 401:
         raise AgentUnreachable("The agent server refuses the key of its sandbox")
     shown = [(name.decode("latin-1").lower(), value.decode("latin-1").strip()) for name, value in sent]
-    # Beside a transfer coding a length says nothing, and the client's connection would be framed by it: RFC 9112, 6.3.
-    # A 204 has no body, and no length: RFC 9110, 8.6.
+    # With a transfer coding a length is meaningless, and would frame the client's connection: RFC 9112, 6.3. A 204 has
+    # no body, and no length: RFC 9110, 8.6.
     dropped = {"content-length"} if status == 204 or "transfer-encoding" in dict(shown) else set()
     headers, disposition = [], ""
     for name, value in shown:
@@ -462,12 +461,12 @@ def head_of(status: int, sent: Iterable[tuple[bytes, bytes]]) -> ForwardedHead:
 
 
 def _is_in(path: str, folders: Iterable[str]) -> bool:
-    """Whether a path is one of these folders, or lies in one."""
+    """Return whether a path is one of the folders, or inside one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def _newest_in(store: Store, sandbox_id: SandboxId) -> list[dict[str, Any]]:
-    """The states of a sandbox's conversations, newest first, _MOST_FOLDERS at most."""
+    """Return the states of a sandbox's newest conversations, at most _MOST_FOLDERS."""
     filters = app_filter(sandbox_id=sandbox_id, with_children=True)
     states, _ = store.conversations.in_sandboxes.search(
         filters, by="created", descending=True, limit=_MOST_FOLDERS, start=None
@@ -476,10 +475,10 @@ def _newest_in(store: Store, sandbox_id: SandboxId) -> list[dict[str, Any]]:
 
 
 class Folder(NamedTuple):
-    """The folder of a conversation; both are absolute paths, empty where unknown.
+    """The folder of a conversation, as the client requested it and in the sandbox. Absolute paths, empty if unknown.
 
-    whole: of a workspace sandbox, whose client has not said yet which folder it asks for: each path of the client's
-    stands for one inside of the real folder, which is where its conversation finds it.
+    whole: a workspace sandbox whose client has not requested a folder yet. Every path of the client is mapped into the
+    real folder, where its conversation finds it.
     """
 
     asked: str = ""
@@ -488,14 +487,14 @@ class Folder(NamedTuple):
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> "Folder":
-        """Of an app conversation's state, with its sandbox."""
+        """Return the folder of an app conversation. state: with its sandbox."""
         both = state["info"].get("asked_dir"), seen_folder(state)
         asked, real = (path if isinstance(path, str) and path.startswith("/") else "" for path in both)
         return cls(asked, real)
 
     @classmethod
     def in_sandbox(cls, store: Store, sandbox_id: SandboxId, owner: str = "") -> "Folder":
-        """That of all conversations in a sandbox, where they agree; else an unknown one.
+        """Return the common folder of all conversations in a sandbox; an unknown folder if they differ.
 
         owner: id of the key whose workspace sandbox it may be.
         """
@@ -508,7 +507,7 @@ class Folder(NamedTuple):
 
     @classmethod
     def any_has(cls, store: Store, sandbox_id: SandboxId, paths: Iterable[str]) -> bool:
-        """Whether one of these paths of a client is in the folder of a conversation in a sandbox."""
+        """Return whether a client's path is in the folder of a conversation in the sandbox."""
         folders = cls._all_in(store, sandbox_id)
         return any(folder.has(path) for folder in folders for path in paths)
 
@@ -517,7 +516,7 @@ class Folder(NamedTuple):
         return set(map(cls.of, _newest_in(store, sandbox_id)))
 
     def mapped(self, path: str) -> str:
-        """The path in the sandbox for a path of a client."""
+        """Map a path of a client to the sandbox."""
         asked, real = self.asked.rstrip("/"), self.real.rstrip("/")
         if self.whole and real and path.startswith("/") and not _is_in(path, (real, *_OF_THE_SYSTEM)):
             return real + path
@@ -526,13 +525,13 @@ class Folder(NamedTuple):
         return path
 
     def has(self, path: str) -> bool:
-        """Whether a client's path is in the folder, by its text: links are the sandbox's matter."""
+        """Return whether a client's path is in the folder, by its text. Links are not resolved."""
         real = self.real.rstrip("/")
         return bool(real) and f"{posixpath.normpath(self.mapped(path))}/".startswith(f"{real}/")
 
     @staticmethod
     def paths_of(raw: bytes) -> list[str]:
-        """The paths in a JSON body of a client; none if it is not an object."""
+        """Return the paths in a client's JSON body; empty if it is not an object."""
         try:
             body = parse_json(raw)
         except InvalidJson:
@@ -540,7 +539,7 @@ class Folder(NamedTuple):
         return [body[name] for name in _BODY_PATHS if isinstance(body.get(name), str)] if isinstance(body, dict) else []
 
     def mapped_json(self, raw: bytes, *, is_command: bool) -> bytes:
-        """A JSON object with its paths mapped; another body as it is. A command without a `cwd` runs in the folder."""
+        """Map the paths in a JSON object. Other bodies are unchanged. A command without a `cwd` runs in the folder."""
         try:
             body = parse_json(raw)
         except InvalidJson:

@@ -1,6 +1,6 @@
-"""What clients ask the agent server of a conversation about its folder: git, skills and hooks.
+"""Requests of clients about a conversation's folder, to its agent server: git, skills and hooks.
 
-A client's path must stay in that folder (`within`). Source: the routers of the published agent server.
+A client's path must stay in the folder (`within`). Source: the routers of the published agent server.
 """
 
 import posixpath
@@ -11,16 +11,16 @@ from typing import Any
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from store.sandboxes.sandboxes import Sandbox
 
-#: statuses with which a server says that it has no such route
+#: Statuses of a server without a route.
 NO_ROUTE = (404, 405)
 
 
-#: the name that clients have for the folder of any conversation. Source: the app-server wire
+#: Clients' name for the folder of any conversation. Source: the app-server wire.
 USUAL = "/workspace/project"
 
 
 class RouteLacking(AgentRefused):
-    """The agent server does not serve a route; keeps_status: a client sees the status with which it says so."""
+    """Raised if the agent server does not serve a route. keeps_status: the client gets the same status."""
 
     def __init__(self, status: int, path: str, *, keeps_status: bool = False) -> None:
         sentence = f"The agent server of the conversation's sandbox does not serve {path}"
@@ -30,17 +30,17 @@ class RouteLacking(AgentRefused):
 
 
 def git_changes(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
-    """A list of the files that differ from a ref, of the repository at a path below the folder."""
+    """Return the list of files that differ from a ref, in the repository at a path below the folder."""
     return _checked(_ask_git(agent, "changes", _git(folder, path, ref)), list, "list of changes")
 
 
 def git_diff(agent: AgentServer, folder: str, path: str, ref: str | None) -> Any:
-    """An object of a file below the folder as it is and as a ref has it."""
+    """Return a file below the folder as it is and at a ref."""
     return _checked(_ask_git(agent, "diff", _git(folder, path, ref)), dict, "difference of a file")
 
 
 def skills(agent: AgentServer, folder: str, agent_info: Any) -> list[dict[str, Any]]:
-    """The skills of the folder and of the agent's user; public ones too if the agent loads those."""
+    """Return the skills of the folder and of the agent's user, and public skills if the agent loads them."""
     context = agent_info.get("agent_context") if isinstance(agent_info, dict) else None
     body = {
         "project_dir": folder,
@@ -59,7 +59,7 @@ def skills(agent: AgentServer, folder: str, agent_info: Any) -> list[dict[str, A
 
 
 def hooks(agent: AgentServer, folder: str) -> list[dict[str, Any]]:
-    """The hooks of the folder, by the event that calls them."""
+    """Return the hooks of the folder, by event."""
     reply = _checked(_ask(agent, "POST", "/api/hooks", json={"project_dir": folder}), dict, "configuration of hooks")
     config = reply.get("hook_config") or {}
     return [
@@ -74,7 +74,7 @@ def _git(folder: str, path: str, ref: str | None) -> dict[str, str]:
 
 
 def _ask_git(agent: AgentServer, operation: str, query: dict[str, str]) -> Any:
-    """What Git says in a folder. The words of a 409 are shown: it is about the folder, as one without a repository."""
+    """Run a Git operation in a folder. A 409 is about the folder, so its text is shown."""
     try:
         return _ask(agent, "GET", f"/api/git/{operation}", params=query)
     except AgentRefused as refusal:
@@ -103,14 +103,14 @@ def _texts(value: Any) -> list[str]:
 
 
 def folder_of(state: dict[str, Any]) -> str:
-    """The folder of a conversation as its agent names it: absolute, or relative to the agent's working directory."""
+    """Return a conversation's folder as its agent names it: absolute, or relative to the agent's working directory."""
     workspace = state["info"].get("workspace")
     folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
     return _restored(folder, state.get("sandbox")) if isinstance(folder, str) and folder else "."
 
 
 def _restored(folder: str, sandbox: Sandbox | None) -> str:
-    """A folder below the sandbox's own, where that one lies now: after a restore, below another data folder."""
+    """Return the current path of a folder in the sandbox, whose data folder changes with a restore."""
     if sandbox is None or f"{folder}/".startswith(f"{sandbox.working_dir}/"):
         return folder
     _, mark, inner = folder.partition(f"/{sandbox.id}/")
@@ -119,7 +119,7 @@ def _restored(folder: str, sandbox: Sandbox | None) -> str:
 
 
 def seen_folder(state: dict[str, Any]) -> str:
-    """The same as the agent's own `pwd` prints it; relative before the sandbox's first start.
+    """Return the folder as the agent's own `pwd` prints it; relative before the sandbox's first start.
 
     state: of an app conversation, with its sandbox.
     """
@@ -128,23 +128,23 @@ def seen_folder(state: dict[str, Any]) -> str:
 
 
 def linked_folder(state: dict[str, Any]) -> str:
-    """Another path of the same folder, where a symlink is in the way; empty: there is none."""
+    """Return another path of the folder, through a symlink; empty if there is none."""
     sandbox = state["sandbox"]
     is_linked = bool(sandbox and sandbox.linked_dir)
     return _moved(folder_of(state), sandbox.working_dir, sandbox.linked_dir) if is_linked else ""
 
 
 def kept_folder(state: dict[str, Any]) -> str:
-    """The folder as a runtime knows it, which knows no symlinks of an image: by its spec's path, or relative to it.
+    """Return the folder as a runtime names it, without symlinks of an image: by its spec's path, or relative to it.
 
-    Until a restored sandbox has started, its absolute path is that of the data folder which was backed up.
+    Until a restored sandbox has started, its absolute path is below the backed up data folder.
     """
     folder, sandbox = folder_of(state), state["sandbox"]
     return linked_folder(state) or (_moved(folder, sandbox.working_dir, "") if sandbox else folder)
 
 
 def _moved(folder: str, source: str, target: str) -> str:
-    """A folder below `source`, or relative, by its path below `target`; any other stays. source: may be empty."""
+    """Move a folder from `source` to `target`. Paths outside of `source` are unchanged. source: may be empty."""
     path = posixpath.normpath(folder)
     if source and (path == source or path.startswith(f"{source}/")):
         path = posixpath.relpath(path, source)
@@ -153,7 +153,7 @@ def _moved(folder: str, source: str, target: str) -> str:
 
 @contextmanager
 def without_place(state: dict[str, Any]) -> Iterator[None]:
-    """Have what an agent server refuses name the folder as clients do, and not where it lies on the host."""
+    """In errors of an agent server, replace the folder's path on the host by the clients' name."""
     try:
         yield
     except AgentRefused as refusal:
@@ -165,16 +165,16 @@ def without_place(state: dict[str, Any]) -> Iterator[None]:
 
 
 class PathOutside(ValueError):
-    """A path leads out of a conversation's folder."""
+    """Raised if a path leads out of a conversation's folder."""
 
     def __init__(self) -> None:
         super().__init__("Input should be a path in the conversation's folder, relative to it or absolute")
 
 
 def within(folder: str, path: str, *, linked: str = "") -> str:
-    """The path relative to the folder, `.` for the folder itself. Raises PathOutside.
+    """Return the path relative to the folder, `.` for the folder itself. Raises PathOutside.
 
-    folder, linked: of a conversation, as `seen_folder` and `linked_folder`. USUAL stands for it too.
+    folder, linked: of a conversation, as `seen_folder` and `linked_folder`. USUAL is an alias.
     """
     for root in (folder, linked, USUAL):
         if root.startswith("/") and (path == root or path.startswith(f"{root.rstrip('/')}/")):

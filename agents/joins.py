@@ -1,11 +1,11 @@
-"""Who may join a sandbox that runs already: the one check for every request that names something of another key.
+"""Permission to join a running sandbox: the check for every request that names something of another key.
 
 A key joins its own sandboxes. It needs the scope `approve` for a sandbox that another key started, and for a sandbox
-with a conversation whose policy holds more back than the joiner's: code in a sandbox reaches the sandbox's agent
-server, and can approve there. Each join has an entry in the audit, which names the key. docs/access.md lists every
-member of a request that the check covers.
+with a conversation of a stricter policy than the joiner's. Code in a sandbox reaches the sandbox's agent server, and
+can approve there. Each join has an audit entry, which names the key. docs/access.md lists every member of a request
+that the check covers.
 
-The sandbox itself is its key's too: `require_own` lets the key that started it pause it and read all of it.
+`require_own` covers the sandbox itself: the key that started it may pause it and read all of it.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class JoinRefused(Refused):
 
 
 def require_live(store: Store, joiner: Joiner) -> None:
-    """Raise JoinRefused if the key was revoked or has expired. One round trip; none for a key of the settings."""
+    """Raise JoinRefused if the key was revoked or has expired. Cost: one round trip; none for a key of the settings."""
     if is_revocable_id(joiner.owner) and joiner.name and not store.access.keys.live([joiner.owner]):
         raise JoinRefused(f"{REVOKED}: start again with another key")
 
@@ -58,7 +58,7 @@ def require_join(
     """Raise JoinRefused unless a key may act in a sandbox.
 
     member: the member of the request that names the sandbox, or leads to it. policy: of the conversation that the key
-    begins there; None: the key begins none. conversation_id: of that conversation.
+    starts there; None: it starts none. conversation_id: of that conversation.
     """
     if joiner.joins_any:
         return
@@ -71,10 +71,10 @@ def require_join(
 def require_own(
     store: Store, joiner: Joiner, sandbox_id: SandboxId, member: str, *, is_admin: bool, reveals: bool = False
 ) -> None:
-    """Raise JoinRefused unless a key may use a sandbox as its own: one that it started, or any if it is an admin's.
+    """Raise JoinRefused unless a key started a sandbox or is an admin's. Raises SandboxNotFound.
 
-    member: the member of the request, or the operation, that names the sandbox. reveals: as `require_revealing`. One
-    round trip, none for an admin. Raises SandboxNotFound.
+    member: the member of the request, or the operation, that names the sandbox. reveals: also check
+    `require_revealing`. Cost: one round trip; none for an admin.
     """
     if is_admin:
         return
@@ -85,7 +85,7 @@ def require_own(
 
 
 def require_revealing(joiner: Joiner, member: str) -> None:
-    """Raise JoinRefused unless a key may see, or bring, the files of a sandbox: it may run any command there."""
+    """Raise JoinRefused unless a key may read or write the files of a sandbox, because it may run any command there."""
     if not joiner.joins_any:
         raise JoinRefused(_REVEALS.format(member=member))
 
@@ -101,10 +101,10 @@ def join(
     join_id: str,
     reason: str,
 ) -> None:
-    """Let a key act in a sandbox, and audit that once per join_id.
+    """Let a key act in a sandbox, and audit that once per join_id. Raises JoinRefused, SandboxNotFound.
 
-    conversation_id: of the conversation in which it acts. reason: a sentence for the audit. The other arguments are
-    those of `require_join`. Raises JoinRefused, SandboxNotFound.
+    conversation_id: of the conversation in which it acts. reason: a sentence for the audit. Other arguments: as in
+    `require_join`.
     """
     require_live(store, joiner)
     require_join(store, joiner, sandbox, member, policy, conversation_id)
@@ -115,10 +115,10 @@ def join(
 def require_start(
     store: Store, specs: Specs, joiner: Joiner, request: Mapping[str, Any], conversation_id: str = ""
 ) -> None:
-    """Raise JoinRefused unless a key may start a conversation in the sandbox, and below the parent, that it names.
+    """Raise JoinRefused unless a key may start a conversation in the requested sandbox, and below the requested parent.
 
-    request: of a start task. A sandbox or a parent that does not exist passes: the start fails by itself. At most five
-    round trips, none where the request names neither.
+    request: of a start task. A missing sandbox or parent passes, because the start fails later. Cost: at most five
+    round trips; none if the request names neither.
     """
     sandbox_id, parent_id = request.get("sandbox_id"), request.get("parent_conversation_id")
     if sandbox_id:
@@ -139,7 +139,7 @@ def _require_start_in(
     sandbox_id: str,
     conversation_id: str,
 ) -> None:
-    """request: of the conversation that begins there; empty: none does."""
+    """request: of the conversation that starts there; empty: none."""
     [sandbox] = store.sandboxes.get_many([SandboxId(sandbox_id)])
     if sandbox is not None:
         policy = policy_of_start(specs, sandbox, request) if request else None
@@ -147,7 +147,7 @@ def _require_start_in(
 
 
 def policy_of_start(specs: Specs, sandbox: Sandbox, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the policy that a start task asks for: that of its client's own body, its mode's, or the spec's."""
+    """Return the policy that a start task asks for: of its client's own body, of its mode, or of the spec."""
     if "kept" in request:
         return request["kept"].get("confirmation_policy") or _HOLDS_NOTHING
     if mode := request.get("approval_mode"):

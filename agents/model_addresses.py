@@ -1,11 +1,11 @@
-"""Base URLs of models in a client's own body, as its sandbox reaches them.
+"""Base URLs of models in a client's own body, mapped for its sandbox.
 
-A client names a model on loopback, such as Ollama or a proxy of its machine. A sandbox has a loopback of its own. If
-the URL is that of a service of the sandbox's spec, which LLM_BASE_URL or [[spec.service]] names, the agent gets the
-address of that service, and the proxy puts in the service's headers. Any other one stays, and the start is told.
+A client may name a model on loopback, such as Ollama or a proxy on its machine. A sandbox has its own loopback. If the
+URL belongs to a service of the sandbox's spec, from LLM_BASE_URL or [[spec.service]], the agent gets the address of the
+service, and the proxy adds the service's headers. Other URLs are unchanged, and the start gets a notice.
 
-Guarantee: a sandbox reaches nothing more by this. The services of its own spec alone are put in, which it reaches at
-`{EGRESS}/NAME` anyway: no other port and no other path of the server's loopback, and no key of the server.
+Guarantee: this gives a sandbox no further access. It only inserts services of the sandbox's spec, which are reachable
+at `{EGRESS}/NAME` anyway: no other port or path of the server's loopback, and no key of the server.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,18 +20,18 @@ from core.visible import visible
 from settings.egress import Service, check_base_url
 from settings.specs import Spec
 
-#: members of a body below which models are named
+#: Members of a body that contain models.
 _AGENTS = ("agent", "agent_settings")
 
-#: names of this machine that mean the same one
+#: Synonyms of this machine.
 _SAME = ("localhost", "127.0.0.1", "::1")
 
-#: most characters that are shown of a base URL, and of the place where it stands
+#: Maximum number of characters of a base URL and of its path, in notices.
 _MOST_URL, _MOST_PLACE = 200, 100
 
 
 class _Address(NamedTuple):
-    """A base URL in its parts; `path` is empty, or begins with a slash and ends with none."""
+    """A parsed base URL. `path` is empty, or begins with a slash and does not end with one."""
 
     scheme: str
     host: str
@@ -40,7 +40,7 @@ class _Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "_Address | None":
-        """The parts of a base URL; None of one that could be read in two ways."""
+        """Parse a base URL; None if it is ambiguous."""
         try:
             check_base_url(url, may_be_plain=True)
         except ValidationError:
@@ -51,7 +51,7 @@ class _Address(NamedTuple):
         return cls(parts.scheme, "localhost" if host in _SAME else host, port, parts.path.rstrip("/"))
 
     def below(self, base: "_Address") -> str | None:
-        """The path below a base URL, empty or with a slash at its beginning; None of an address elsewhere."""
+        """Return the path below a base URL, empty or with a leading slash; None if it is not below."""
         rest = self.path.removeprefix(base.path)
         is_below = self[:3] == base[:3] and self.path.startswith(base.path) and rest[:1] in ("", "/")
         return rest if is_below else None
@@ -60,9 +60,9 @@ class _Address(NamedTuple):
 def within_reach(
     body: Mapping[str, Any], spec: Spec, egress_url: str, names: Sequence[str] = _AGENTS
 ) -> tuple[dict[str, Any], list[str]]:
-    """A body whose models on loopback have addresses that a sandbox reaches, and what a start is told about them.
+    """Return a body with its models on loopback mapped for a sandbox, and notices for the start.
 
-    egress_url: of the sandbox's way out; empty: it has none. names: members of the body below which models are named.
+    egress_url: of the sandbox's egress proxy; empty: none. names: members of the body that contain models.
     """
     told: list[str] = []
 
@@ -90,13 +90,13 @@ def within_reach(
         return url
 
     if spec.runtime == "process" and spec.isolation == "none":
-        return dict(body), []  # its loopback is that of the server
+        return dict(body), []  # the sandbox shares the server's loopback
     changed = {name: inside(value, name) if name in names else value for name, value in body.items()}
     return changed, list(dict.fromkeys(told))
 
 
 def shown_url(url: str) -> str:
-    """A URL as a person may see it: without a user, a password or a query."""
+    """Return a URL for people: without a user, a password or a query."""
     parts = urlsplit(url)
     return visible(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
@@ -109,7 +109,10 @@ def _is_on_loopback(url: str) -> bool:
 
 
 def service_at(url: str, services: Sequence[Service]) -> tuple[Service, str] | None:
-    """The service with the longest base URL that a URL is below, and the path below it. A model's comes first."""
+    """Return the service with the longest base URL that contains a URL, and the path below it.
+
+    A model's service wins ties.
+    """
     address, found = _Address.of(url), []
     for service in services:
         base = _Address.of(service.base_url)

@@ -1,8 +1,8 @@
-"""Approval modes of conversations: who may choose one, where it holds, and its change while an agent runs.
+"""Approval modes of conversations: who may choose a mode, where it is possible, and its change while an agent runs.
 
-`nothing` leaves an agent to its sandbox, so it is refused where there is none, or where it holds nothing. The policy of
-the wire (`POST …/confirmation_policy`) is not: its clients know what they do. A start needs the scope `approve` for a
-mode that holds less back than the spec's own policy, as a later change does.
+The mode `nothing` relies on the sandbox, so it is refused without a sandbox or without isolation. The policy of the
+wire (`POST …/confirmation_policy`) is not refused, because its clients know the consequences. A start needs the scope
+`approve` for a mode that is less strict than the spec's own policy, as a later change does.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class ModeNotAllowed(Refused):
 
 
 def set_mode(commands: Commands, specs: Specs, conversation_id: ConversationId, name: str) -> None:
-    """Let a mode hold from the next action on. Raises ModeRefused, ConversationNotFound, and as `set_policy`."""
+    """Set a mode from the next action on. Raises ModeRefused, ConversationNotFound, and the errors of `set_policy`."""
     mode = mode_named(name)
     if mode.needs_sandbox:
         sandbox_id = commands.store.conversations.sandbox_of(conversation_id)
@@ -60,9 +60,9 @@ def set_mode(commands: Commands, specs: Specs, conversation_id: ConversationId, 
 
 
 def containment_fault(spec: Spec | None, sandbox: Sandbox | None) -> str:
-    """Why nothing holds the agent of a sandbox, in a sentence; empty: something does.
+    """Return why a sandbox does not contain its agent, in a sentence; empty if it does.
 
-    sandbox: None before its start, whose host decides then.
+    sandbox: None before its start, when its host decides.
     """
     if spec is not None and spec.runtime != "process":
         return ""
@@ -75,14 +75,14 @@ def containment_fault(spec: Spec | None, sandbox: Sandbox | None) -> str:
 
 
 def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
-    """Why a mode cannot hold in a conversation of a spec, in a sentence; empty: it can."""
+    """Return why a mode is impossible in a conversation of a spec, in a sentence; empty if it is possible."""
     if mode.needs_sandbox:
         return containment_fault(spec, sandbox)
     return f"{UNASKED}. Choose “Ask nothing”" if acts_unasked(spec.conversation.get("agent")) else ""
 
 
 def require_right(spec: Spec, mode: Mode, may_approve: bool) -> None:
-    """Raise ModeNotAllowed for a mode that holds less back than the spec's policy, unless the key may approve."""
+    """Raise ModeNotAllowed for a mode that is less strict than the spec's policy, unless the key may approve."""
     of_spec = _held(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING)
     if not may_approve and of_spec - (set() if mode.approves_inside else _held(mode.policy)):
         raise ModeNotAllowed(

@@ -1,11 +1,8 @@
-"""Places: at most MAX_SANDBOXES run, and an idle one makes room for one more.
-
-With SANDBOX_OVERFLOW=pause the sandbox is paused that nobody has used for longest: first those in which no agent works,
-then those whose actions wait for a decision. A sandbox whose agent runs is never paused, nor one in which a
-conversation begins. Its files stay, and the next use wakes it.
-
-With SANDBOX_OVERFLOW=refuse only a sandbox makes room that was started for a client's own agent (`gives_way`): such a
-client does not pause its sandbox, and may never delete it.
+"""Places: at most MAX_SANDBOXES run. An idle sandbox makes room for another.  With SANDBOX_OVERFLOW=pause the least
+recently used sandbox is paused: first sandboxes without a working agent, then those with pending actions. A sandbox is
+never paused while its agent runs or a conversation starts in it. Its files stay, and the next use resumes it.  With
+SANDBOX_OVERFLOW=refuse only a sandbox of a client's own agent (`gives_way`) makes room. Such a client does not pause
+its sandbox, and may never delete it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,20 +16,20 @@ from store.sandboxes.sandboxes import Sandbox, SandboxId
 
 Reply = TypeVar("Reply")
 
-#: seconds without use after which a sandbox makes room whose agents rest, and one that clients use without an agent
+#: Idle time in seconds after which a sandbox makes room: with inactive agents, and without an agent.
 RESTS, GIVES_WAY = 2.0, 30.0
 
-#: seconds without use after which a sandbox is paused that gives way, where its spec names none
+#: Idle time in seconds after which a `gives_way` sandbox is paused, unless its spec has a value.
 IDLE_PAUSE = 1200.0
 
-#: sandboxes that are read at once
+#: Number of sandboxes that are read at once.
 _PAGE = 100
 
 
 def after_making_room(store: Store, ask: Callable[[], Reply]) -> Reply:
-    """The reply to a start or a resume; while there is no room for it, sandboxes make room, one after the other.
+    """Return the reply to a start or a resume. While there is no place, pause other sandboxes one by one.
 
-    Raises what ask raises, TooManySandboxes where none makes room.
+    Raises the errors of `ask`, and TooManySandboxes if no sandbox makes room.
     """
     there_may_be_room = True
     while there_may_be_room:
@@ -43,9 +40,9 @@ def after_making_room(store: Store, ask: Callable[[], Reply]) -> Reply:
 
 
 def after_those_that_wait(store: Store, start: Callable[[], Reply]) -> Reply:
-    """As `after_making_room`, of a new sandbox: start tasks that wait for a place get the next one.
+    """Start a new sandbox as in `after_making_room`, but after the start tasks that wait for a place.
 
-    Raises TooManySandboxes while one waits.
+    Raises TooManySandboxes while a start task waits.
     """
     if store.start_tasks.first_waiting():
         most = store.sandboxes.limits.max_sandboxes
@@ -71,12 +68,12 @@ def _one_made_room(store: Store) -> bool:
 
 
 def _unused(sandbox: Sandbox) -> float:
-    """Seconds since the last use of a sandbox."""
+    """Return the seconds since the last use of a sandbox."""
     return (sandbox.seen_at - sandbox.active_at) / 1e6
 
 
 def _makes_way(store: Store, sandbox: Sandbox) -> bool:
-    """Pause a sandbox, unless somebody has used it since it was read."""
+    """Pause a sandbox, unless it has been used since it was read. Return whether it was paused."""
     with suppress(SandboxNotFound, SandboxRefuses):
         store.sandboxes.make_way(sandbox)
         return True
@@ -84,7 +81,7 @@ def _makes_way(store: Store, sandbox: Sandbox) -> bool:
 
 
 def _running(store: Store) -> Iterator[Sandbox]:
-    """The bound sandboxes that run: a warm one makes room in the script."""
+    """Yield the running bound sandboxes. The script handles warm ones."""
     start: tuple[Micros, SandboxId] | None = None
     while True:
         page, start = store.sandboxes.search(status="RUNNING", spec_id=None, limit=_PAGE, start=start)

@@ -1,9 +1,7 @@
-"""Previews: a port of a sandbox, the host that shows it, and the exchange with the program that listens there.
-
-The exchange is HTTP/1.1 by h11 on a tunnel (`agents/tunnels.py`). Both sides are foreign: the page belongs to the
-sandbox, and the program too. Guarantee: no key, no cookie and no hop-by-hop header of ours goes in, and nothing that
-comes out gives a browser a cookie of another host, a service worker's scope, or a rule for hosts beside this one.
-Source: docs/console.md, "Preview".
+"""Previews: a port of a sandbox, the host that shows it, and the exchange with the program at the port.  The exchange
+is HTTP/1.1 by h11 on a tunnel (`agents/tunnels.py`). Neither the page nor the program is trusted. Guarantee: no key, no
+cookie and no hop-by-hop header of ours reaches the program. No response gives a browser a cookie of another host, a
+service worker's scope, or a rule for other hosts. Source: docs/console.md, "Preview".
 """
 
 import base64
@@ -27,34 +25,34 @@ from core.refused import Kind, Refused
 from core.wire import InvalidJson, parse_json
 from store.sandboxes.sandboxes import SandboxId
 
-#: the domain of previews where the settings name none: of loopback, on the person's own machine
+#: Default domain of previews: loopback, for a browser on the server's machine.
 LOOPBACK_HOST = "preview.localhost"
 
-#: most bytes of the body of a request and of a response, and of a head of the program's
+#: Maximum sizes in bytes: of a request body, of a response body, and of a response head.
 MOST_SENT, MOST_RECEIVED, _MOST_HEAD = 256 << 20, 2 << 30, 64 * 1024
 
-#: interim responses before a response, each of which is read and dropped
+#: Maximum number of interim responses. They are dropped.
 _MOST_INTERIM = 100
 
-#: seconds in which a byte must come, and seconds between two looks whether the client is there
+#: Maximum time without a byte, and interval between two checks of the client, in seconds.
 SILENCE, _POLL = 120.0, 1.0
 
-#: the cookie of a preview over plain HTTP, and over HTTPS, where no other host can set one of that name
+#: Cookie of a preview over plain HTTP, and over HTTPS, where no other host can set it.
 COOKIES = ("agent_preview", "__Host-agent_preview")
 
-#: a label of DNS has at most so many characters
+#: Maximum length of a DNS label, in characters.
 _LONGEST_LABEL = 63
 
 _LABEL = re.compile(r"([1-9][0-9]{3,4})-([a-z2-7]+)")
 
 
-#: most bytes of a list of ports
+#: Maximum size of a list of ports, in bytes.
 _MOST_LIST = 512 * 1024
 
-#: most characters of the command line of a program
+#: Maximum number of characters of a program's command line.
 _MOST_PROGRAM = 300
 
-#: headers that are about one connection. Source: RFC 9110, 7.6.1
+#: Headers of a single connection. Source: RFC 9110, 7.6.1.
 _HOP_BY_HOP = frozenset(
     {
         *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer"),
@@ -62,12 +60,12 @@ _HOP_BY_HOP = frozenset(
     }
 )
 
-#: headers of a request that are for this server alone, or that it says itself
+#: Headers of a request that are for this server only, or that it sets itself.
 _OURS = frozenset({"authorization", "x-session-api-key", "x-person-proxy-secret", "forwarded", "x-real-ip", "via"})
 
-#: headers of a response that a browser gets, beside those of _KEPT_FAMILIES: each is about this response or page alone.
-#: New ones that browsers obey come each year, and some hold for the whole site, such as Sec-Session-Registration: so
-#: what is not known here is left out.
+#: Headers of a response that a browser gets, beside _KEPT_FAMILIES. Each affects only this response or page. Browsers
+#: add new headers every year, and some affect the whole site, such as Sec-Session-Registration. So unknown headers are
+#: dropped.
 _KEPT = frozenset(
     {
         *("accept-patch", "accept-post", "accept-ranges", "age", "allow", "cache-control", "cache-status"),
@@ -91,10 +89,10 @@ _KEPT = frozenset(
     }
 )
 
-#: beginnings of such names: a program's own, those of CORS, and those of libraries that pages use
+#: Prefixes of further headers: of programs, of CORS, and of libraries that pages use.
 _KEPT_FAMILIES = ("x-", "access-control-", "grpc-", "hx-", "mcp-", "openai-", "ratelimit", "turbo-", "upload-", "tus-")
 
-#: what every response of a preview has. A policy beside another one adds to it: the page's own holds too
+#: Headers of every response of a preview. Several policies add up, so the page's own policy still applies.
 GUARDS = (
     ("Content-Security-Policy", "frame-ancestors 'self'"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
@@ -105,10 +103,10 @@ GUARDS = (
 
 _NAME, _VALUE = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
-#: headers that say where a browser goes, or where a page is: with an address alone, or behind a number of seconds
+#: Headers with a URL, alone or after a number of seconds.
 _ADDRESSES = frozenset({"location", "content-location", "refresh"})
 
-#: an address with the host of a machine's own, as a program names itself: what stands before it, and after its port
+#: A URL with a loopback host, as a program names itself: the text before it, and the text after its port.
 _OWN_ADDRESS = re.compile(
     r"(?P<before>\s*(?:[0-9.]+\s*[;,]\s*(?:url\s*=\s*)?[\"']?)?)"
     r"(?:https?:)?[/\\]{2}(?:[^/\\?#@]*@)?"
@@ -139,7 +137,10 @@ class Preview(NamedTuple):
 
     @property
     def label(self) -> str:
-        """The first label of its host: hosts have no case, so the id is in base 32. Raises NoPreview."""
+        """Return the first label of its host, with the id in base 32, because hosts are case-insensitive.
+
+        Raises NoPreview.
+        """
         text = base64.b32encode(self.sandbox_id.encode()).decode().rstrip("=").lower()
         label = f"{self.port}-{text}"
         if len(label) > _LONGEST_LABEL:
@@ -148,7 +149,7 @@ class Preview(NamedTuple):
 
     @classmethod
     def of_label(cls, label: str) -> "Preview | None":
-        """The port that a label names; None for what is no label of a preview."""
+        """Return the port of a label; None if the label is invalid."""
         match = _LABEL.fullmatch(label)
         if match is None or len(label) > _LONGEST_LABEL or not LEAST_PREVIEW_PORT <= int(match[1]) <= 65535:
             return None
@@ -164,9 +165,9 @@ class Preview(NamedTuple):
 def listening_ports(
     forwarding: Forwarding, sandbox_id: SandboxId, require_client: Callable[[], None] = lambda: None
 ) -> dict[int, str]:
-    """The ports at which programs of a sandbox listen, each with its command line; empty: the agent does not tell it.
+    """Return the listening ports of a sandbox's programs with their command lines; empty lines if unknown.
 
-    Raises as `Forwarding.open`, and RouteLacking.
+    Raises RouteLacking and the errors of `Forwarding.open`.
     """
     call = ForwardedCall("GET", "/api/ports", b"", lambda _: None, require_client=require_client)
     answer = forwarding.open(sandbox_id, call)
@@ -200,7 +201,7 @@ class PreviewHead(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The status with its usual words: those of the program are not repeated."""
+        """Return the status line with the standard phrase, not the program's."""
         try:
             return f"{self.status} {HTTPStatus(self.status).phrase}"
         except ValueError:
@@ -208,10 +209,12 @@ class PreviewHead(NamedTuple):
 
 
 class Exchange:
-    """One request to the program, and its response; iterate over its body, then close it."""
+    """A request to the program, and its response; iterate over its body, then close it."""
 
     def __init__(self, tunnel: Tunnel, port: int, seconds: float, require_client: Callable[[], None]) -> None:
-        """port: of the program. seconds: after which it ends. require_client: raises ClientGone once nobody waits."""
+        """port: of the program.  seconds: maximum duration. require_client: raises ClientGone if the client has
+        disconnected.
+        """
         self._tunnel, self._port = tunnel, port
         self._until = time.monotonic() + seconds
         self._require_client = require_client
@@ -219,12 +222,12 @@ class Exchange:
         self._received = 0
 
     def ask(self, method: str, target: str, headers: list[tuple[str, str]], body: Iterable[bytes]) -> PreviewHead:
-        """Send a request, and return the head of its response; of an upgrade it is a 101, see `rest`.
+        """Send a request, and return the head of its response. The head of an upgrade is a 101, see `rest`.
 
-        Raises AgentUnreachable, PreviewBodyTooLong, ClientGone, and what the body raises.
+        Raises AgentUnreachable, PreviewBodyTooLong, ClientGone, and the errors of the body.
         """
         try:
-            with suppress(AgentUnreachable):  # a program may answer, and end, before it has read all
+            with suppress(AgentUnreachable):  # a program may respond and end before it has read the whole body
                 self._send(h11.Request(method=method, target=target, headers=headers))
                 self._send_body(body)
                 self._send(h11.EndOfMessage())
@@ -254,8 +257,8 @@ class Exchange:
             self._tunnel.send(data)
 
     def _next(self) -> h11.Event:
-        """The next thing that the program says. Raises AgentUnreachable at its silence, and ClientGone."""
-        take_turns()  # a piece may hold thousands of them
+        """Return the next event of the program. Raises AgentUnreachable after SILENCE, and ClientGone."""
+        take_turns()  # a chunk may contain thousands of events
         silent_since = time.monotonic()
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -274,16 +277,16 @@ class Exchange:
             raise AgentUnreachable(f"The program at this port does not answer by HTTP: {error}") from error
         if isinstance(event, h11.ConnectionClosed):
             raise AgentUnreachable("The program at this port has ended the connection")
-        assert not isinstance(event, type), event  # PAUSED comes after the end alone
+        assert not isinstance(event, type), event  # PAUSED only follows the end
         return event
 
     @property
     def rest(self) -> bytes:
-        """After a 101: what the program has sent already of the other protocol."""
+        """Return the bytes of the other protocol that followed a 101."""
         return self._http.trailing_data[0]
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, a piece at a time. Raises as `_next`: the response breaks off, so that the browser notices."""
+        """Yield the body in chunks. Raises the errors of `_next`, so that the browser sees a broken response."""
         while isinstance(event := self._next(), h11.Data):
             self._received += len(event.data)
             if self._received > MOST_RECEIVED:
@@ -291,12 +294,12 @@ class Exchange:
             yield bytes(event.data)
 
     def close(self) -> None:
-        """End it, also before the end of the body."""
+        """End the exchange, even before the end of the body."""
         self._tunnel.close()
 
 
 def request_headers(sent: Iterable[tuple[str, str]], scheme: str) -> list[tuple[str, str]]:
-    """The headers that a program gets of those that a browser has sent, which an upgrade may keep its two.
+    """Return a browser's headers for a program. A caller may add those of an upgrade.
 
     scheme: by which the browser reaches this server.
     """
@@ -316,19 +319,19 @@ def request_headers(sent: Iterable[tuple[str, str]], scheme: str) -> list[tuple[
 
 
 def _listed(headers: Iterable[tuple[str, str]]) -> frozenset[str]:
-    """The names that `Connection` lists, which are about the connection too."""
+    """Return the names in `Connection`, which are hop-by-hop too."""
     listed = [value for name, value in headers if name.lower() == "connection"]
     return frozenset(name.strip().lower() for value in listed for name in value.split(","))
 
 
 def _without_ours(cookies: str) -> str:
-    """What `Cookie` says, without the cookies of previews."""
+    """Remove the cookies of previews from a `Cookie` header."""
     pairs = (pair.strip() for pair in cookies.split(";"))
     return "; ".join(pair for pair in pairs if pair.partition("=")[0].strip() not in COOKIES)
 
 
 def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]], port: int) -> list[tuple[str, str]]:
-    """The headers that a browser gets of those that a program at this port has sent."""
+    """Return a program's headers for a browser. port: of the program."""
     named = [(name.decode("latin-1"), value.decode("latin-1").strip()) for name, value in sent]
     names = {name.lower() for name, _ in named}
     dropped = _HOP_BY_HOP | _listed(named)
@@ -349,19 +352,19 @@ def response_headers(status: int, sent: Iterable[tuple[bytes, bytes]], port: int
 
 
 def within_preview(address: str, port: int) -> str:
-    """A `Location` or `Refresh` that stays in the preview: on the browser's machine, loopback is another one's port."""
+    """Keep a `Location` or `Refresh` in the preview, because loopback of the browser is another machine."""
     match = _OWN_ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) != port:
         return address
-    rest = (match["rest"] or "").replace("\t", "")  # which browsers leave out
+    rest = (match["rest"] or "").replace("\t", "")  # browsers ignore tabs
     if not rest.startswith(("/", "\\")):
         rest = f"/{rest}"
-    # Two slashes would begin the name of a host.
+    # Two slashes would begin a host name.
     return match["before"] + ("/." if rest[1:2] in ("/", "\\") else "") + rest
 
 
 def own_cookie(cookie: str) -> str:
-    """A `Set-Cookie` for the host of the preview alone; empty where it would take the place of the preview's own."""
+    """Limit a `Set-Cookie` to the preview's host; empty if it would replace the preview's own cookie."""
     pair, *attributes = cookie.split(";")
     name = pair.partition("=")[0].strip() if "=" in pair else ""
     if name in COOKIES or (not name and any(ours in pair for ours in COOKIES)):

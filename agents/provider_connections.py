@@ -1,7 +1,7 @@
 """Provider connections: a key and a base URL that several models share. Source: the agent-server wire.
 
-A model, which is the value of a member `llm`, names a connection by `provider_connection_id` and then has no key and no
-base URL of its own. Both are looked up when they are used, so a new key of a connection holds for each later start.
+A model is the value of a member `llm`. With a `provider_connection_id` it has no key and no base URL of its own. Both
+are looked up when they are used, so that a new key of a connection applies to each later start.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,15 +14,15 @@ from core.refused import Kind
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError
 
-#: most connections of a key. Source: the published agent server
+#: Maximum number of connections of a key. Source: the published agent server.
 MOST_CONNECTIONS = 64
 
-#: where the connections lie among what a key keeps
+#: Prefix of connections in a key's entries.
 _CONNECTION = "connection "
 
 _LINK = "provider_connection_id"
 
-#: what a model has of its connection
+#: Members that a model takes from its connection.
 _CREDENTIALS = ("api_key", "base_url")
 
 
@@ -80,7 +80,7 @@ class LinkedModel(StoreError):
 
 
 def with_llms(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]], name: str = "") -> Any:
-    """A JSON value with each model in it changed. name: of the member that has the value."""
+    """Change each model in a JSON value. name: of the member with the value."""
     if isinstance(value, list):
         return [with_llms(one, change) for one in value]
     if not isinstance(value, dict):
@@ -90,13 +90,13 @@ def with_llms(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]], na
 
 
 def link_of(llm: dict[str, Any]) -> str | None:
-    """The id of a model's connection."""
+    """Return the id of a model's connection."""
     link = llm.get(_LINK)
     return link if link and isinstance(link, str) else None
 
 
 def links_in(value: Any) -> set[str]:
-    """The ids of the connections that the models in a JSON value name."""
+    """Return the ids of the connections that models in a JSON value name."""
     found: list[str | None] = []
 
     def look(llm: dict[str, Any]) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def links_in(value: Any) -> set[str]:
 
 
 def resolved(llm: dict[str, Any], entries: Entries, member: str) -> dict[str, Any]:
-    """A model with the key and the base URL of its connection, if it names one.
+    """Return a model with the key and the base URL of its connection, if it names one. Raises ConnectionUnknown.
 
-    member: of the request that has the model. Raises ConnectionUnknown.
+    member: of the request with the model.
     """
     if (link := link_of(llm)) is None:
         return llm
@@ -121,18 +121,18 @@ def resolved(llm: dict[str, Any], entries: Entries, member: str) -> dict[str, An
 
 
 def is_broken(llm: dict[str, Any], entries: Entries) -> bool:
-    """Whether a model names a connection that is not kept: one that was saved before there were any."""
+    """Return whether a model names a missing connection, because it was saved before connections existed."""
     link = link_of(llm)
     return link is not None and _CONNECTION + link not in entries
 
 
 def shown_form(llm: dict[str, Any], entries: Entries) -> dict[str, Any]:
-    """A model resolved, for what only shows it; one with a broken link as it is."""
+    """Return a model for display: resolved, or unchanged if its link is broken."""
     return llm if is_broken(llm, entries) else resolved(llm, entries, "llm")
 
 
 def runnable(value: Any, entries: Entries, member: str) -> Any:
-    """A JSON value whose models an agent server can run: resolved, and without the ids, which mean nothing there.
+    """Return a JSON value whose models an agent server can run: resolved, and without connection ids.
 
     Raises ConnectionUnknown.
     """
@@ -146,10 +146,10 @@ def runnable(value: Any, entries: Entries, member: str) -> Any:
 
 
 def kept_form(value: Any, entries: Entries, member: str, *, names_link: bool = True) -> Any:
-    """A JSON value as it is kept: its linked models have no key and no base URL of their own.
+    """Return a JSON value for storage: its linked models lose their own key and base URL.
 
-    names_link: whether the request itself says which connection its model has; where it does not, a key or a base URL
-    in it is not the connection's. Raises ConnectionUnknown, LinkedModel.
+    names_link: the request itself names the model's connection. Otherwise a key or a base URL in it is not the
+    connection's. Raises ConnectionUnknown, LinkedModel.
     """
 
     def keep(llm: dict[str, Any]) -> dict[str, Any]:
@@ -168,21 +168,21 @@ def _without_credentials(llm: dict[str, Any]) -> dict[str, Any]:
 
 
 class OwnConnections:
-    """The provider connections of one key. Every method raises what `ClientSettings` raises."""
+    """The provider connections of a key. Every method raises the errors of `ClientSettings`."""
 
     def __init__(self, kept: ClientSettings, owner: str, unsealed: Callable[[Any], Any]) -> None:
-        """unsealed: opens what this server has sealed for the key. Raises SealedElsewhere."""
+        """unsealed: opens values that this server has sealed for the key; raises SealedElsewhere."""
         self._kept = kept
         self._owner = owner
         self._unsealed = unsealed
 
     def all(self) -> list[dict[str, Any]]:
-        """All connections without their keys, the oldest first."""
+        """Return all connections without their keys, the oldest first."""
         entries = self._kept.of(self._owner)
         return [_shown(entries[name]) for name in sorted(_names(entries), key=lambda one: entries[one]["created_at"])]
 
     def create(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Keep a connection. Raises TooManyConnections, SealedElsewhere."""
+        """Store a connection. Raises TooManyConnections, SealedElsewhere."""
         now, identity = self._kept.now(), uuid4().hex
         opened = self._opened(given, {})
         connection = {"base_url": None, **opened, "id": identity, "created_at": now, "updated_at": now}
@@ -196,7 +196,7 @@ class OwnConnections:
         return _shown(connection)
 
     def update(self, connection_id: str, given: dict[str, Any]) -> dict[str, Any]:
-        """Change the given members of a connection. Raises ConnectionNotFound, SealedElsewhere."""
+        """Change members of a connection. Raises ConnectionNotFound, SealedElsewhere."""
         now = self._kept.now()
 
         def change(entries: Entries) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class OwnConnections:
         return self._kept.change(self._owner, change)
 
     def delete(self, connection_id: str) -> dict[str, Any]:
-        """Forget a connection, and return it as it was. Raises ConnectionNotFound, ConnectionInUse."""
+        """Delete a connection, and return it. Raises ConnectionNotFound, ConnectionInUse."""
 
         def change(entries: Entries) -> dict[str, Any]:
             gone = _connection(entries, connection_id)
@@ -242,7 +242,7 @@ def _shown(connection: dict[str, Any]) -> dict[str, Any]:
 
 
 def _users(entries: Entries, connection_id: str) -> Iterator[str]:
-    """What names a connection, in words."""
+    """Yield the users of a connection, in words."""
     sorts = {"llm ": "the profiles", "agent ": "the agent profiles"}
     for prefix, words in sorts.items():
         named = {name.removeprefix(prefix): {"llm": one} for name, one in entries.items() if name.startswith(prefix)}

@@ -1,7 +1,7 @@
-"""Opens a pull request at the host of a repository, by its API: GitHub's, GitLab's, or that of Gitea and Forgejo.
+"""Opens a pull request by the API of a repository's host: GitHub, GitLab, Gitea or Forgejo.
 
-A host has one if the spec names a service whose base URL is its API, with the credential among its headers. The server
-calls it, not the sandbox, so the response is the host's own.
+A host has an API if the spec names a service with its base URL and a credential in the headers. The server calls it,
+not the sandbox, so the response is authentic.
 """
 
 import json
@@ -21,26 +21,26 @@ from net.connections import deadline
 from net.transport import Transport
 from settings.egress import Service
 
-#: seconds of a call, and most bytes of a response
+#: Timeout of a call in seconds, and maximum size of a response in bytes.
 _CALL_SECONDS, _MOST_BYTES = 20.0, 1 << 20
 
-#: most characters of what a host says that a refusal has
+#: Maximum number of characters of a host's text in a refusal.
 _MOST_SAID = 300
 
 _GITHUB, _GITLAB, _GITEA = "GitHub", "GitLab", "Gitea"
 
-#: the APIs by the end of their base URLs
+#: The APIs by the end of their base URLs.
 _KINDS = {"/api/v3": _GITHUB, "/api/v4": _GITLAB, "/api/v1": _GITEA}
 
-#: what a spec must name, by the kind of host
+#: Advice to the operator about the spec.
 ADVICE = (
     "Its operator names the host's API as [[spec.service]]: base_url https://api.github.com, or one that ends with "
     "/api/v3 (GitHub Enterprise), /api/v4 (GitLab) or /api/v1 (Gitea, Forgejo)"
 )
 
 
-#: The path of a repository at its host. No part is made of dots: the sandbox names the remote, and a server could read
-#: them as another place of the API.
+#: Path of a repository at its host. No segment consists of dots: the sandbox names the remote, and a server could
+#: resolve dots to another path of the API.
 _REPOSITORY = re.compile(r"(?!\.+/)[\w.-]+(?:/(?!\.+(?:/|$))[\w.-]+)+", re.ASCII)
 
 
@@ -64,7 +64,7 @@ class Api(NamedTuple):
 
 
 def api_of(remote: Remote, services: Iterable[Service], spec_id: str) -> Api:
-    """The API of a remote's host. Raises NoApi."""
+    """Return the API of a remote's host. Raises NoApi."""
     if not _REPOSITORY.fullmatch(remote.repository):
         raise NoApi(f"{remote.url} names no repository such as owner/name, so no pull request can be opened there")
     for service in services:
@@ -78,7 +78,7 @@ def api_of(remote: Remote, services: Iterable[Service], spec_id: str) -> Api:
 
 
 def open_request(api: Api, remote: Remote, wanted: Wanted, base: str) -> str:
-    """Open a pull request of a pushed branch, unless one is open; its address. Raises PullRequestFailed."""
+    """Open a pull request for a pushed branch, unless one is open. Return its URL. Raises PullRequestFailed."""
     owner = remote.repository.partition("/")[0]
     words = {"title": wanted.title}
     if api.kind == _GITLAB:
@@ -93,7 +93,7 @@ def open_request(api: Api, remote: Remote, wanted: Wanted, base: str) -> str:
 
 
 def _opened(api: Api, place: str, known: Mapping[str, str], body: Mapping[str, str], member: str) -> str:
-    """The address of the open request of a branch, or of a new one."""
+    """Return the URL of a branch's open pull request, or of a new one."""
     status, found = _call(api, "GET", f"{place}?{urlencode(known)}")
     branch = body.get("head") or body.get("source_branch")
     for one in found if status == 200 and isinstance(found, list) else []:
@@ -101,7 +101,7 @@ def _opened(api: Api, place: str, known: Mapping[str, str], body: Mapping[str, s
             continue
         head = one.get("head")
         if branch == (head.get("ref") if isinstance(head, dict) else one.get("source_branch")):
-            return _address(one, member)  # Gitea lists all that are open, whatever is asked for
+            return _address(one, member)  # Gitea ignores the filter and lists all open requests
     status, made = _call(api, "POST", place, body)
     if status not in (200, 201) or not isinstance(made, dict):
         raise PullRequestFailed(f"The branch is pushed. {api.kind} opened no pull request: {_words(status, made)}")
@@ -116,7 +116,7 @@ def _address(found: Mapping[str, Any], member: str) -> str:
 
 
 def _words(status: int, said: Any) -> str:
-    """What a host says of a refusal."""
+    """Return a host's text of a refusal."""
     messages: list[Any] = []
     if isinstance(said, dict):
         errors = said.get("errors")
@@ -133,7 +133,7 @@ def _transport() -> Transport:
 
 
 def _call(api: Api, method: str, place: str, body: Mapping[str, str] | None = None) -> tuple[int, Any]:
-    """The status of a response and its JSON; None: it has none. Raises PullRequestFailed."""
+    """Return the status of a response and its JSON; None if it has none. Raises PullRequestFailed."""
     headers = {"accept": "application/json", "user-agent": "agent-server", "accept-encoding": "identity"}
     headers |= {name.lower(): value for name, value in api.service.headers.items()}
     content = None if body is None else json.dumps(body).encode()

@@ -1,11 +1,10 @@
-"""Pushes the work of a conversation as a branch: to the remote of the repository in its folder, through the way out.
+"""Pushes a conversation's work as a branch to the remote of the repository in its folder, through the egress proxy.
 
-Git runs in the sandbox, as it does for the clone of a start, so what holds for any command there holds for it: the
-isolation, the destinations that may be reached, and the services that add a credential outside of the sandbox. The
-commit has all files of the folder that Git does not ignore. The folder's own branch and index stay as they are, no hook
-runs, and nothing is forced.
+Git runs in the sandbox, as for the clone of a start. So it is subject to the sandbox's isolation, its destinations, and
+the services that add a credential outside of the sandbox. The commit contains all files of the folder that Git does not
+ignore. The folder's own branch and index are unchanged, no hook runs, and no push is forced.
 
-Limitation: the sandbox says which commit it has pushed and where to, and may lie about both. It could push by itself.
+Limitation: the sandbox reports which commit it pushed and where to, and may lie about both. It could push by itself.
 """
 
 import re
@@ -22,19 +21,19 @@ from core.visible import visible
 from settings.egress import NAMED, NO_WAY
 from settings.specs import Spec
 
-#: seconds that the look at a repository, its commit, and its push may take
+#: Timeouts in seconds: for inspecting a repository, for its commit, and for its push.
 LOOK_SECONDS, COMMIT_SECONDS, PUSH_SECONDS = 20, 60, 120
 
-#: most characters of what Git says that a refusal has
+#: Maximum number of characters of Git's output in a refusal.
 _MOST_SAID = 300
 
-#: the folder of an agent's own files, which are no part of the work
+#: The folder of an agent's own files, which are not part of the work.
 _OF_AGENT = ".agent-server"
 
-#: Git without what a repository could have it run or ask
+#: Git without hooks, monitors and signing of the repository.
 _GIT = "git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c commit.gpgSign=false -c push.gpgSign=false"
 
-#: finds the repository of a folder, or the only one right below it, and says what it is: NAME=VALUE lines
+#: Finds the repository of a folder, or the only one directly below it, and describes it in NAME=VALUE lines.
 _LOOK = """\
 at={path}
 if [ -z "$at" ]; then
@@ -62,7 +61,7 @@ echo "base=${{base#"$remote/"}}"
 exit 0
 """
 
-#: commits the folder on top of its HEAD, or of the branch where an earlier push made it, in an index of its own
+#: Commits the folder in a separate index, on top of its HEAD, or of the branch if an earlier push made it.
 _COMMIT = """\
 cd {path} || exit 1
 folder=$(mktemp -d) && trap 'rm -rf "$folder"' EXIT
@@ -99,10 +98,10 @@ exit 0
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
-#: an address of SSH in the short form of Git, and its host and path
+#: Git's short form of an SSH address, with its host and path.
 _SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):(?!/)([\w./~-]+)", re.ASCII)
 
-#: what a host says in a push of where a pull request begins
+#: URL in a host's output of a push where a pull request can be opened.
 _OFFERED = re.compile(r"^remote:\s+(https?://\S+)\s*$", re.MULTILINE)
 
 
@@ -126,19 +125,19 @@ class RemoteChanged(Refused):
 
 
 class Remote(NamedTuple):
-    """Where the work of a conversation goes."""
+    """The remote of a conversation's work."""
 
     path: str  #: of the repository, below the conversation's folder
-    branch: str  #: that the folder is on; empty: none
-    base: str  #: default branch of the remote; empty: not known
-    url: str  #: as a person may see it
-    pushed_to: str  #: as Git in the sandbox is given it
+    branch: str  #: current branch of the folder; empty: none
+    base: str  #: default branch of the remote; empty: unknown
+    url: str  #: for people
+    pushed_to: str  #: for Git in the sandbox
     repository: str  #: its path at its host, such as `owner/name`
     host: str  #: name and port
 
 
 class Wanted(NamedTuple):
-    """What a person has pushed."""
+    """The push that a person requested."""
 
     branch: str
     title: str
@@ -147,10 +146,10 @@ class Wanted(NamedTuple):
 
 
 def look(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_url: str) -> Remote:
-    """The remote of the repository in a conversation's folder. egress_url: of the sandbox's way out; empty: none.
+    """Return the remote of the repository in a conversation's folder. Raises CannotPush, PushFailed.
 
-    path: of the repository below the folder; None: the folder itself, or the only repository right below it. Raises
-    CannotPush, PushFailed.
+    path: of the repository below the folder; None: the folder itself, or the only repository directly below it.
+    egress_url: of the sandbox's egress proxy; empty: none.
     """
     seen = _facts(_run(agent, _LOOK.format(path=quote(path or "")), folder, LOOK_SECONDS))
     if several := seen.get("several"):
@@ -170,7 +169,7 @@ def look(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_u
 
 
 def _way(url: str, spec: Spec, egress_url: str) -> tuple[str, str]:
-    """How Git in a sandbox reaches a remote, and the remote's own address. Raises CannotPush."""
+    """Return the remote's URL for Git in a sandbox, and its own URL. Raises CannotPush."""
     if spec.egress == NO_WAY:
         raise CannotPush(
             f"Sandboxes of the spec {spec.id} reach nothing: save a patch, or choose a spec with a way out"
@@ -192,7 +191,7 @@ def _way(url: str, spec: Spec, egress_url: str) -> tuple[str, str]:
 
 
 def _as_https(url: str) -> str:
-    """The address by HTTP of a remote that is named by SSH; any other address as it is."""
+    """Convert an SSH address to HTTPS. Other addresses are unchanged."""
     if "://" not in url and (found := _SCP.fullmatch(url)):
         return f"https://{found[1]}/{found[2]}"
     parts = urlsplit(url)
@@ -200,9 +199,9 @@ def _as_https(url: str) -> str:
 
 
 def commit(agent: AgentServer, folder: str, remote: Remote, wanted: Wanted) -> str:
-    """Commit the files of a repository for a branch; the id of the commit. Raises PushFailed, CannotPush.
+    """Commit the files of a repository for a branch, and return the commit's id. Raises PushFailed, CannotPush.
 
-    The branch itself is made by `push`. What an earlier push has committed is not committed again.
+    `push` creates the branch. Files that an earlier push has committed are not committed again.
     """
     name, _, address = wanted.author.rpartition(" <")
     whole = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address.removesuffix(">")}
@@ -232,9 +231,9 @@ def commit(agent: AgentServer, folder: str, remote: Remote, wanted: Wanted) -> s
 
 
 def push(agent: AgentServer, folder: str, remote: Remote, branch: str, commit_id: str) -> str:
-    """Push a commit as a branch, which is made in the folder's repository too. Raises PushFailed.
+    """Push a commit as a branch, and create the branch in the folder's repository too. Raises PushFailed.
 
-    Returns the address at which the host says that a pull request begins; empty: it says none.
+    Return the host's URL for opening a pull request; empty if it sends none.
     """
     script = _PUSH.format(
         git=_GIT,
@@ -249,13 +248,13 @@ def push(agent: AgentServer, folder: str, remote: Remote, branch: str, commit_id
 
 
 def author_of(name: str) -> str:
-    """The identity of one who pushes, for Git: a person whose name is an address of mail has that."""
+    """Return a caller's identity for Git. A person whose name is an email address gets it."""
     plain = re.sub(r"[<>\x00-\x1f\x7f]", " ", name).strip() or "anyone"
     return f"{plain} <{plain if re.fullmatch(r'[^@ ]+@[^@ ]+', plain) else 'agent-server@localhost'}>"
 
 
 def _run(agent: AgentServer, script: str, folder: str, seconds: int) -> dict[str, str]:
-    """What a script printed: stdout and stderr. Raises PushFailed."""
+    """Run a script, and return its stdout and stderr. Raises PushFailed."""
     try:
         ended: Mapping[str, Any] = agent.execute(script, folder, seconds)
     except (AgentUnreachable, AgentRefused) as error:
@@ -270,5 +269,5 @@ def _run(agent: AgentServer, script: str, folder: str, seconds: int) -> dict[str
 
 
 def _facts(said: Mapping[str, str]) -> dict[str, str]:
-    """The NAME=VALUE lines that a script printed."""
+    """Return the NAME=VALUE lines of a script's output."""
     return dict(line.split("=", 1) for line in said["stdout"].splitlines() if "=" in line)

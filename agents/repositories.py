@@ -1,7 +1,7 @@
-"""The repository of a start: Git clones it in the sandbox, before the conversation begins there.
+"""The repository of a start: Git clones it in the sandbox, before the conversation starts there.
 
-The sandbox's agent server runs Git, so what holds for any command there holds for it: the isolation, the destinations
-that may be reached, and the services that add a credential outside of the sandbox.
+The sandbox's agent server runs Git, so the clone is subject to the sandbox's isolation, its destinations, and the
+services that add a credential outside of the sandbox.
 """
 
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ from core.cuts import beginning
 from core.repositories import clone_fault, clone_folder, clone_url
 from core.wire import ConversationId
 
-#: seconds that a clone may take
+#: Timeout of a clone, in seconds.
 CLONE_SECONDS = 120
 
-#: most characters of what Git says that a detail has
+#: Maximum number of characters of Git's output in a detail.
 _MOST_SAID = 300
 
-#: what Git says after the cause, before general advice
+#: Git's line between the cause and general advice.
 _GAVE_UP = "fatal: Could not read from remote repository."
 
-#: a clone is moved into place as a whole: a driver that follows one that was killed finds it whole or not at all
+#: The clone is moved into place atomically, so that after a kill the next driver finds a complete clone or none.
 _SCRIPT = """\
 if [ -e {name}/.git ]; then exit 0; fi
 if [ -e {name} ]; then echo {there} >&2; exit 1; fi
@@ -34,9 +34,9 @@ exit 1
 
 
 def clone(agent: AgentServer, folder: str, conversation_id: ConversationId, request: Mapping[str, Any]) -> str:
-    """Clone the repository of a start into a folder of its name below the working folder, unless it is there.
+    """Clone the repository of a start into a folder of its name below the working folder, unless it exists.
 
-    request: with a `selected_repository`. Returns why it was not cloned, in a sentence; empty: it is there. Raises
+    request: with a `selected_repository`. Return why it was not cloned, in a sentence; empty if it exists. Raises
     AgentUnreachable.
     """
     repository, provider = request["selected_repository"], request.get("git_provider")
@@ -62,7 +62,7 @@ def _command(repository: str, branch: str | None, provider: str | None, conversa
 
 
 def _said(ended: Mapping[str, Any]) -> str:
-    """The line of Git's that names the cause of a clone that failed; empty if it did not fail."""
+    """Return Git's line with the cause of a failed clone; empty if it succeeded."""
     if ended.get("exit_code") == 0:
         return ""
     lines = f"{ended.get('stdout') or ''}\n{ended.get('stderr') or ''}".strip().splitlines()

@@ -1,12 +1,10 @@
-"""The return of a conversation to an earlier event, in its own sandbox: its files, and its agent's context.
+"""Returns a conversation to an earlier event, in its own sandbox: its files, and its agent's context.
 
-What came after the event stays in the log, left behind: an event `returned_to` says so. A return to the last event
-before it undoes it. The supervisor ends the sandbox's processes, records the present files, brings the others back at
-one moment and starts the sandbox again (`supervisor/returns.py`). So a kill leaves the conversation as it was, or as it
-is after the return.
+Later events stay in the log, marked as left behind by an event `returned_to`. A return to the last event before it
+undoes it. The supervisor ends the sandbox's processes, records the current files, restores the earlier files atomically
+and restarts the sandbox (`supervisor/returns.py`). So a kill leaves the conversation either before or after the return.
 
-A return is refused before anything changes: without a record of the event, and while the agent works or an action
-waits.
+A return is refused before any change: without a record of the event, and while the agent works or an action waits.
 """
 
 import time
@@ -23,13 +21,13 @@ from store import Store
 from store.link.attempts import minted
 from store.sandboxes.sandboxes import SandboxId
 
-#: seconds between two looks, and seconds that a return may take beside the start of its sandbox
+#: Interval between two polls, and maximum duration of a return beside the start of its sandbox, in seconds.
 _POLL, _FILES = 0.05, 20.0
 
-#: changes in a page, among which the last return is searched
+#: Number of changes in a page, in the search for the last return.
 _PAGE = 100
 
-#: why a conversation in a status cannot return
+#: Reasons against a return by the conversation's status.
 _WORKS = {
     "running": "The agent is running: pause it first",
     "waiting_for_confirmation": "An action waits for a decision: decide it first",
@@ -56,22 +54,23 @@ class ReturnNotDone(Refused):
 
 
 class Returned(NamedTuple):
-    """A return that was made."""
+    """A completed return."""
 
     id: str  #: of its event
-    event_id: str  #: to which it returned
-    left_event_id: str  #: the last event before it
+    event_id: str  #: its target
+    left_event_id: str  #: the last event before the return
 
 
 def can_return(state: Mapping[str, Any]) -> bool:
-    """Whether the agent of a conversation returns to earlier events."""
+    """Return whether a conversation's agent supports returns."""
     return bool(state.get("sandbox_id")) and "return" in (state.get("capabilities") or ())
 
 
 def turn_back(commands: Commands, conversation_id: ConversationId, event_id: str | None) -> Returned:
-    """Return to an event; None: to the event before the last return, which that undoes.
+    """Return to an event. event_id: None: the event before the last return, to undo it.
 
-    Raises CannotReturn, NotRecordedThere, EventNotFound, ReturnFailed, ReturnNotDone, and what waking a sandbox raises.
+    Raises CannotReturn, NotRecordedThere, EventNotFound, ReturnFailed, ReturnNotDone, and the errors of resuming a
+    sandbox.
     """
     store, identity = commands.store, str(minted("return"))
     if not store.events.unknown(conversation_id, [identity]):  # an earlier attempt has made it
@@ -106,7 +105,7 @@ def turn_back(commands: Commands, conversation_id: ConversationId, event_id: str
 
 
 def _require_rest(store: Store, state: Mapping[str, Any]) -> None:
-    """Raise CannotReturn where a return would cut something off, or change files under another conversation."""
+    """Raise CannotReturn if a return would interrupt work, or change files of another conversation."""
     identity, status = ConversationId(state["id"]), state["execution_status"]
     if not can_return(state):
         raise CannotReturn("The agent of this conversation does not return to earlier events: fork it instead")
@@ -120,13 +119,13 @@ def _require_rest(store: Store, state: Mapping[str, Any]) -> None:
 
 
 def _goes_on(store: Store, state: Mapping[str, Any], identity: str) -> bool:
-    """Whether an earlier attempt has begun this return."""
+    """Return whether an earlier attempt has started this return."""
     [sandbox] = store.sandboxes.get_many([SandboxId(state["sandbox_id"])])
     return sandbox is not None and (sandbox.back or {}).get("id") == identity
 
 
 def _await(store: Store, sandbox_id: SandboxId, identity: str) -> None:
-    """Wait until a return was made, and its sandbox runs. Raises ReturnFailed, ReturnNotDone, NotReachable."""
+    """Wait until a return is done and its sandbox runs. Raises ReturnFailed, ReturnNotDone, NotReachable."""
     deadline = time.monotonic() + store.sandboxes.limits.sandbox_start_seconds + _FILES
     while time.monotonic() < deadline:
         sandbox = store.sandboxes.get(sandbox_id)
@@ -143,7 +142,7 @@ def _await(store: Store, sandbox_id: SandboxId, identity: str) -> None:
 
 
 def _last_return(store: Store, conversation_id: ConversationId) -> Returned | None:
-    """The last return of a conversation. A round trip for each 100 of the changes after it."""
+    """Return the last return of a conversation. Cost: a round trip per 100 later changes."""
     page_id: str | None = None
     while True:
         raws, page_id = store.events.search(
@@ -162,7 +161,7 @@ def _made(store: Store, conversation_id: ConversationId, identity: str) -> Retur
 
 
 def _read(identity: str, fields: Mapping[str, Any]) -> Returned | None:
-    """A return, of an event; None of another one."""
+    """Return the return that an event records; None for other events."""
     value = fields.get("value") if fields.get("key") == "returned_to" else None
     if isinstance(value, dict) and isinstance(value.get("event_id"), str):
         return Returned(identity, value["event_id"], str(value.get("left_event_id")))

@@ -1,11 +1,11 @@
 """Starts of agents that clients bring, and the requests that start a conversation at an agent server.
 
-However many requests name one id, one start task is made, and all get its conversation. If a client hangs up, the start
-task continues with its driver; the next request with that id finds it.
+If several requests name an id, a single start task is made, and all get its conversation. If a client disconnects, the
+start task continues with its driver, and the next request with that id finds it.
 
-A request is a spec's template, or a client's own body. Such a body names a folder of the client's machine. The agent
-works in a folder of the sandbox in its place: the one that was asked for if it lies in the sandbox's working folder,
-else that working folder. The state of the conversation has both: `asked_dir`, and `working_dir` in its `workspace`.
+A request is made from a spec's template, or is a client's own body. Such a body names a folder of the client's machine.
+The agent works in a folder of the sandbox instead: the requested folder if it is in the sandbox's working folder, else
+the working folder. The state of the conversation has both: `asked_dir`, and `working_dir` in its `workspace`.
 """
 
 import posixpath
@@ -24,26 +24,26 @@ from store import Store
 from store.sandboxes.sandboxes import Sandbox
 from store.sandboxes.start_tasks import FINISHED, Failure, StartTask
 
-#: seconds between two polls of a start task: at first, and at most of one that waits for a place. Hundreds may wait at
-#: once, each in a request of its own
+#: Interval in seconds between two polls of a start task: at first, and at most while it waits for a place. Hundreds of
+#: requests may wait.
 _POLL, _LONGEST_POLL = 0.05, 1.0
 
-#: most characters of a title that is taken from the first message; the console takes as many
+#: Maximum number of characters of a title from the first message, as in the console.
 MOST_OWN_TITLE = 80
 
-#: what is said of a start whose conversation was deleted before its end was read
+#: Error of a start whose conversation was deleted before its end was read.
 DELETED = "The conversation has started, and was deleted since"
 
-#: status of the failure of a start whose id was taken meanwhile
+#: Status of the failure of a start whose id was taken meanwhile.
 _TAKEN = 409
 
 
-#: what a client may have changed since the first start, and what a later one takes from the conversation's state
+#: Settings that a client may have changed since the first start, and that a restart takes from the state.
 _CHANGED = ("confirmation_policy", "security_analyzer", "tags")
 
 
 class StartFailed(Exception):
-    """The start of an agent ended as ERROR; nothing of it is kept."""
+    """Raised if the start of an agent ended as ERROR. Nothing of it is stored."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(str(failure.detail))
@@ -71,10 +71,10 @@ class StartNotDone(Refused):
 def started(
     store: Store, conversation_id: ConversationId, create: Callable[[], tuple[StartTask, bool]]
 ) -> tuple[dict[str, Any], bool]:
-    """The state of a conversation whose agent has started, and whether this call created it.
+    """Return the state of a conversation whose agent has started, and whether this call created it.
 
-    create: the start task of it, and whether it is new; called where the id is free. A conversation whose start has
-    failed is waited for until it is gone. Raises StartFailed, StartNotDone, StartWaits and what create raises.
+    create: returns its start task, and whether it is new; called if the id is free. A conversation of a failed start is
+    waited for until it is removed. Raises StartFailed, StartNotDone, StartWaits and the errors of `create`.
     """
     seconds = store.sandboxes.limits.sandbox_start_seconds
     deadline = time.monotonic() + seconds
@@ -97,19 +97,19 @@ def started(
 
 
 def told_of(store: Store, state: dict[str, Any]) -> str:
-    """What the start of a conversation was told, such as what its agent ignores; empty: nothing, or it is forgotten."""
+    """Return the notices of a conversation's start, such as ignored settings; empty without notices or start task."""
     start = _start_of(store, state)
     return start.detail if start is not None and start.status == "READY" else ""
 
 
 def _start_of(store: Store, state: dict[str, Any]) -> StartTask | None:
-    """The start task that made a conversation; None where there was none, or it is forgotten."""
+    """Return the start task of a conversation; None if there is none, or it is forgotten."""
     start_id = state["app"].get("start_id")
     return store.start_tasks.get_many([start_id])[0] if start_id else None
 
 
 def _ended(store: Store, start: StartTask, deadline: float) -> StartTask:
-    """A start task at its end, or as it is when the time is over. Raises StartFailed of one that is gone."""
+    """Return a start task at its end, or at the deadline. Raises StartFailed if it is gone."""
     pause = _POLL
     while start.status not in FINISHED and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(pause, left))
@@ -124,7 +124,7 @@ def _ended(store: Store, start: StartTask, deadline: float) -> StartTask:
 def conversation_request(
     conversation_id: ConversationId, request: Mapping[str, Any], template: Mapping[str, Any], working_dir: str
 ) -> dict[str, Any]:
-    """The body of the request that starts the conversation: the spec's template, filled with the client's request."""
+    """Return the body of a start request: the spec's template with the values of the client's request."""
     body: dict[str, Any] = {
         "agent": {},
         "workspace": {"kind": "LocalWorkspace", "working_dir": working_dir if working_dir.startswith("/") else "."},
@@ -139,7 +139,7 @@ def conversation_request(
 
 
 def of_sandbox(value: Any, sandbox: Sandbox) -> Any:
-    """Return a value of a spec as a sandbox gets it: `{EGRESS}` stands for the URL of its way out."""
+    """Return a value of a spec for a sandbox, with `{EGRESS}` replaced by the URL of its egress proxy."""
     if isinstance(value, dict):
         return {name: of_sandbox(one, sandbox) for name, one in value.items()}
     if isinstance(value, list):
@@ -148,9 +148,9 @@ def of_sandbox(value: Any, sandbox: Sandbox) -> Any:
 
 
 def template_of(spec: Spec, sandbox: Sandbox, model: str | None = None) -> dict[str, Any]:
-    """The spec's template of a conversation as a sandbox gets it.
+    """Return the spec's template of a conversation for a sandbox.
 
-    model: of the start. The spec's agent asks for it where the spec's own model is, with the same key.
+    model: of the start; the spec's agent uses it at the endpoint of the spec's own model, with the same key.
     """
     template = {name: of_sandbox(one, sandbox) for name, one in spec.conversation.items()}
     if model and "agent" not in template and "reference_agent" in spec.command:
@@ -159,7 +159,7 @@ def template_of(spec: Spec, sandbox: Sandbox, model: str | None = None) -> dict[
 
 
 def model_fault(spec: Spec, model: str | None) -> str:
-    """Why the agent of a spec cannot use the model of a start, and what to do; empty: it can, or is not known."""
+    """Return why a spec's agent cannot use the model of a start, and what to do; empty if it can or is unknown."""
     if not model or not lacks_model(spec):
         return ""
     return (
@@ -169,10 +169,10 @@ def model_fault(spec: Spec, model: str | None) -> str:
 
 
 def title_of_message(content: Any) -> str | None:
-    """Return the title that a first message stands for: its first line, without the word `run:` of a command.
+    """Return the title from a first message: its first line, without the `run:` of a command; None if it has no text.
 
-    content: the parts of the message, as clients send them. Messages that only a client of OpenAI's API knew before,
-    such as its system message, stand between marks and are left out. None where the parts have no text.
+    content: the parts of the message, as clients send them. Marked parts, which contain messages that only a client of
+    OpenAI's API had, such as its system message, are ignored.
     """
     is_marked = False
     for part in content if isinstance(content, list) else ():
@@ -187,9 +187,10 @@ def title_of_message(content: Any) -> str | None:
 
 
 def own_request(conversation_id: ConversationId, body: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """A client's own body as its agent server gets it: with the conversation's id and a folder of the sandbox.
+    """Return a client's own body for its agent server, with the conversation's id and a folder of the sandbox.
 
-    folder: the sandbox's working folder. A body without a workspace stays without: the agent server says what it needs.
+    folder: the sandbox's working folder. A body without a workspace is unchanged: the agent server reports what it
+    needs.
     """
     workspace = body.get("workspace")
     if isinstance(workspace, dict):
@@ -198,9 +199,10 @@ def own_request(conversation_id: ConversationId, body: Mapping[str, Any], folder
 
 
 def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sandbox, spec: Spec) -> dict[str, Any]:
-    """The body of the request that starts a conversation again at an agent server that has forgotten it.
+    """Return the body that restarts a conversation at an agent server that has forgotten it.
 
-    What clients have set since the first start, a policy above all, stays. Raises ConversationNotFound, SecretsRefused.
+    It keeps settings that clients changed since the first start, such as the policy. Raises ConversationNotFound,
+    SecretsRefused.
     """
     state, secrets = store.conversations.get(conversation_id), store.conversations.secrets_of(conversation_id)
     own = store.start_tasks.bodies.of(conversation_id)
@@ -216,21 +218,21 @@ def restart_request(store: Store, conversation_id: ConversationId, sandbox: Sand
 
 
 def working_folder(sandbox: Sandbox, spec: Spec) -> str:
-    """The working folder of a sandbox, absolute; `.` before its first start, where its spec names none."""
+    """Return the absolute working folder of a sandbox; `.` before its first start if its spec has none."""
     return sandbox.working_dir or (spec.working_dir if spec.working_dir.startswith("/") else ".")
 
 
 def asked_dir(body: Mapping[str, Any]) -> str:
-    """The working folder that a client's own body asks for; empty if it names none."""
+    """Return the working folder that a client's own body asks for; empty if there is none."""
     workspace = body.get("workspace")
     asked = workspace.get("working_dir") if isinstance(workspace, dict) else None
     return asked if isinstance(asked, str) else ""
 
 
 def movable(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
-    """A client's own body as it is kept: a folder inside of the sandbox's working folder by its path from there.
+    """Return a client's own body for storage, with a folder inside the sandbox's working folder as a relative path.
 
-    The sandbox may wake below another data folder, as after a restore, where the absolute path names nothing.
+    After a restore the sandbox may have another data folder, where the absolute path does not exist.
     """
     asked = asked_dir(body)
     inside = folder_for(asked, folder)
@@ -240,9 +242,9 @@ def movable(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
 
 
 def in_workspace(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
-    """A client's own body for the workspace sandbox of its key, whose paths lie below the sandbox's working folder.
+    """Return a client's own body for the workspace sandbox of its key, below the sandbox's working folder.
 
-    There its calls have put what they named before; see `Folder.whole` of `agents/forwarding.py`.
+    Its earlier calls used that mapping too; see `Folder.whole` of `agents/forwarding.py`.
     """
     asked = asked_dir(body)
     if not asked.startswith("/") or f"{asked}/".startswith(f"{folder.rstrip('/')}/"):
@@ -251,7 +253,7 @@ def in_workspace(body: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
 
 
 def folder_for(asked: str, folder: str) -> str:
-    """The folder of the sandbox that stands for the one that was asked for; folder: the sandbox's working folder."""
+    """Return the sandbox's folder for a requested folder. folder: the sandbox's working folder."""
     path = posixpath.normpath(posixpath.join(folder, asked))
     is_inside = folder.startswith("/") and path.startswith(folder.rstrip("/") + "/")
     return path if is_inside and not PureWindowsPath(asked).drive and "\0" not in path else folder

@@ -1,8 +1,8 @@
 """A connection through the agent server of a sandbox, to a terminal or a port there.
 
-A request with an `Upgrade` asks for one; after the 101 the connection is no longer HTTP's. The end in the sandbox is
-made by the agent server, so it reaches nothing that the sandbox does not reach. An agent server is not trusted: the
-head of its response is bounded in bytes and in time, and of what it sends then one piece at a time is in memory.
+A request with an `Upgrade` opens it; after the 101 the connection is no longer HTTP. The agent server connects inside
+the sandbox, so the connection has the sandbox's restrictions. An agent server is not trusted: the head of its response
+is limited in bytes and in time, and one chunk at a time is in memory.
 """
 
 import json
@@ -20,13 +20,13 @@ from core.refused import Kind, Refused
 from core.wire import one_line
 from net.carry import end
 
-#: bytes of one piece, most bytes of a response's head and of the body of a refusal
+#: Size of a chunk, and maximum sizes of a response's head and of a refusal's body, in bytes.
 PIECE, _MOST_HEAD, _MOST_REFUSAL = 16 * 1024, 16 * 1024, 4096
 
-#: seconds that a connection may take, and in which the head, or the whole of a refusal, must come
+#: Timeouts in seconds: of the connection, and of the head or a complete refusal.
 _CONNECT, _HEAD = 2.0, 10.0
 
-#: seconds without progress after which a side that takes nothing has ended
+#: Maximum time without progress of a write, in seconds.
 _STALLED = 30.0
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
@@ -39,19 +39,19 @@ class NoTunnel(Refused):
 
 
 class Tunnel:
-    """One connection. One thread may call `receive`, another one `send`; any may call `close`."""
+    """A connection. One thread may call `receive`, another `send`, and any thread `close`."""
 
     def __init__(self, connection: socket.socket, rest: bytes) -> None:
-        """rest: what came behind the head."""
+        """rest: bytes after the head."""
         self.socket = connection
         self._rest = rest
 
     def receive(self, seconds: float) -> bytes | None:
-        """What the sandbox sends next, at most PIECE bytes; b"" at its end, None where nothing comes in that time."""
+        """Return the next bytes, at most PIECE; b"" at the end, None on timeout."""
         if self._rest:
             rest, self._rest = self._rest, b""
             return rest
-        take_turns()  # a read of bytes that are there already waits for nothing
+        take_turns()  # with data in the buffer `recv` never waits, and so never yields
         try:
             self.socket.settimeout(seconds)
             return self.socket.recv(PIECE)
@@ -61,7 +61,7 @@ class Tunnel:
             return b""
 
     def send(self, data: bytes) -> None:
-        """Send all of it. Raises AgentUnreachable where the sandbox takes nothing for too long, or has ended."""
+        """Send all bytes. Raises AgentUnreachable if the sandbox reads nothing for too long, or has ended."""
         left, progress = memoryview(data), time.monotonic()
         while left:
             try:
@@ -74,13 +74,13 @@ class Tunnel:
                 raise AgentUnreachable(f"The connection into the sandbox broke: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """End it; a `receive` that waits ends too."""
+        """End the connection, and a waiting `receive`."""
         end(self.socket)
         self.socket.close()
 
 
 def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) -> Tunnel:
-    """Ask an agent server for a connection. path: with its query. protocol: the name of the `Upgrade`.
+    """Open a connection through an agent server. path: with its query. protocol: the name of the `Upgrade`.
 
     Raises NoTunnel, AgentUnreachable.
     """
@@ -112,7 +112,7 @@ def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) 
 
 
 def _head(connection: socket.socket, deadline: float) -> tuple[int, bytes, bytes]:
-    """Status, head and what came behind it. Raises AgentUnreachable, OSError."""
+    """Return status, head and the bytes after it. Raises AgentUnreachable, OSError."""
     raw = b""
     while b"\r\n\r\n" not in raw:
         left = deadline - time.monotonic()
@@ -131,7 +131,7 @@ def _head(connection: socket.socket, deadline: float) -> tuple[int, bytes, bytes
 
 
 def _refusal(status: int, path: str, head: bytes, body: bytes, connection: socket.socket, deadline: float) -> Exception:
-    """The error of a response that is no 101. Raises OSError where its body does not come in time."""
+    """Return the error of a response that is not a 101. Raises OSError if its body is late."""
     length = re.search(rb"(?i)\r\ncontent-length:[ \t]*([0-9]{1,4})[ \t]*(?:\r\n|$)", head)
     while length and len(body) < min(int(length[1]), _MOST_REFUSAL):
         if (left := deadline - time.monotonic()) <= 0:

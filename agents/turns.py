@@ -1,9 +1,7 @@
-"""Turns: a user's message, and what the agent does until it stops, returned as one response.
-
-A turn is read from the log, so any worker can return it, and another worker returns it again when the first was killed:
-a client that repeats a message while the agent works on it follows that turn, and nothing is sent.
-
-The response says when an action begins to wait for a decision, and what becomes of it; the turn goes on meanwhile.
+"""Turns: a user's message, and what the agent does until it stops, returned as a response.  A turn is read from the
+log, so any worker can return it, also after another worker was killed. A client that repeats a message while the agent
+works on it follows that turn, and nothing is sent. The response reports when an action starts waiting for a decision,
+and its outcome. The turn continues meanwhile.
 """
 
 import json
@@ -25,19 +23,19 @@ from store.log.feed import FeedEntry, Follower, Reading
 from store.log.text import texts
 from store.sandboxes.sandboxes import SandboxId
 
-#: the statuses in which an agent does nothing until somebody asks it to
+#: Statuses of an inactive agent.
 STOPPED = ("idle", "paused", "finished", "error", "stuck")
 
-#: seconds for which an agent that has said nothing must have stopped: one that ends an earlier run begins again then
+#: Grace period in seconds: an agent that ends an earlier run may start the next one.
 _SETTLES = 1.0
 
-#: seconds in which an agent must begin to work on a message
+#: Timeout in seconds for an agent to begin to work on a message.
 _BEGINS = 15.0
 
-#: seconds of silence after which it is looked whether the agent still has a sandbox
+#: Time of silence in seconds after which we check whether the agent still has a sandbox.
 _LOOKS = 5.0
 
-#: most characters of the arguments that are told of a pending action, of a reason, and of what an agent does
+#: Maximum number of characters: of a pending action's arguments, of a reason, and of an agent's step.
 _MOST_ARGUMENTS, _MOST_REASON, _MOST_STEP = 4000, 1000, 500
 
 _TICKS = re.compile("`+")
@@ -69,14 +67,14 @@ class TurnNotDone(Refused):
 
 
 class Piece(NamedTuple):
-    """A part of an answer: what the agent says, what becomes of its actions (`note`), what it does (`step`)."""
+    """A part of a reply: text of the agent, an outcome of its actions (`note`), or its work (`step`)."""
 
     kind: Literal["text", "note", "step"]
     text: str
 
 
 class Turn(Reading):
-    """The turn of one message, from a follower of its conversation. The agent goes on when it is closed."""
+    """The turn of a message, from a follower of its conversation. The agent continues after `close`."""
 
     def __init__(
         self,
@@ -88,8 +86,9 @@ class Turn(Reading):
         has_run: bool,
         place: str,
     ) -> None:
-        """content: of the message, the follower is before it. has_run: the agent ran as it was sent. place: where a
-        person decides what waits."""
+        """content: of the message, which comes after the follower's cursor. has_run: the agent was running when the
+        message was sent. place: URL where a person decides pending actions.
+        """
         super().__init__(follower)
         self._store = store
         self._id = conversation_id
@@ -99,8 +98,8 @@ class Turn(Reading):
         self._has_run = has_run
         self._status = ""
         self._stopped_at: float | None = None
-        self._asks = False  #: what waits is to be read
-        self._told = set[str]()  #: the actions that were told
+        self._asks = False  #: pending actions must be read
+        self._told = set[str]()  #: reported actions
         self._is_rejected = False
         self._error = ""
         self._pieces = list[Piece]()
@@ -112,18 +111,18 @@ class Turn(Reading):
 
     @property
     def seq(self) -> int:
-        """Of the last event that was read."""
+        """Return the seq of the last event that was read."""
         return self._follower.seq
 
     def stats(self) -> dict[str, Any]:
-        """The use of the agent's models, as it has reported it. One round trip."""
+        """Return the agent's reported use of models. Cost: one round trip."""
         [state] = self._store.conversations.get_many([self._id])
         return state["stats"] if state else {}
 
     def next(self, timeout: float) -> list[Piece]:
-        """The next pieces; none at the timeout, in seconds, and at the end.
+        """Return the next pieces; empty on timeout, in seconds, and at the end.
 
-        Raises what a follower raises; after one of UNAVAILABLE it may be called again, and nothing is lost.
+        Raises the errors of a follower. After one of UNAVAILABLE call it again; nothing is lost.
         """
         due = timeout if self._stopped_at is None else min(timeout, _SETTLES)
         entries = self._follower.next(due)
@@ -157,7 +156,7 @@ class Turn(Reading):
             self._error = _one_line(fields.get("detail") or fields.get("code"), _MOST_REASON)
 
     def _is_it(self, fields: Mapping[str, Any]) -> bool:
-        """Whether a user's message is that of this turn; one in which a secret was masked counts as it."""
+        """Return whether a user's message is the message of this turn. A message with a masked secret counts."""
         return says(fields, self._claim) or any(HIDDEN in text for text in _texts_of(fields))
 
     def _act(self, fields: Mapping[str, Any]) -> None:
@@ -169,7 +168,7 @@ class Turn(Reading):
             thought = " ".join(texts(fields.get("thought")))
             command, summary = _command(fields["action"]), str(fields.get("summary") or "")
             did = f"{fields.get('tool_name')}: {command}"
-            said = summary if summary not in (command, thought) else ""  # the agent's own words: beside it
+            said = summary if summary not in (command, thought) else ""  # the agent's own words, in addition
             lines = [_one_line(line, _MOST_STEP) for line in (thought, said, did) if line.strip()]
             self._pieces.append(Piece("step", "\n".join(lines)))
             self._asks = self._asks or self.waits
@@ -184,7 +183,7 @@ class Turn(Reading):
         self._pieces.append(Piece("note", text))
 
     def _move(self, status: str) -> None:
-        """Take a new status of the conversation."""
+        """Apply a new status of the conversation."""
         waited, self.waits = self.waits, status == "waiting_for_confirmation"
         self._status = status
         if self.waits:
@@ -197,7 +196,7 @@ class Turn(Reading):
             self._has_run, self._stopped_at = True, None
 
     def _ask(self) -> None:
-        """Tell what waits for a decision, each action once."""
+        """Report pending actions, each once."""
         for action in self._store.approvals.confirmations.shown_pending(self._id) if self.waits else ():
             if action["id"] not in self._told:
                 self._told.add(action["id"])
@@ -205,7 +204,7 @@ class Turn(Reading):
         self._asks = False
 
     def _end(self, *, is_quiet: bool) -> None:
-        """Whether the agent has stopped, for good as far as this message goes. The store's own status decides."""
+        """Check whether the agent has stopped working on this message. The store's status decides."""
         now = time.monotonic()
         if not is_quiet:
             self._looked_at = now
@@ -235,7 +234,7 @@ class Turn(Reading):
             self.failure = AgentStopped(f"{AgentStopped.words} ({self._error})" if self._error else "")
 
     def _is_left(self) -> bool:
-        """Whether the sandbox of the conversation is gone: no state of the conversation says so. Two round trips."""
+        """Return whether the conversation's sandbox is gone, which its state does not show. Cost: two round trips."""
         sandbox_id = self._store.conversations.sandbox_of(self._id)
         if sandbox_id is None:
             return False
@@ -244,7 +243,7 @@ class Turn(Reading):
 
 
 def says(message: Mapping[str, Any], claim: str) -> bool:
-    """Whether a MessageEvent has the texts and images of this `message_claim`."""
+    """Return whether a MessageEvent has the texts and images of a `message_claim`."""
     return message_claim((message.get("llm_message") or {}).get("content")) == claim
 
 
@@ -253,9 +252,9 @@ def _texts_of(message: Mapping[str, Any]) -> list[str]:
 
 
 def asked(action: Mapping[str, Any], place: str) -> str:
-    """What waits for a decision, in Markdown: nothing of what the agent wrote counts as Markdown, or is hidden.
+    """Describe a pending action in Markdown. Text of the agent is never interpreted as Markdown, or hidden.
 
-    action: as `shown_pending` describes it. place: where a person decides.
+    action: from `shown_pending`. place: URL where a person decides.
     """
     effects = "; ".join(one["words"].lower() for one in action["seen"]["effects"])
     risk = f"{action['risk']} ({effects})" if effects else action["risk"]
@@ -266,12 +265,12 @@ def asked(action: Mapping[str, Any], place: str) -> str:
 
 
 def _command(action: Any) -> str:
-    """What an action does: its command, its path, or its arguments as JSON."""
+    """Return an action's command, its path, or its arguments as JSON."""
     arguments = shown_arguments(action)
     found = [arguments.get("command"), arguments.get("path")] if isinstance(arguments, dict) else []
     return " ".join(map(str, filter(None, found))) or json.dumps(arguments, ensure_ascii=False)
 
 
 def _one_line(text: Any, most: int) -> str:
-    """Text on one line of at most so many characters, an escape for each that would not show as itself."""
+    """Convert text to a single line of at most `most` characters, with invisible characters escaped."""
     return beginning(visible(" ".join(str(text or "").split())), most)

@@ -1,17 +1,17 @@
-"""What clients ask of the agent of a conversation beyond messages, runs and decisions. Source: the agent-server wire.
+"""Requests of clients to a conversation's agent beside messages, runs and decisions. Source: the agent-server wire.
 
-The agent server does it and answers; what changes by it comes back by the webhooks. A request goes there as it came and
-is stored nowhere here: it may hold the key of a model.
+The agent server handles and answers them; its webhooks report the changes. Requests are forwarded unchanged and not
+stored, because they may contain the key of a model.
 
-Guarantee: no verb decides what waits. An agent server takes a step when it is asked to condense, or to pursue a goal,
-and its step executes every action that is open. So these are refused while an action waits, and while a decision is on
-its way; and where a verb re-roots the log, what is open on the new branch is rejected before anything can run there.
-The loop of a goal runs on whatever waits between its rounds, so it needs a policy that holds nothing back.
+Guarantee: no verb decides pending actions. An agent server that condenses or pursues a goal takes a step, which
+executes every open action. So these verbs are refused while an action waits or a decision is in flight. If a verb
+re-roots the log, open actions of the new branch are rejected before anything can run. The loop of a goal runs over
+actions that wait between its rounds, so it needs a policy under which nothing waits.
 
-A copy of a conversation in a sandbox is made by its agent server too, in the same sandbox: it can run. The agent server
-copies first, then what is open in its copy is rejected, and only then the copy is a conversation here. So nobody can
-run a copy whose actions nobody has approved, and a copy that is interrupted leaves nothing here. An agent server that
-makes no copies, as the reference agent, leaves the copy detached.
+An agent server copies a conversation inside the sandbox, so that the copy can run. First the agent server copies, then
+open actions of its copy are rejected, and then the copy becomes a conversation here. So nobody can run a copy with
+unapproved actions, and an interrupted copy leaves nothing here. If an agent server cannot copy, like the reference
+agent, the copy is detached.
 """
 
 import json
@@ -33,14 +33,14 @@ from store.link import attempts
 from store.link.attempts import is_finished, is_later, minted, note_reach
 from store.sandboxes.sandboxes import SandboxId
 
-#: statuses of an agent server that are about the request, and so are the client's to see
+#: Statuses of an agent server about the client's request, which the client gets.
 _OF_THE_REQUEST = (400, 404, 409, 422, 429, 504)
 
-#: verbs by which an agent server takes a step, beside its runs
+#: Verbs by which an agent server takes a step, beside its runs.
 _LOOPING = ("goal", "goal/resume")
 _STEPPING = ("condense", *_LOOPING, "navigate")
 
-#: reason of the rejection of an action that is open where a conversation is navigated to, or in a copy of it
+#: Reason for rejecting an open action at the target of a navigation, or in a copy.
 _RE_ROOTED = "This action was not executed on this branch of the conversation: it needs a new proposal."
 
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -68,16 +68,19 @@ class HoldsBack(Refused):
 
 
 class Verbs:
-    """Every method raises ConversationNotFound, Detached, AgentRefused and what `Forwarding.open` raises."""
+    """Requests to agents. Every method raises ConversationNotFound, Detached, AgentRefused and the errors of
+
+    `Forwarding.open`.
+    """
 
     def __init__(self, store: Store, forwarding: Forwarding, require_client: Callable[[], None]) -> None:
-        """require_client: raises ClientGone once nobody waits for the response."""
+        """require_client: raises ClientGone if the client has disconnected."""
         self.store = store
         self.forwarding = forwarding
         self._require_client = require_client
 
     def ask(self, conversation_id: ConversationId, verb: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Have the agent server of a conversation do something; its response.
+        """Send a verb to the agent server of a conversation, and return its response.
 
         Raises WouldExecute, HoldsBack, IllegalMove, OutcomeUnknown.
         """
@@ -92,9 +95,9 @@ class Verbs:
         return self.call(sandbox_id, "POST", f"{conversation_id}/{verb}", body)
 
     def navigate(self, conversation_id: ConversationId, event_id: str | None) -> dict[str, Any]:
-        """Move the head of a conversation's log to an event; the agent server's description of the conversation.
+        """Move the head of a conversation's log to an event. Return the agent server's description of the conversation.
 
-        Raises as `ask`.
+        Raises the errors of `ask`.
         """
         info = self.ask(conversation_id, "navigate", {"event_id": event_id})
         sandbox_id = self.forwarding.sandbox_of(conversation_id)
@@ -104,12 +107,12 @@ class Verbs:
         return info
 
     def close_open_actions(self, sandbox_id: SandboxId, conversation_id: ConversationId) -> None:
-        """Have the agent server reject what is open on the present branch; nothing happens where nothing is."""
+        """Have the agent server reject open actions of the current branch, if there are any."""
         body = {"accept": False, "reason": _RE_ROOTED}
         self.call(sandbox_id, "POST", f"{conversation_id}/events/respond_to_confirmation", body)
 
     def call(self, sandbox_id: SandboxId, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One exchange about a conversation; path: below those of conversations."""
+        """Make a request about a conversation. path: below /api/conversations/."""
         content = None if body is None else json.dumps(body).encode()
         call = ForwardedCall(method, f"/api/conversations/{path}", b"", _HEADERS.get, content)
         answer = self.forwarding.open(sandbox_id, call._replace(require_client=self._require_client))
@@ -127,7 +130,7 @@ class Verbs:
             raise AgentRefused(refusal.status, shown=without_secrets_of(body, refusal.shown)) from None
 
     def _require_idle(self, sandbox_id: SandboxId, conversation_id: ConversationId, verb: str) -> None:
-        """Raises WouldExecute, and IllegalMove while the agent runs: it could wait when its run has ended."""
+        """Raise WouldExecute, and IllegalMove while the agent runs, because it could wait after its run."""
         if self.store.approvals.deliveries.get(conversation_id) or self.store.approvals.confirmations.pending(
             conversation_id
         ):
@@ -160,11 +163,10 @@ def _reply(status: int, raw: bytes) -> dict[str, Any]:
 
 
 def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any], key_id: str) -> ConversationId:
-    """Copy a conversation as `Forks.fork` does, and at its agent server where it has one.
+    """Copy a conversation as `Forks.fork` does, and at its agent server if it has one. key_id: of the caller.
 
-    key_id: of the key that asks.
-    A deletion of the copy's id ends it at every step, and the agent's copy goes with it. Raises what `Forks.fork` and
-    `Verbs.call` raise, and TooManyConversations.
+    A deletion of the copy's id ends the copy at every step, also at the agent. Raises the errors of `Forks.fork` and
+    `Verbs.call`, and TooManyConversations.
     """
     store = verbs.store
     sandbox_id = store.conversations.sandbox_of(source)
@@ -193,7 +195,7 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any], key_id: 
             source, **request, sandbox_id=sandbox_id, claims=claims, copy=copy, key_id=key_id
         )
         store.sandboxes.places.take(sandbox_id, target, made=True)
-        if store.conversations.get_many([target]) == [None]:  # it was deleted before it had its place for good
+        if store.conversations.get_many([target]) == [None]:  # it was deleted before its place was permanent
             store.sandboxes.places.leave(sandbox_id, target, made=True)
     except BaseException:
         if copy:
@@ -207,7 +209,7 @@ def fork(verbs: Verbs, source: ConversationId, request: dict[str, Any], key_id: 
 
 
 def _fork_at_agent(verbs: Verbs, sandbox_id: SandboxId, source: ConversationId, request: dict[str, Any]) -> bool | None:
-    """Whether this call made the copy, and not an earlier attempt at it. None: this agent server makes no copies."""
+    """Return whether this call made the copy, not an earlier attempt. None: the agent server cannot copy."""
     note_reach()
     try:
         verbs.call(sandbox_id, "POST", f"{source}/fork", request)
@@ -215,7 +217,7 @@ def _fork_at_agent(verbs: Verbs, sandbox_id: SandboxId, source: ConversationId, 
         if refusal.status == 409 and is_later():
             return False
         if refusal.status == 404 and "from_event_id" not in refusal.shown:
-            verbs.call(sandbox_id, "GET", source)  # which it knows, unless this raises
+            verbs.call(sandbox_id, "GET", source)  # raises if it does not know the conversation
             return None
         raise
     return True

@@ -1,4 +1,4 @@
-"""Whether the agent server of a sandbox can be reached, and how a use of a paused one wakes it."""
+"""Checks whether a sandbox's agent server is reachable, and resumes a paused sandbox for a use."""
 
 import time
 from collections.abc import Callable
@@ -12,37 +12,37 @@ from store import Store
 from store.errors import KeyUnreadable, NeedsApproval, SandboxNotFound, SandboxRefuses
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 
-#: seconds between two polls of a sandbox that is waking
+#: Interval in seconds between two polls of a resuming sandbox.
 _POLL = 0.05
 
-#: statuses that a use of the sandbox waits through
+#: Transient statuses: callers wait for the next one.
 WAKING = ("PAUSED", "STARTING")
 
 
 class NotReachable(Exception):
-    """The sandbox of a conversation does not run; status is the sandbox's, MISSING for one that was deleted."""
+    """Raised if the sandbox of a conversation does not run. status: the sandbox's; MISSING if it was deleted."""
 
     def __init__(self, sandbox_id: str, status: str, *, waited: float = 0, is_gone: bool = False) -> None:
-        """waited: seconds in which the sandbox was to wake. is_gone: it was deleted, and never runs again."""
+        """waited: maximum wait for the sandbox, in seconds. is_gone: it was deleted."""
         resume = f": POST /api/v1/sandboxes/{sandbox_id}/resume first"
         lost = "" if is_gone else ": its host, which has its files, does not answer. Try again shortly"
         hints = {"PAUSED": resume, "ERROR": resume, "STARTING": ": try again shortly", "MISSING": lost}
         hint = f" after {waited:g} s: try again shortly" if waited else hints.get(status, "")
         super().__init__(f"The sandbox is {status}{hint}")
         self.status, self.is_gone = status, is_gone
-        #: whether a later try may succeed by itself: it still wakes, or its host may come back
+        #: A retry may succeed: the sandbox is resuming, or its host may come back.
         self.is_passing = waited > 0 or (status == "MISSING" and not is_gone)
-        #: whether what cannot be sent yet is kept, however long: until it wakes, or its host is back
+        #: Pending messages are kept, however long the sandbox takes.
         self.is_awaited = status in (*WAKING, "MISSING") and not is_gone
 
     @classmethod
     def of(cls, sandbox_id: str, sandbox: Sandbox | None, *, waited: float = 0) -> "NotReachable":
-        """Of the sandbox as it was read; None: there is no such sandbox."""
+        """Make the error for a sandbox; None: there is no such sandbox."""
         return cls(sandbox_id, sandbox.status if sandbox else "MISSING", waited=waited, is_gone=sandbox is None)
 
 
 def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
-    """Ask for the resume of a sandbox. Raises NotReachable of one that cannot be resumed, and TooManySandboxes."""
+    """Resume a sandbox. Raises NotReachable if that is impossible, and TooManySandboxes."""
     try:
         after_making_room(store, lambda: store.sandboxes.ask(sandbox_id, "resume"))
     except (SandboxNotFound, SandboxRefuses):
@@ -50,9 +50,9 @@ def ask_to_wake(store: Store, sandbox_id: SandboxId) -> None:
 
 
 def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
-    """The sandbox once it runs. One that is PAUSED, or becomes so, is resumed first, within so many seconds.
+    """Return the sandbox once it runs. A PAUSED sandbox is resumed, within a timeout in seconds.
 
-    ERROR is not woken: a person should read why it failed. Raises NotReachable, TooManySandboxes.
+    A sandbox in ERROR is not resumed, because a person should read the reason. Raises NotReachable, TooManySandboxes.
     """
     deadline = time.monotonic() + seconds
     sandbox = store.sandboxes.use(sandbox_id)
@@ -69,11 +69,11 @@ def wake(store: Store, sandbox_id: SandboxId, seconds: float) -> Sandbox:
 
 
 def require_none_waits(agent: AgentServer, conversation_id: ConversationId) -> None:
-    """Ask an agent server whether an action is pending that it has not posted yet. Raises NeedsApproval if one is."""
+    """Raise NeedsApproval if the agent server has a pending action that it has not posted yet."""
     try:
         status = agent.state(conversation_id).get("execution_status")
     except AgentRefused as refusal:
-        if refusal.status != 404:  # else it has forgotten the conversation, and what waited
+        if refusal.status != 404:  # 404: it has forgotten the conversation and its actions
             raise
     else:
         if status == "waiting_for_confirmation":
@@ -81,7 +81,7 @@ def require_none_waits(agent: AgentServer, conversation_id: ConversationId) -> N
 
 
 def agent_server(client: httpx.Client, url: str, read_key: Callable[[], str]) -> AgentServer:
-    """The agent server of a URL. Raises AgentUnreachable where its key cannot be unsealed."""
+    """Make the client of an agent server. Raises AgentUnreachable if its key cannot be unsealed."""
     try:
         return AgentServer(client, url, read_key())
     except KeyUnreadable as error:
@@ -89,6 +89,6 @@ def agent_server(client: httpx.Client, url: str, read_key: Callable[[], str]) ->
 
 
 def woken_agent(store: Store, client: httpx.Client, sandbox_id: SandboxId, seconds: float = 0) -> AgentServer:
-    """The agent server of a sandbox, woken in so many seconds; the call counts as a use. Raises NotReachable."""
+    """Return a sandbox's agent server, resumed within `seconds`. Counts as a use. Raises NotReachable."""
     sandbox = wake(store, sandbox_id, seconds)
     return agent_server(client, sandbox.agent_url, lambda: sandbox.session_api_key)

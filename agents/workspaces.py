@@ -1,4 +1,4 @@
-"""Folders that the clients of a key remember. They are remembered as clients name them, and read nowhere."""
+"""Folders that the clients of a key store, as clients name them. The server never reads them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from core.refused import Kind
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError
 
-#: most folders of a sort that a key keeps
+#: Maximum number of folders of a kind that a key stores.
 MOST_WORKSPACES = 100
 
 
@@ -25,18 +25,18 @@ class TooManyWorkspaces(StoreError):
 
 
 class OwnWorkspaces:
-    """The folders of one key. Every method raises what `ClientSettings` raises."""
+    """The folders of a key. Every method raises the errors of `ClientSettings`."""
 
     def __init__(self, kept: ClientSettings, owner: str) -> None:
         self._kept = kept
         self._owner = owner
 
     def all(self) -> dict[str, Any]:
-        """The folders that clients remember, by their sorts."""
+        """Return the stored folders by kind."""
         return _folders(self._kept.of(self._owner))
 
     def add(self, sort: str, folders: list[dict[str, Any]]) -> dict[str, Any]:
-        """Remember folders, once per path. Raises TooManyWorkspaces."""
+        """Store folders, once per path. Raises TooManyWorkspaces."""
 
         def change(entries: Entries) -> dict[str, Any]:
             kept = _folders(entries)
@@ -50,7 +50,7 @@ class OwnWorkspaces:
         return self._kept.change(self._owner, change)
 
     def delete(self, sort: str, path: str) -> None:
-        """Forget a folder. Raises WorkspaceNotFound."""
+        """Delete a folder. Raises WorkspaceNotFound."""
 
         def change(entries: Entries) -> None:
             kept = _folders(entries)

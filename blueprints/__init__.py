@@ -1,13 +1,13 @@
-"""HTTP only: paths, statuses, headers, documentation. No Redis command and no rule stands here.
+"""HTTP only: paths, statuses, headers and documentation. No Redis command and no business rule.
 
-A handler calls one of five, by what its operation needs:
+A handler calls one of these, by what its operation needs:
 
-* `current_store`, where Redis alone decides: every read, and every write that no agent receives.
-* `current_commands`, where the agent of a conversation must receive it too: messages, run, pause, interrupt, decisions,
-  policies, analyzers, secrets, deletions. Of a detached conversation these are the store's.
-* `current_forwarding`, for calls that go on to a sandbox's agent server as they come.
-* `current_specs`, for the sandbox specs, which no Redis holds.
-* `current_desk`, for the targets of notifications, which the settings name.
+* `current_store`: all reads, and all writes that only Redis decides.
+* `current_commands`: writes that the conversation's agent must also receive: messages, run, pause, interrupt,
+  decisions, policies, analyzers, secrets and deletions. For a detached conversation they only change the store.
+* `current_forwarding`: calls that are forwarded unchanged to the agent server of a sandbox.
+* `current_specs`: the sandbox specs, which come from the settings.
+* `current_desk`: the notification targets, which also come from the settings.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What one worker serves with: `app.extensions["server"]`."""
+    """The services of one worker: `app.extensions["server"]`."""
 
     config: Config
     store: Store
@@ -65,35 +65,35 @@ class Server:
 
 
 def current_server() -> Server:
-    """The server of the running app; valid while a request is handled."""
+    """Return the server of the running app. Valid only during a request."""
     server: Server = current_app.extensions["server"]
     return server
 
 
-#: the store of the running app
+#: The store of the running app.
 current_store = cast(Store, LocalProxy(lambda: current_server().store))
 
-#: the specs of the running app's sandboxes, and the commands to agents of the one who asks
+#: The sandbox specs of the running app, and the agent commands on behalf of the caller.
 current_specs = cast(Specs, LocalProxy(lambda: current_server().specs))
 current_commands = cast(Commands, LocalProxy(lambda: current_server().commands.of(current_actor())))
 
-#: how calls of the running app go on into sandboxes
+#: Forwards calls of the running app into sandboxes.
 current_forwarding = cast(Forwarding, LocalProxy(lambda: current_server().forwarding))
 
-#: the devices that the running app rings
+#: The devices that the running app notifies.
 current_devices = cast(DeviceDesk, LocalProxy(lambda: current_server().devices))
 
-#: the notifications of the running app
+#: The notifications of the running app.
 current_desk = cast(Desk, LocalProxy(lambda: current_server().desk))
 
 
 def current_actor() -> Actor:
-    """The one who asks, as the audit names them."""
+    """Return the caller as the audit names them."""
     return actor_of(g.principal, request.remote_addr or "")
 
 
 def actor_of(principal: Principal, address: str) -> Actor:
-    """One who asks from an address, as the audit names them."""
+    """Return a principal at an address as the audit names them."""
     kind: ActorKind = "person" if principal.person else "key"
     return Actor(
         kind,
@@ -108,10 +108,10 @@ def actor_of(principal: Principal, address: str) -> Actor:
 
 
 def current_client() -> str:
-    """The program that asks and its address, as a digest that names a client among those of one key."""
+    """Return a digest of the caller's address and program, which tells the clients of one key apart."""
     return sha256(f"{request.remote_addr}\n{request.user_agent.string}".encode()).hexdigest()[:32]
 
 
 def current_joiner() -> Joiner:
-    """The key that asks, as the check of joins takes it (`agents/joins.py`)."""
+    """Return the caller's key as `agents/joins.py` checks it."""
     return Joiner(g.principal.owner, g.principal.name, request.remote_addr or "", g.principal.may("approve"))

@@ -1,7 +1,7 @@
-"""Keys and tickets; who asks, and what a sandbox of theirs may know; what a web client reads before it has a key.
+"""Keys, tickets, the current user, secrets of sandboxes, and the configuration of web clients.
 
-A ticket is for browsers, whose sockets and streams cannot show a key. There are no accounts here: a key is its one
-user. Secrets are shown only to a caller with the session key of a sandbox, and then only what that sandbox has already.
+A ticket is for browsers, which cannot send a key with a socket or an event stream. There are no accounts: each key is
+one user. Secrets are shown only to a caller with the session key of a sandbox, and only those that the sandbox has.
 Sources: docs/access.md; the app-server wire.
 """
 
@@ -35,7 +35,7 @@ from store.access.access_keys import TICKET_SECONDS, AccessKey
 from store.errors import SandboxNotFound
 from store.sandboxes.sandboxes import SandboxId
 
-#: what is said with a key of an open server, and further where no admin's key is stored
+#: Notice in the response with a new key of an open server, and its addition if no key has the scope `admin`.
 AFTER_A_KEY = "This server is open now. From its next start it asks for a key, because one is stored."
 NO_ADMIN = "None that is stored is an admin's: make yourself a key with the scope `admin` before that."
 
@@ -54,15 +54,16 @@ _STARTED_AT = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 @keys.arguments(KeyRequest())
 @keys.response(201, NewKey)
 def make_key(wanted: dict[str, Any]) -> Response:
-    """Make a key; this response alone shows it."""
+    """Make a key. Only this response shows it."""
     if g.principal.person or g.principal.belongs_to:
-        wanted["person"] = g.principal.person or g.principal.belongs_to  # who makes keys is not several people by that
+        # a person stays one voter, however many keys they make
+        wanted["person"] = g.principal.person or g.principal.belongs_to
     made, key = current_store.access.keys.make(**wanted)
     return _only_now({**KeyInfo().dump(made), "key": key, "notice": _notice()})
 
 
 def _notice() -> str | None:
-    """What a stored key changes for a server that is open now."""
+    """Return how a stored key changes a server that is open now."""
     if current_server().guard.auth != "open_until_key":
         return None
     return AFTER_A_KEY if current_store.access.keys.of_admins() else f"{AFTER_A_KEY} {NO_ADMIN}"
@@ -73,7 +74,7 @@ def _notice() -> str | None:
 @keys.fails()
 @keys.response(200, KeyInfo(many=True))
 def list_keys() -> list[AccessKey]:
-    """List the keys that admins made, the newest first, expired ones too; those of the settings are not listed."""
+    """List the keys that admins made, the newest first, with expired ones. Keys in the settings are not listed."""
     return current_store.access.keys.all()
 
 
@@ -82,7 +83,10 @@ def list_keys() -> list[AccessKey]:
 @keys.fails()
 @keys.response(200, Success)
 def revoke_key(key_id: str) -> dict[str, bool]:
-    """Revoke a key: within a second it opens nothing on any host; what was open under it and what it kept ends."""
+    """Revoke a key.
+
+    Within a second no host accepts it, its open streams end, and its settings and devices are deleted.
+    """
     current_store.access.keys.revoke(key_id)
     current_store.access.settings.forget(key_id)
     current_devices.end_of(key_id)
@@ -96,7 +100,7 @@ def revoke_key(key_id: str) -> dict[str, bool]:
 @keys.arguments(TicketRequest())
 @keys.response(201, Ticket)
 def make_ticket(wanted: dict[str, Any]) -> Response:
-    """Make a ticket: it opens one socket or stream of a conversation, or one stream of all, within 30 seconds."""
+    """Make a ticket, which opens a socket or stream of a conversation, or one stream of all, within 30 seconds."""
     scopes = wanted.get("scopes") or g.principal.scopes
     for scope in scopes:
         if not g.principal.may(scope):
@@ -106,7 +110,7 @@ def make_ticket(wanted: dict[str, Any]) -> Response:
 
 
 def _only_now(made: dict[str, Any]) -> Response:
-    """The response that shows what nothing shows again."""
+    """Return a response with a secret that no other response shows."""
     response = jsonify(made)
     response.status_code = 201
     return response
@@ -122,7 +126,7 @@ sandbox_settings = Blueprint("Sandbox Settings", __name__, url_prefix="/api/v1/s
 @users.arguments(UserQuery(), location="query")
 @users.response(200, User)
 def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
-    """Describe the caller, what they may do, and the model of their agents; with `expose_secrets` also its key."""
+    """Describe the caller, their rights and the model of their agents. `expose_secrets` adds the model's key."""
     spec = _shown_spec() if query["expose_secrets"] else current_specs.get(None)
     model = model_of(spec) if spec else None
     return {
@@ -139,7 +143,7 @@ def get_current_user(query: dict[str, bool]) -> dict[str, Any]:
 
 
 def _own_grants() -> list[Grant]:
-    """The rights of a person who asks, the newest first; a key has scopes instead."""
+    """Return the rights of a person, the newest first; empty for a key, which has scopes instead."""
     person = Person(g.principal.person, g.principal.groups)
     return [grant for grant in current_store.access.people.all() if grant.is_of(person)] if person.name else []
 
@@ -149,7 +153,7 @@ def _own_grants() -> list[Grant]:
 @sandbox_settings.fails()
 @sandbox_settings.response(200, SandboxSecrets)
 def list_sandbox_secrets(sandbox_id: str) -> dict[str, Any]:
-    """List the names of a sandbox's secrets, for one who shows its session key."""
+    """List the names of a sandbox's secrets. The caller must send its session key."""
     return {"secrets": [{"name": name} for name in _secrets_of(sandbox_id)]}
 
 
@@ -158,7 +162,7 @@ def list_sandbox_secrets(sandbox_id: str) -> dict[str, Any]:
 @sandbox_settings.fails()
 @sandbox_settings.response(200, {"type": "string"}, content_type="text/plain")
 def get_sandbox_secret(sandbox_id: str, secret_name: str) -> Response:
-    """Get the value of a sandbox's secret, for one who shows its session key."""
+    """Get the value of a sandbox's secret. The caller must send its session key."""
     value = _secrets_of(sandbox_id).get(secret_name)
     if not value:
         raise NotFound("Secret not found")
@@ -166,7 +170,7 @@ def get_sandbox_secret(sandbox_id: str, secret_name: str) -> Response:
 
 
 def _secrets_of(sandbox_id: str) -> dict[str, str]:
-    """What the environment of a sandbox has secretly. Raises SandboxNotFound, Unauthorized and Forbidden."""
+    """Return the secret environment of a sandbox. Raises SandboxNotFound, Unauthorized and Forbidden."""
     if not is_sandbox_id(sandbox_id):
         raise SandboxNotFound
     sandbox, shown = current_store.sandboxes.get(SandboxId(sandbox_id)), _shown_sandbox()
@@ -183,13 +187,13 @@ def _secrets_of(sandbox_id: str) -> dict[str, str]:
 
 
 def _shown_sandbox() -> SandboxId | None:
-    """The sandbox whose session key the request shows; None: it shows none."""
+    """Return the sandbox of the session key in the request; None if there is no such key."""
     key = request.headers.get(_HEADER, "")
     return current_store.sandboxes.of_session_key(key) if key else None
 
 
 def _shown_spec() -> Spec | None:
-    """The spec of the sandbox whose session key the request shows. Raises Unauthorized."""
+    """Return the spec of the sandbox of the session key in the request. Raises Unauthorized."""
     shown = _shown_sandbox()
     sandbox = shown and current_store.sandboxes.get_many([shown])[0]
     if not sandbox or sandbox.status != "RUNNING":
@@ -205,5 +209,5 @@ web_client = Blueprint("Web Client", __name__, url_prefix="/api/v1/web-client")
 @needs("open")
 @web_client.response(200, WebClientConfig)
 def get_web_client_config() -> dict[str, str]:
-    """Get what a web client shows and hides. It needs no key and has no data."""
+    """Get the features that a web client shows or hides. It needs no key and contains no data."""
     return {"updated_at": _STARTED_AT}

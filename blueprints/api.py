@@ -1,4 +1,4 @@
-"""Our flask-smorest: how bodies are read, operations are named, and errors and headers are documented."""
+"""Our flask-smorest: reads bodies, names operations, and documents errors and headers."""
 
 import json
 import re
@@ -36,24 +36,23 @@ from store.conversations.lists import Form
 
 View = TypeVar("View", bound=Callable[..., Any])
 
-#: how a key is shown, for the OpenAPI document
+#: How a client sends a key, for the OpenAPI document.
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key, or the hook key of a sandbox."},
     "key": {"type": "apiKey", "in": "header", "name": "X-Session-API-Key", "description": "A key."},
 }
 _KEYS: list[dict[str, list[str]]] = [{"bearer": []}, {"key": []}]
 
-#: most unknown names of a query that a refusal lists, and most characters of each
+#: Maximum number of unknown query names that a refusal lists, and of characters of each.
 _MOST_NAMED, _LONGEST_NAME = 10, 100
 
 
-#: one for all operations: a thousand of them took a quarter of a process's start
+#: Shared by all operations: an instance for each took a quarter of a process's start time.
 _ERROR = Error()
 
-#: the document as it is kept and served: no setting changes it, and to describe the app takes half a second
+#: The stored OpenAPI document, which is served as it is: it depends on no setting, and building it takes half a second.
 OPENAPI = Path(__file__).parent.parent / "docs/openapi.json"
 
-#: the title of the OpenAPI document
 API_TITLE = "Agent Server"
 
 _REQUEST_ID = {
@@ -69,22 +68,22 @@ _IDEMPOTENCY_KEY = {
 _REPLAYED = {"description": "`true`: the response to an earlier request with this key.", "schema": {"type": "string"}}
 _RETRY_AFTER = {"description": "Seconds after which the client may try again.", "schema": {"type": "integer"}}
 
-#: headers that components describe once
+#: Headers that the document describes once, as components.
 _HEADERS = {"X-Request-Id": _REQUEST_ID, "Idempotency-Replayed": _REPLAYED, "Retry-After": _RETRY_AFTER}
 
-#: of responses that are kept for repeats
+#: Statuses of responses that are kept for repeated requests.
 _REPLAYED_STATUSES = ("200", "201", "404", "409", "410")
 
-#: RFC 9110's names of statuses that Python before 3.13 calls otherwise: the document is the same on every Python
+#: RFC 9110 names of statuses that Python before 3.13 names differently, so that every Python makes one document.
 REASONS = {413: "Content Too Large", 414: "URI Too Long", 416: "Range Not Satisfiable", 422: "Unprocessable Content"}
 
-#: what an operation says of itself and the document does not: that it takes no Idempotency-Key (`blueprints/once.py`)
+#: Internal marker of an operation that takes no Idempotency-Key (`blueprints/once.py`). Not in the document.
 _REFUSES_KEY = "refuses_key"
 
-#: the component that describes every 422
+#: The component that describes every 422.
 UNPROCESSABLE = "UNPROCESSABLE_CONTENT"
 
-#: parameters of paths that not every text fits: where the path begins, the name, and what the schema says besides
+#: Path parameters with a restricted form: beginning of the path, name, additions to the schema.
 _IN_PATHS = (
     ("/api/settings/secrets/", "name", {"pattern": SECRET_NAME}),
     ("/api/profiles/", "name", {"pattern": PROFILE_NAME}),
@@ -92,19 +91,20 @@ _IN_PATHS = (
     ("/api/v1/app-conversations/", "start_task_id", {"format": "uuid"}),
 )
 
-#: of operations that no limit holds for
+#: Tag of operations without a rate limit.
 _UNLIMITED = "Server Details"
 
 
 class Needs(NamedTuple):
     """Who may call an operation."""
 
-    #: what a key must be for; `open`: no key is needed, `hook`: a sandbox alone, `link`: the path's token is the key
+    #: Required scope of the key. `open`: no key needed; `hook`: only a sandbox; `link`: the token in the path is the
+    #: key.
     scope: Scope | Literal["open", "hook", "link"]
-    hook: bool = False  #: whether a sandbox may call it with its hook key
-    ticket: bool = False  #: whether a ticket may stand for a key
-    session: bool = False  #: whether the session key of a sandbox opens it, for that sandbox
-    cookie: bool = False  #: whether a browser's cookie for files of workspaces may stand for a key
+    hook: bool = False  #: a sandbox may call it with its hook key
+    ticket: bool = False  #: a ticket may replace the key
+    session: bool = False  #: the session key of a sandbox gives access, for that sandbox
+    cookie: bool = False  #: a browser's cookie for workspace files may replace the key
 
 
 def needs(
@@ -115,7 +115,7 @@ def needs(
     session: bool = False,
     cookie: bool = False,
 ) -> Callable[[View], View]:
-    """Declare who may call an operation (see `Needs`); goes next to the route. `blueprints/guard.py` enforces it."""
+    """Declare who may call an operation (see `Needs`), next to the route. `blueprints/guard.py` enforces it."""
 
     def declare(view: View) -> View:
         view.needs = Needs(scope, hook or scope == "hook", ticket, session, cookie)  # type: ignore[attr-defined]
@@ -125,14 +125,14 @@ def needs(
 
 
 class Replay(NamedTuple):
-    """How a repeat of a finished request with an Idempotency-Key is answered, as `Blueprint.replay` has it."""
+    """How to answer a repeated request with an Idempotency-Key; see `Blueprint.replay`."""
 
     remade: bool = False
     has_key: bool = False
 
 
 class InvalidInput(UnprocessableEntity):
-    """A refused part of a request: place is `path`, `query`, `header` or `body`, messages are marshmallow's."""
+    """An invalid part of a request. place: `path`, `query`, `header` or `body`. messages: marshmallow's."""
 
     def __init__(self, place: str, messages: Any) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class InvalidInput(UnprocessableEntity):
 
 
 class ConversationIdConverter(BaseConverter):
-    """A conversation's id in a path: a UUID, dashed or as 32 digits; anything else is 422, not 404."""
+    """A conversation's id in a path: a UUID, dashed or as 32 digits. Anything else is 422, not 404."""
 
     part_isolating = True
     regex = "[^/]+"
@@ -155,7 +155,7 @@ class ConversationIdConverter(BaseConverter):
 
 
 class EventIdConverter(BaseConverter):
-    """An event's id in a path: any text, slashes and all."""
+    """An event's id in a path: any text, including slashes."""
 
     part_isolating = False
     regex = ".+"
@@ -163,10 +163,10 @@ class EventIdConverter(BaseConverter):
 
 
 class StrictParser(FlaskParser):
-    """Reads JSON bodies strictly, and raises InvalidInput for every refusal."""
+    """Reads JSON bodies strictly, and raises InvalidInput for every invalid request."""
 
     def parse(self, argmap: Any, req: Request | None = None, *, location: str | None = None, **options: Any) -> Any:
-        """What a schema loads of a part of a request. A query bypasses webargs, which is slower."""
+        """Load a part of a request with a schema. A query bypasses webargs, which is slower."""
         if location != "query":
             return super().parse(argmap, req, location=location, **options)
         try:
@@ -175,7 +175,7 @@ class StrictParser(FlaskParser):
             raise InvalidInput("query", error.normalized_messages()) from None
 
     def load_querystring(self, req: Request, schema: Schema) -> Any:  # noqa: ARG002
-        """The query by name: of a repeated name, the first value counts. No schema has a list in its query."""
+        """Return the query by name, with the first value of a repeated name. No schema has a list in its query."""
         return req.args.to_dict() if req.query_string else {}
 
     def load_json(self, req: Request, schema: Schema) -> Any:
@@ -192,7 +192,7 @@ class StrictParser(FlaskParser):
 
 
 def refuse_unknown(known: Collection[str]) -> None:
-    """Raises InvalidInput of the members of a query that are not known: misspelt, they would change nothing, unseen."""
+    """Raise InvalidInput for unknown members of the query: a misspelt filter would silently be ignored."""
     unknown = sorted(name for name in request.args if name not in known)
     if unknown:
         allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
@@ -202,7 +202,7 @@ def refuse_unknown(known: Collection[str]) -> None:
 
 
 def _query_of(view: Any) -> frozenset[str]:
-    """The names that a view's query may have, by what documents it."""
+    """Return the query names that a view documents."""
     names = set[str]()
     for parameter in view._apidoc.get("arguments", {}).get("parameters", ()):
         if parameter["in"] == "query":
@@ -213,7 +213,7 @@ def _query_of(view: Any) -> frozenset[str]:
 
 
 def _strict(view: View, known: frozenset[str]) -> View:
-    """The view, which refuses a query with a name that is not known."""
+    """Wrap a view so that it refuses unknown query names."""
 
     @wraps(view)
     def checked(*args: Any, **values: Any) -> Any:
@@ -226,8 +226,10 @@ def _strict(view: View, known: frozenset[str]) -> View:
 
 @contextmanager
 def refused(place: str, member: str = "") -> Iterator[None]:
-    """Let what the block refuses be refused of a place of the request: of one member there, or of those that the
-    refusal names. Raises InvalidInput."""
+    """Turn a `ValidationError` raised in the block into an InvalidInput at `place`.
+
+    member: the member of the request; empty: the error names its members.
+    """
     try:
         yield
     except ValidationError as fault:
@@ -235,19 +237,19 @@ def refused(place: str, member: str = "") -> Iterator[None]:
 
 
 def said(raw: bytes) -> Any:
-    """The JSON of a client's body: see `read_said`. Raises InvalidJson, InvalidInput."""
+    """Parse a client's JSON body; see `read_said`. Raises InvalidJson, InvalidInput."""
     with refused("body"):
         return read_said(raw)
 
 
 def repeated(name: str, read: Callable[[list[str]], list[str]]) -> list[str]:
-    """The values of a parameter that the query may repeat, as `read` returns them. Raises InvalidInput."""
+    """Return the values of a repeatable query parameter, as `read` converts them. Raises InvalidInput."""
     with refused("query", name):
         return read(request.args.getlist(name))
 
 
 def repeated_parameter(name: str, what: str, **item: str) -> dict[str, Any]:
-    """A parameter that the query may repeat, for the OpenAPI document."""
+    """Describe a repeatable query parameter for the OpenAPI document."""
     return {
         "in": "query",
         "name": name,
@@ -258,12 +260,12 @@ def repeated_parameter(name: str, what: str, **item: str) -> dict[str, Any]:
 
 
 def array_with_holes(schema: str) -> dict[str, Any]:
-    """The response of a batch get, for the OpenAPI document: null where an id is unknown."""
+    """Describe the response of a batch get, for the OpenAPI document: null for an unknown id."""
     return {"type": "array", "items": {"anyOf": [{"$ref": f"#/components/schemas/{schema}"}, {"type": "null"}]}}
 
 
 def json_body(req: Request = request) -> bytes:
-    """The body, empty if there is none. Raises UnsupportedMediaType (415) unless its Content-Type is JSON."""
+    """Return the body, empty if there is none. Raises UnsupportedMediaType (415) unless its Content-Type is JSON."""
     raw = req.get_data(cache=True)
     if raw and not core.is_json(req.mimetype):
         raise UnsupportedMediaType(f"Content-Type must be application/json, not {req.mimetype or 'absent'}")
@@ -271,32 +273,32 @@ def json_body(req: Request = request) -> bytes:
 
 
 def begun(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """A body whose first piece is there: a failure is reported before the response begins."""
+    """Read the first chunk of a body at once, so that a failure is reported before the response begins."""
     return chain([next(pieces)], pieces)
 
 
 def json_response(body: bytes) -> Response:
-    """A response whose JSON is bytes already."""
+    """Make a response of serialised JSON."""
     return Response(body, mimetype="application/json")
 
 
 def json_page(items: Sequence[bytes], following: str | None, **members: Any) -> bytes:
-    """The JSON of a page whose items are JSON already. members: what else it has."""
+    """Serialise a page of serialised items. members: further members of the page."""
     rest = json.dumps({"next_page_id": following, **members}, separators=(",", ":"))
     return b'{"items":[%b],%b' % (b",".join(items), rest[1:].encode())
 
 
 def form_of(name: str, dump: Callable[[Any], Any]) -> Form:
-    """What a schema's `dump` makes of a state, as the JSON that all responses have."""
+    """Return a form that dumps a state with a schema, in the JSON style of all responses."""
     return Form(name, lambda state: current_app.json.dumps(dump(state), separators=(",", ":")).encode())
 
 
 class UnicodeRequest(Request):
-    """A request whose query is read as the bodies are: a member that is no Unicode is refused."""
+    """A request that refuses a query with invalid Unicode, as bodies are refused."""
 
     @cached_property
     def args(self) -> MultiDict[str, str]:
-        """The query by name. Raises InvalidInput where a value is no UTF-8, as a lone surrogate has none."""
+        """Return the query by name. Raises InvalidInput for a value that is not UTF-8, such as a lone surrogate."""
         raw = self.query_string.decode(errors="surrogateescape")
         pairs = parse_qsl(raw, keep_blank_values=True, errors="surrogateescape")
         for pair in pairs:
@@ -307,7 +309,7 @@ class UnicodeRequest(Request):
 
 
 class Blueprint(SmorestBlueprint):
-    """Names operations as FastAPI does: function, path and method; and documents who may call them.
+    """Names operations as FastAPI does, by function, path and method, and documents who may call them.
 
     Source: the interface description.
     """
@@ -321,7 +323,7 @@ class Blueprint(SmorestBlueprint):
         needed = declared(view_func, operation)
         _join_parameters(view_func)
         _document_failures(view_func, path)
-        # Programs that show a mail add members of their own to its links; what is forwarded is the agent server's.
+        # Mail programs add query members to links, and an agent server reads the query of a forwarded call.
         is_checked = needed.scope != "link" and not getattr(view_func, "is_forwarded", False)
         if is_checked and not getattr(view_func, "ignores_query", False):
             view_func = _strict(view_func, _query_of(view_func) | ({"ticket"} if needed.ticket else set()))
@@ -335,30 +337,33 @@ class Blueprint(SmorestBlueprint):
 
     @staticmethod
     def ignores_query(view: View) -> View:
-        """Declare that an operation takes a query with any members, and reads none; goes next to the route.
+        """Declare that an operation accepts and ignores any query, next to the route.
 
-        For those that probes and scrapers call: balancers, caches and Prometheus (`params`) add members of their own.
+        For probes and scrapers: balancers, caches and Prometheus (`params`) add their own members.
         """
         view.ignores_query = True  # type: ignore[attr-defined]
         return view
 
     @staticmethod
     def misses_nothing(view: View) -> View:
-        """Declare that no name in the path is unknown: what is absent is made. It goes next to the route."""
+        """Declare that an operation creates what its path names, and so never responds with 404.
+
+        Goes next to the route.
+        """
         view.misses_nothing = True  # type: ignore[attr-defined]
         return view
 
     @staticmethod
     def refuses_key(view: View) -> View:
-        """Declare that an operation takes no Idempotency-Key (`blueprints/once.py`); goes next to the route."""
+        """Declare that an operation takes no Idempotency-Key (`blueprints/once.py`), next to the route."""
         view.refuses_key = True  # type: ignore[attr-defined]
         return view
 
     def replay(self, *, remade: bool = False, has_key: bool = False) -> Callable[[View], View]:
-        """Declare how a repeat is answered where the first response is not kept; goes next to the route.
+        """Declare how to answer a repeated request whose first response was not kept, next to the route.
 
-        A response that is too long is not kept, nor one that bears a key or is a stream (`has_key`).
-        remade: the view runs again then, and reads what it created; otherwise the repeat gets 409.
+        A response is not kept if it is too long. With `has_key` it contains a key or is a stream, and is never kept.
+        remade: run the view again, which then reads what it created. Otherwise the repeat gets 409.
         """
 
         def declare(view: View) -> View:
@@ -368,11 +373,11 @@ class Blueprint(SmorestBlueprint):
         return declare
 
     def starts(self, view: View) -> View:
-        """Declare that an operation starts sandboxes, which RATE_LIMIT_STARTS limits; goes next to the route."""
+        """Declare that an operation starts sandboxes and counts for RATE_LIMIT_STARTS, next to the route."""
         return self.starts_if(lambda: True)(view)
 
     def starts_if(self, is_start: Callable[[], bool]) -> Callable[[View], View]:
-        """The same, of those requests for which `is_start` is true."""
+        """Declare that requests for which `is_start` returns true count for RATE_LIMIT_STARTS, next to the route."""
 
         def declare(view: View) -> View:
             view.is_start = is_start  # type: ignore[attr-defined]
@@ -381,10 +386,10 @@ class Blueprint(SmorestBlueprint):
         return declare
 
     def fails(self, *statuses: int) -> Callable[[View], View]:
-        """Document an operation's errors beside those that follow from its path and its body; goes next to the route.
+        """Document the errors of an operation that do not follow from its path and body, next to the route.
 
-        A name in the path can be unknown (404), a body too long or of another kind (413, 415). Each operation that asks
-        the store can fail with 503, and each path of a conversation with 422.
+        Documented automatically: 404 for a name in the path, 413 and 415 for a body, 422 for the path of a
+        conversation, and 503 for an operation that uses the store.
         """
 
         def declare(view: View) -> View:
@@ -395,7 +400,7 @@ class Blueprint(SmorestBlueprint):
 
 
 def declared(view: Any, name: str) -> Needs:
-    """Who may call a view. Raises LookupError for one that does not declare it: the server does not start then."""
+    """Return who may call a view. Raises LookupError for a view without @needs, so that the server does not start."""
     needed: Needs | None = getattr(view, "needs", None)
     if needed is None:
         raise LookupError(f"The operation {name} does not declare who may call it: it lacks @needs(…)")
@@ -403,7 +408,7 @@ def declared(view: Any, name: str) -> Needs:
 
 
 def _join_parameters(view: Any) -> None:
-    """Let what `doc` says of parameters stand beside those of `arguments`, which it replaces otherwise."""
+    """Keep the parameters of `arguments` beside those of `doc`, which would otherwise replace them."""
     said = view._apidoc.get("manual_doc", {}).pop("parameters", [])
     if said:
         documented = view._apidoc.setdefault("arguments", {}).setdefault("parameters", [])
@@ -411,7 +416,7 @@ def _join_parameters(view: Any) -> None:
 
 
 def _document_failures(view: Any, path: str) -> None:
-    """Document what a view can fail with, by what it declares and by its path and its body."""
+    """Document the errors of a view, from its declaration, its path and its body."""
     if (failures := getattr(view, "failures", None)) is None:
         return
     statuses = {*failures}
@@ -434,9 +439,9 @@ _kept = cache(OPENAPI.read_bytes)
 
 
 class Api(SmorestApi):
-    """The OpenAPI document: 422 has a shape of its own, and `blueprints/errors.py` shapes the errors.
+    """Makes the OpenAPI document. 422 has its own schema; `blueprints/errors.py` formats the errors.
 
-    `make docs` describes the app and keeps the document, which every worker serves as it is kept.
+    `make docs` writes the document to a file, and every worker serves that file.
     """
 
     ERROR_SCHEMA = HTTPValidationError
@@ -455,13 +460,13 @@ class Api(SmorestApi):
             self.spec.components.security_scheme(name, scheme)
 
     def register_blueprint(self, blueprint: Blueprint) -> None:
-        """Serve its operations, which `describe` describes."""
+        """Register the operations of a blueprint; `describe` documents them."""
         self._app.extensions["flask-smorest"]["blp_name_to_api"][blueprint.name] = self
         self._app.register_blueprint(blueprint)
         self._undescribed.append(blueprint)
 
     def describe(self) -> dict[str, Any]:
-        """The document of the app as it is now. Once for each app: it describes each blueprint once."""
+        """Build the document of the app. Call it once for each app, because it describes each blueprint once."""
         for blueprint in self._undescribed:
             blueprint.register_views_in_doc(self, self._app, self.spec, name=blueprint.name, parameters=None)
             self.spec.tag({"name": blueprint.name, "description": blueprint.description})
@@ -470,32 +475,32 @@ class Api(SmorestApi):
         return described
 
     def _openapi_json(self) -> Response:
-        """The document; no key is needed."""
+        """Serve the document, without a key."""
         written = _kept()
-        if root := request.root_path:  # of a proxy: without it clients would ask outside of its path
+        if root := request.root_path:  # behind a proxy with a path prefix, clients must use the prefix
             written = b'{"servers":[{"url":%b}],%b' % (json.dumps(root).encode(), written.removeprefix(b"{"))
         return Response(written, mimetype="application/json")
 
     def _register_error_handlers(self) -> None:
-        """Nothing: `blueprints/errors.py` shapes all errors, also those of paths that no Api serves."""
+        """Do nothing: `blueprints/errors.py` formats all errors, also for paths outside the Api."""
 
     def _register_responses(self) -> None:
-        """One that operations share, by a name that is the same on every Python."""
+        """Register the shared 422 response under a name that is equal on every Python."""
         response = {"description": REASONS[422], "schema": self.ERROR_SCHEMA}
         prepare_response(response, self.spec, self.DEFAULT_RESPONSE_CONTENT_TYPE)
         self.spec.components.response(UNPROCESSABLE, response, lazy=True)
 
     def _register_pagination_header(self) -> None:
-        """Nothing: pages carry `next_page_id` in the body."""
+        """Do nothing: pages have `next_page_id` in the body."""
 
 
 def _of_members(_: Any, field: Any, **__: Any) -> dict[str, Any]:
-    """What the names of an object's members match, and what an array has one of, which apispec does not know."""
+    """Return `propertyNames` and `contains` of a field, which apispec does not know."""
     return {name: field.metadata[name] for name in ("propertyNames", "contains") if name in field.metadata}
 
 
 class CommonParts(BasePlugin):
-    """Adds them to each operation, after the operation has described itself."""
+    """Adds shared headers, parameters and errors to each operation after it has described itself."""
 
     def init_spec(self, spec: APISpec) -> None:
         for name, header in _HEADERS.items():
@@ -504,11 +509,11 @@ class CommonParts(BasePlugin):
         self._spec = spec
 
     def schema_helper(self, name: str, definition: Any, **options: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Called by apispec for a schema that becomes a component."""
+        """Hook of apispec for a schema that becomes a component."""
         return dict(getattr(options.get("schema"), "as_a_whole", {}))
 
     def response_helper(self, response: Any, **_: Any) -> dict[str, Any]:  # noqa: ARG002
-        """Called by apispec for a response that several operations share."""
+        """Hook of apispec for a shared response."""
         return {"headers": {"X-Request-Id": _reference("X-Request-Id")}}
 
     def path_helper(
@@ -518,7 +523,10 @@ class CommonParts(BasePlugin):
         parameters: Any = None,
         **_: Any,
     ) -> str | None:
-        """Called by apispec for each path, after its rule has described its parameters; the path stays."""
+        """Hook of apispec for each path, after its rule has described the parameters.
+
+        None leaves the path unchanged.
+        """
         for parameter in parameters or ():
             for start, name, schema in _IN_PATHS:
                 if parameter["name"] == name and (path or "").startswith(start):
@@ -526,7 +534,7 @@ class CommonParts(BasePlugin):
         return None
 
     def operation_helper(self, path: str | None = None, operations: Any = None, **_: Any) -> None:
-        """Called by apispec for the operations of a path."""
+        """Hook of apispec for the operations of a path."""
         for method, operation in (operations or {}).items():
             responses = operation.setdefault("responses", {})
             if _UNLIMITED not in operation.get("tags", ()):
@@ -552,7 +560,7 @@ class CommonParts(BasePlugin):
                 self._shape_as_openai(responses)
 
     def _shape_as_openai(self, responses: dict[Any, Any]) -> None:
-        """Below /v1/ every error has OpenAI's shape, also the one that the other operations share."""
+        """Give every error below /v1/ OpenAI's shape, also the shared 422."""
         if "OpenAIError" not in self._spec.components.schemas:
             self._spec.components.schema("OpenAIError", schema=OpenAIError)
         content = {"application/json": {"schema": {"$ref": "#/components/schemas/OpenAIError"}}}

@@ -1,7 +1,7 @@
-"""App conversations: start, list, change, delete, and their folder. Source: the app-server wire.
+"""App conversations: start, list, change, delete, and their folders. Source: the app-server wire.
 
-Files are read by the supervisor that has them, whether the sandbox runs or not; the folder's repository, skills and
-hooks by the agent server.
+The supervisor of the host reads files, whether the sandbox runs or not. The agent server reads the folder's repository,
+skills and hooks.
 """
 
 import json
@@ -58,7 +58,7 @@ app_conversations = Blueprint("App Conversations", __name__, url_prefix="/api/v1
 
 _NUMBER = {"type": "integer", "minimum": 0}
 
-#: seconds between two polls of a start task that is streamed: the first time, and at most; each is twice the one before
+#: Shortest and longest delay between two polls of a streamed start task, in seconds. Each is twice the previous.
 _FIRST_TASK_POLL, _TASK_POLL = 0.01, 0.1
 
 _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversationStartTask"}}
@@ -72,7 +72,10 @@ _STARTS = {"type": "array", "items": {"$ref": "#/components/schemas/AppConversat
 @app_conversations.arguments(schemas.AppConversationStartRequest(), required=False)
 @app_conversations.response(200, schemas.AppConversationStartTask)
 def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
-    """Start an app conversation. The response is a start task, which goes on by itself until it is READY or ERROR."""
+    """Start an app conversation.
+
+    The response is a start task, which continues in the background until READY or ERROR.
+    """
     return _create_start(wanted)
 
 
@@ -103,7 +106,10 @@ def _create_start(wanted: dict[str, Any]) -> StartTask:
 
 
 def _require_model(wanted: dict[str, Any]) -> None:
-    """Refuse a model that the agent cannot use. Raises InvalidInput. Two round trips at most, none without a model."""
+    """Refuse a model that the agent cannot use.
+
+    Raises InvalidInput. Cost: up to two round trips; none without a model.
+    """
     if not (model := wanted.get("llm_model")):
         return
     spec = _spec_of(wanted)
@@ -112,7 +118,7 @@ def _require_model(wanted: dict[str, Any]) -> None:
 
 
 def _require_mode(wanted: dict[str, Any]) -> None:
-    """Refuse an approval mode that cannot hold, or that the key may not choose. Raises InvalidInput, ModeNotAllowed."""
+    """Refuse an approval mode that is impossible here or needs more rights. Raises InvalidInput, ModeNotAllowed."""
     if not (name := wanted.get("approval_mode")):
         return
     mode, spec = mode_named(name), _spec_of(wanted)
@@ -126,7 +132,7 @@ def _require_mode(wanted: dict[str, Any]) -> None:
 
 
 def _require_failed(wanted: dict[str, Any]) -> None:
-    """Refuse a start task to follow that has not failed. Raises InvalidInput. One round trip; none without one."""
+    """Refuse a `failed_start_id` that names no failed start. Raises InvalidInput. Cost: one round trip if it is set."""
     if not (identity := wanted.get("failed_start_id")):
         return
     [failed] = current_store.start_tasks.get_many([UUID(identity).hex])
@@ -136,7 +142,7 @@ def _require_failed(wanted: dict[str, Any]) -> None:
 
 
 def _spec_of(wanted: dict[str, Any]) -> Spec | None:
-    """The spec of the sandbox that a start asks for; None where there is none: the start fails by itself."""
+    """Return the spec of the sandbox that a start asks for; None if it is unknown: the start fails later."""
     sandbox_id, parent_id = wanted.get("sandbox_id"), wanted.get("parent_conversation_id")
     if not sandbox_id and parent_id:
         [parent] = current_store.conversations.get_many([ConversationId(parent_id)])
@@ -192,7 +198,7 @@ def count_start_tasks(filters: dict[str, Any]) -> Response:
 @app_conversations.doc(parameters=[repeated_parameter("ids", "the start tasks", format="uuid")])
 @app_conversations.response(200, array_with_holes("AppConversationStartTask"))
 def batch_get_start_tasks() -> Response:
-    """Get start tasks by id, in that order, null for an unknown one."""
+    """Get start tasks by id, in the order of the ids, with null for an unknown id."""
     ids = [UUID(one).hex for one in repeated("ids", read_conversation_ids)]
     found = current_store.start_tasks.get_many(ids)
     return jsonify([start and schemas.AppConversationStartTask().dump(start) for start in found])
@@ -203,7 +209,7 @@ def batch_get_start_tasks() -> Response:
 @app_conversations.fails(409)
 @app_conversations.response(200, schemas.AppConversationStartTask)
 def end_start_task(start_task_id: str) -> StartTask:
-    """End a start that is under way: it is ERROR, and nothing comes of it. A repeat changes nothing."""
+    """End a running start: it becomes ERROR and creates nothing. A repeat changes nothing."""
     with refused("path", "start_task_id"):
         return current_store.start_tasks.end(UUID(canonical_id(start_task_id)).hex)
 
@@ -214,7 +220,10 @@ def end_start_task(start_task_id: str) -> StartTask:
 @app_conversations.arguments(schemas.AppConversationSearch(), location="query")
 @app_conversations.response(200, schemas.AppConversationPage)
 def search_app_conversations(search: dict[str, Any]) -> dict[str, Any]:
-    """List app conversations, a page at a time; a page with filters may be shorter than its limit and not the last."""
+    """List app conversations, a page at a time.
+
+    With filters, a page may be shorter than its limit and not be the last.
+    """
     return _page(search)
 
 
@@ -252,7 +261,7 @@ def count_app_conversations(filters: dict[str, Any]) -> Response:
     description="With ids: those, null for an unknown one. Without: a page, newest first",
 )
 def list_app_conversations(search: dict[str, Any]) -> Response:
-    """List app conversations, or get those of the given ids."""
+    """List app conversations, or get app conversations by id."""
     if "ids" not in request.args:
         return jsonify(schemas.AppConversationPage().dump(_page(search)))
     ids = [ConversationId(one) for one in repeated("ids", read_conversation_ids)]
@@ -266,7 +275,7 @@ def list_app_conversations(search: dict[str, Any]) -> Response:
 @app_conversations.arguments(schemas.UpdateAppConversationRequest())
 @app_conversations.response(200, schemas.AppConversation)
 def update_app_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Change an app conversation; a person changes tags with the role `admin`."""
+    """Change an app conversation. A person needs the role `admin` to change tags."""
     require_tagger(changes)
     changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
     own = {name: changes.pop(name) for name in ("title", "tags", "confirmation_seconds") if name in changes}
@@ -279,10 +288,10 @@ def update_app_conversation(changes: dict[str, Any], conversation_id: Conversati
 @app_conversations.fails()
 @app_conversations.response(200, Success)
 def delete_app_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Delete an app conversation, its children and start tasks, and its sandbox when no other conversation is in it.
+    """Delete an app conversation, its children and start tasks, and its sandbox if no other conversation uses it.
 
-    A start of it or of a child that is under way ends, as `DELETE …/start-tasks/{id}` has it, whether the conversation
-    is there yet or not.
+    A running start of the conversation or of a child also ends, as with `DELETE …/start-tasks/{id}`, even before the
+    conversation exists.
     """
     delete_with_children(current_commands, conversation_id)
     return {"success": True}
@@ -311,7 +320,7 @@ app_folders = Blueprint(
 @app_folders.arguments(schemas.FileQuery(), location="query")
 @app_folders.response(200, {"type": "string"}, description="The text of the file")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """Read a file as text: invalid UTF-8 is replaced, and secrets of the sandbox's conversations are masked."""
+    """Read a file as text. Invalid UTF-8 is replaced, and secrets of the sandbox's conversations are masked."""
     sandbox_id, state = _kept(conversation_id)
     inner = _within(state, query["path"], "file_path")
     found = current_store.sandboxes.files.content(sandbox_id, kept_folder(state), inner)
@@ -324,7 +333,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 @app_folders.arguments(schemas.FolderQuery(), location="query")
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """List files by their paths, at most 2000; symlinks and what tools make, such as `node_modules`, are left out."""
+    """List the paths of at most 2000 files. Symlinks and tool output, such as `node_modules`, are left out."""
     sandbox_id, state = _kept(conversation_id)
     folder = posixpath.join(kept_folder(state), _within(state, query["path"], "path"))
     return jsonify(current_store.sandboxes.files.names(sandbox_id, posixpath.normpath(folder)))
@@ -336,10 +345,10 @@ def list_app_conversation_files(query: dict[str, str], conversation_id: Conversa
 @app_folders.arguments(schemas.GitQuery(), location="query")
 @app_folders.response(200, schemas.GitChange(many=True))
 def get_app_conversation_changes(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """List the changed files of a repository, for which a paused sandbox is woken, or since a moment.
+    """List the changed files of a repository, which resumes a paused sandbox, or of the folder since a moment.
 
-    With `since` the folder needs no repository: the supervisor of its host records it at the start of a conversation,
-    at the end of each turn and before an action that waits. What `.gitignore` files leave out is not recorded.
+    With `since` the folder needs no repository: the supervisor records it at the start of a conversation, at the end of
+    each turn and before an action waits. Files that `.gitignore` excludes are not recorded.
     """
     if query["since"] is not None:
         return _changes_between(conversation_id, query)
@@ -356,9 +365,9 @@ def get_app_conversation_changes(query: dict[str, str], conversation_id: Convers
 @app_folders.arguments(schemas.GitQuery(), location="query")
 @app_folders.response(200, schemas.GitDiff)
 def get_app_conversation_diff(query: dict[str, str], conversation_id: ConversationId) -> Response:
-    """Read a changed file as it is and was: of a repository, for which a paused sandbox is woken, or since a moment.
+    """Read a changed file before and after: of a repository, which resumes a paused sandbox, or since a moment.
 
-    With `since` a file of more than 1 MiB is refused: of such files only that they have changed is recorded.
+    With `since`, a file of more than 1 MiB is refused: the records only say that it changed.
     """
     if query["since"] is not None:
         sandbox_id, state = _kept(conversation_id)
@@ -377,7 +386,7 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
 @app_folders.fails()
 @app_folders.response(200, schemas.FolderRecords)
 def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, Any]:
-    """List the records of the folder, the oldest first: a fork from one of their events has the files of then."""
+    """List the records of the folder, the oldest first. A fork from a recorded event has the files of that event."""
     state = current_store.conversations.get(conversation_id)
     has_files, found = has_own_forks(state), list[Moment]()
     if has_files:
@@ -393,10 +402,10 @@ def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, 
 @app_folders.arguments(schemas.ReturnRequest())
 @app_folders.response(200, schemas.Return)
 def return_app_conversation(wanted: dict[str, Any], conversation_id: ConversationId) -> Returned:
-    """Return to an earlier event, with the files as they were then; or undo the last return.
+    """Return to an earlier event, with the files as they were at that event; or undo the last return.
 
-    What came after the event stays in the log, left behind. Running programs of the sandbox end. 409 while the agent
-    runs or an action waits, where the files were not recorded, and in a sandbox with other conversations.
+    Later events stay in the log, marked as left behind. Running programs of the sandbox end. 409 while the agent runs
+    or an action waits, if the files were not recorded, and in a sandbox with other conversations.
     """
     join_sandbox_of(current_store.conversations.get(conversation_id), "Returns the conversation to an earlier event")
     return turn_back(current_commands, conversation_id, wanted["event_id"])
@@ -407,7 +416,7 @@ def return_app_conversation(wanted: dict[str, Any], conversation_id: Conversatio
 @app_folders.fails(409, 410, 429, 502)
 @app_folders.response(200, schemas.Skills)
 def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, Any]:
-    """List the skills of the agent; none while the sandbox is paused, which is not woken for it."""
+    """List the skills of the agent. The list is empty while the sandbox is paused, because this does not resume it."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     if _is_paused(state):
         return {"skills": []}
@@ -419,7 +428,7 @@ def list_app_conversation_skills(conversation_id: ConversationId) -> dict[str, A
 @app_folders.fails(409, 410, 429, 502)
 @app_folders.response(200, schemas.Hooks)
 def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, Any]:
-    """List the hooks of the agent; none while the sandbox is paused, which is not woken for it."""
+    """List the hooks of the agent. The list is empty while the sandbox is paused, because this does not resume it."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     if _is_paused(state):
         return {"hooks": []}
@@ -427,7 +436,7 @@ def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, An
 
 
 def _changes_between(conversation_id: ConversationId, query: dict[str, Any]) -> Response:
-    """The changed files of a conversation's folder; of a folder in it by their paths from there, as Git has them."""
+    """Return the changed files of a conversation's folder. Paths of a subfolder are relative to it, as in Git."""
     sandbox_id, state = _kept(conversation_id)
     inner = _within(state, query["path"], "path")
     found = current_store.sandboxes.files.changes(sandbox_id, kept_folder(state), _between(conversation_id, query))
@@ -438,7 +447,7 @@ def _changes_between(conversation_id: ConversationId, query: dict[str, Any]) -> 
 
 
 def _between(conversation_id: ConversationId, query: dict[str, Any]) -> Between:
-    """The moments that a query names. Raises EventNotFound."""
+    """Return the moments in a query. Raises EventNotFound."""
     since, until = (
         None if query[name] is None else _moment(conversation_id, query[name]) for name in ("since", "until")
     )
@@ -454,7 +463,10 @@ def _moment(conversation_id: ConversationId, named: str) -> Seq:
 
 
 def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
-    """The sandbox of a conversation, which has files, and the conversation's state. Raises NotReachable."""
+    """Return the sandbox of a conversation and the conversation's state.
+
+    Raises NotReachable if the sandbox has no files.
+    """
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     sandbox = state["sandbox"]
     if sandbox is None or not sandbox.host or sandbox.wanted == "deleted":
@@ -463,7 +475,7 @@ def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
 
 
 def _within(state: dict[str, Any], path: str, member: str) -> str:
-    """The path relative to the conversation's folder. Raises InvalidInput."""
+    """Return a path relative to the conversation's folder. Raises InvalidInput."""
     try:
         return within(seen_folder(state), path, linked=linked_folder(state))
     except PathOutside as error:
@@ -471,12 +483,12 @@ def _within(state: dict[str, Any], path: str, member: str) -> str:
 
 
 def _masked(state: dict[str, Any], told: Any) -> Any:
-    """What an agent server tells of files, without the secrets of the conversation's sandbox."""
+    """Mask the secrets of the conversation's sandbox in a reply of an agent server."""
     return current_store.masks.in_sandbox(SandboxId(state["sandbox_id"])).value(told)
 
 
 def _agent_of(conversation_id: ConversationId) -> AgentServer:
-    """The agent server of a conversation, woken if need be."""
+    """Return the agent server of a conversation, and resume its sandbox if necessary."""
     agent = current_commands.awake_agent_of(conversation_id)
     if agent is None:
         raise ConversationNotFound

@@ -1,9 +1,8 @@
-"""The page of a one-time link: it shows one action, and asks. A GET never decides. Source: docs/approvals.md.
+"""The page of a one-time link, with one action and a form to decide it. A GET never decides. Source: docs/approvals.md.
 
-A client that accepts JSON, as the console's worker does for a button of a notification, gets `title` and `detail`.
-
-The token in the path is the key, and opens nothing but this action's decision. No script runs on the page, nothing is
-loaded from elsewhere, and what an agent wrote is shown as it is: invisible characters are escaped.
+A client that accepts JSON, such as the console's worker for a button of a notification, gets `title` and `detail`. The
+token in the path is the key, and only permits the decision of this action. The page runs no script and loads nothing
+from other origins. Text of an agent is shown literally, with invisible characters escaped.
 """
 
 import base64
@@ -53,13 +52,13 @@ _POLICY = (
     f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-#: most bytes of the form's body, and the reason that a rejection without one has
+#: Maximum size of the form's body in bytes, and the default reason of a rejection.
 _MOST_BODY, _NO_REASON = 256 * 1024, "User rejected the action."
 
-#: most characters that the field for the reason takes: as many as MAX_REASON_BYTES may be
+#: Maximum number of characters in the field for the reason. MAX_REASON_BYTES has this maximum too.
 _MOST_REASON = 32_768
 
-#: characters of a text that are made HTML before other requests get a turn
+#: Number of characters that are converted to HTML before other requests get a turn.
 _PIECE = 4096
 
 _VERBS: dict[str, Literal["approve", "reject"]] = {"approve": "approve", "reject": "reject"}
@@ -90,7 +89,7 @@ def _question(link: Link) -> str:
 @approval_links.post(f"{LINK_PATH}/<token>")
 @needs("link")
 def decide_action(token: str) -> Response:
-    """Take the decision of the form."""
+    """Apply the decision of the form."""
     link = _link(token)
     request.max_content_length = _MOST_BODY
     verb = _VERBS.get(request.form.get("decision", ""))
@@ -99,7 +98,7 @@ def decide_action(token: str) -> Response:
         sentence = "The form lacks a decision: approve or reject. Nothing was decided."
         return _page(422, _question(link), sentence, shown=show_link(current_store, link), link=link)
     if verb == "approve" and not request.form.get("sure"):
-        with suppress(LinkRefused):  # the decision below says why
+        with suppress(LinkRefused):  # the decision below reports the reason
             if (shown := show_link(current_store, link)).risk == "HIGH":
                 sentence = "The risk is high: check the box to approve. Nothing was decided."
                 return _page(422, _question(link), sentence, shown=shown, link=link, reason=reason)
@@ -122,7 +121,7 @@ def decide_action(token: str) -> Response:
 
 
 def _link(token: str) -> Link:
-    """The link of a token. Raises LinkForged, and TooManyRequests for an address that has shown too many wrong ones."""
+    """Return the link of a token. Raises LinkForged, and TooManyRequests for an address with too many wrong tokens."""
     links = current_server().links
     try:
         link = links.read(token)
@@ -136,7 +135,7 @@ def _link(token: str) -> Link:
 
 
 def _require_device(link: Link) -> None:
-    """Raises DeviceEnded unless the device of a link rings, and its owner may decide there."""
+    """Raise DeviceEnded unless the device of a link is registered and its owner may decide here."""
     standing = current_server().devices.standing
     device_id, _, owner = link.device.partition(" ")
     device = standing.find(device_id)
@@ -204,21 +203,21 @@ def _page(
     response = Response(text, status, mimetype="text/html")
     response.headers["Content-Security-Policy"] = _POLICY
     response.headers["X-Robots-Tag"] = "noindex, nofollow"
-    # Under no-referrer a browser would send the form with `Origin: null`, which is what a page elsewhere may send.
+    # With no-referrer a browser would send the form with `Origin: null`, which forms of other sites can send too.
     response.headers["Referrer-Policy"] = "same-origin" if shown else "no-referrer"
     return response
 
 
 @approval_links.app_template_filter("marked")
 def _marked(text: str) -> Markup:
-    """A text as HTML, with marked escapes for what would not show as itself."""
+    """Convert a text to HTML, with marked escapes for invisible and ambiguous characters."""
     return Markup("").join(
         escape(part) if seen else Markup("<mark>{}</mark>").format(visible(part)) for part, seen in _parts(text)
     )
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """Runs of a text, and whether their characters show as themselves. An action may have a mebibyte of them."""
+    """Yield runs of a text, and whether their characters are visible as themselves. A text may have a mebibyte."""
     is_shown = cache(is_seen)
     for at in range(0, len(text), _PIECE):
         for seen, group in groupby(text[at : at + _PIECE], is_shown):
@@ -228,7 +227,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 
 @approval_links.app_template_filter("exact")
 def _exact(value: Any) -> Markup:
-    """An argument as HTML: a text as it is, anything else as JSON."""
+    """Convert an argument to HTML: a text literally, anything else as JSON."""
     return _marked(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
 
 

@@ -1,4 +1,4 @@
-"""Approval modes: the table of them, and the mode of a conversation. Source: docs/approvals.md, "Modes"."""
+"""Approval modes: the list, and the mode of a conversation. Source: docs/approvals.md, "Modes"."""
 
 from typing import Any
 
@@ -28,6 +28,6 @@ def list_approval_modes() -> list[Mode]:
 @approval_modes.arguments(SetApprovalMode())
 @approval_modes.response(200, Success)
 def set_approval_mode(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Set which actions of a conversation wait for a decision from now on, as people name it."""
+    """Set the approval mode of a conversation: which actions wait for a decision from now on."""
     set_mode(current_commands, current_specs, conversation_id, wanted["mode"])
     return {"success": True}

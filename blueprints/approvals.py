@@ -1,7 +1,6 @@
-"""Approvals: the inbox (the pending actions of all conversations), as pages and as a stream; decisions; and rules.
-
-A stream begins with a snapshot, unless the client resumes after an event that is still held. A decision is bound to
-what a person was shown. Source: docs/approvals.md.
+"""Approvals: the inbox (pending actions of all conversations) as pages and as a stream, decisions, and rules.  A stream
+begins with a snapshot, unless the client resumes after an event that is still stored. A decision is bound to the action
+that the person saw. Source: docs/approvals.md.
 """
 
 from collections.abc import Mapping
@@ -71,7 +70,7 @@ _EVENTS = (
 @pending_actions.arguments(PendingActionSearch(), location="query")
 @pending_actions.response(200, WaitingActionPage)
 def list_pending_actions(search: dict[str, Any]) -> dict[str, Any]:
-    """List what waits for a decision in all conversations. A page may be shorter than its limit and not the last."""
+    """List the pending actions of all conversations. A page may be shorter than its limit and not be the last."""
     page = {name: search.pop(name) for name in ("descending", "limit", "start")}
     found, following = current_store.approvals.inbox.page(InboxFilter(**search), **page)
     items = current_store.approvals.quorums.shown(found, current_actor())
@@ -84,7 +83,7 @@ def list_pending_actions(search: dict[str, Any]) -> dict[str, Any]:
 @pending_actions.arguments(PendingActionFilter(), location="query")
 @pending_actions.response(200, {"type": "integer", "minimum": 0}, description="The number of pending actions")
 def count_pending_actions(filters: dict[str, Any]) -> Response:
-    """Count what waits for a decision, with the filters of the list."""
+    """Count the pending actions, with the filters of the list."""
     return json_response(b"%d" % current_store.approvals.inbox.count(InboxFilter(**filters)))
 
 
@@ -110,7 +109,7 @@ def stream_pending_actions(query: dict[str, Any]) -> Response:
     """Follow all pending actions: a snapshot, unless the client resumes, then each change once."""
     after = last_event_id(ChangeId(), query.pop("last_event_id", None))
     if query["destinations"] and (conversation_id := query.get("conversation_id")):
-        with suppress(ConversationNotFound):  # of one that is yet to come the actions are followed
+        with suppress(ConversationNotFound):  # the conversation may not exist yet: follow its actions
             query["sandbox_id"] = current_store.conversations.sandbox_of(conversation_id)
     try:
         return streamed(current_store.streams.inbox.follow(after, InboxFilter(**query), current_actor()), _lines)
@@ -131,7 +130,7 @@ decisions = Blueprint("Decisions", __name__, url_prefix="/api/v1/conversation/<c
 @decisions.arguments(DecisionsRequest())
 @decisions.response(200, DecisionsResult)
 def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Decide single pending actions, all or none; the first decision of an action wins."""
+    """Decide pending actions of a conversation, all or none. The first decision of an action wins."""
     wanted = [(one.pop("always"), Decision(**one)) for one in given["decisions"]]
     always = {decision.action_id: rule for rule, decision in wanted if rule is not None}
     decisions = [decision for _, decision in wanted]
@@ -143,7 +142,7 @@ def decide_pending_actions(given: dict[str, Any], conversation_id: ConversationI
 
 
 def _check_reach(always: Mapping[str, Any], conversation_id: ConversationId) -> None:
-    """Raise Forbidden for a rule of a person that would reach further than the right by which they decide."""
+    """Raise Forbidden if a person's rule would cover more than their right to approve."""
     person = Person(g.principal.person, g.principal.groups)
     if not always or not person.name or current_store.access.people.may_everywhere(person, "approve"):
         return
@@ -159,7 +158,7 @@ def _check_reach(always: Mapping[str, Any], conversation_id: ConversationId) -> 
 @decisions.fails()
 @decisions.response(200, DecidedAction(many=True))
 def list_decided_actions(conversation_id: ConversationId) -> list[dict[str, Any]]:
-    """List the actions that were approved and are not observed yet: what an agent may execute."""
+    """List the actions that are approved and not yet observed: the agent may execute them."""
     return current_store.approvals.confirmations.decided(conversation_id)
 
 
@@ -169,7 +168,7 @@ def list_decided_actions(conversation_id: ConversationId) -> list[dict[str, Any]
 @decisions.doc(parameters=[repeated_parameter("action_id", "the actions")])
 @decisions.response(200, array_with_holes("ActionDecision"))
 def batch_get_decisions(conversation_id: ConversationId) -> Response:
-    """Get who decided actions, how, when and why, in the order of the ids; null for an action that nobody decided."""
+    """Get who decided actions, how, when and why, in the order of the ids. An undecided action is null."""
     ids = repeated("action_id", read_some_ids)
     found = current_store.approvals.audit.decisions(conversation_id, ids)
     return jsonify([found.get(action_id) for action_id in ids])
@@ -180,7 +179,7 @@ def batch_get_decisions(conversation_id: ConversationId) -> Response:
 @decisions.fails()
 @decisions.response(200, ReadyAnswers)
 def list_ready_answers(conversation_id: ConversationId, action_id: str) -> dict[str, Any]:
-    """List rules that would answer a pending action, with how many of the last decisions each would have answered."""
+    """List rules that would decide a pending action, and how many recent decisions each would have made."""
     found = current_store.approvals.rehearsals.answers(conversation_id, action_id, _name_of_key)
     return {
         "items": [item for one in found.tried if (item := _ready_answer(one))],
@@ -190,7 +189,7 @@ def list_ready_answers(conversation_id: ConversationId, action_id: str) -> dict[
 
 
 def _ready_answer(tried: Tried) -> dict[str, Any] | None:
-    """A ready answer with its scopes; None if a request that makes its rule would be refused."""
+    """Return a ready answer with its scopes; None if the request for its rule would be refused."""
     scopes = {
         scoped.scope.name: {
             "scope": scoped.scope.name,
@@ -214,14 +213,14 @@ def _ready_answer(tried: Tried) -> dict[str, Any] | None:
 
 
 def _name_of_key(key_id: str) -> str:
-    """The name of a key for people; empty if rules should not name it: where no key is needed, all are anyone's."""
+    """Return the display name of a key; empty without a key, because a rule should not name an anonymous client."""
     if key_id == ANYONE.owner:
         return ""
     return next((one.name for one in current_store.access.keys.all() if one.id == key_id), key_id)
 
 
 def _body_of(rule: Rule) -> dict[str, Any] | None:
-    """The body of a request that makes a rule; None if the request would be refused."""
+    """Return the body of a request that makes a rule; None if the request would be refused."""
     schema = ApprovalRuleRequest()
     defaults = {one.name: one.default for one in fields(Rule)}
     body = {name: value for name in schema.fields if (value := getattr(rule, name)) != defaults[name]}
@@ -229,7 +228,7 @@ def _body_of(rule: Rule) -> dict[str, Any] | None:
         made = Rule(**schema.load(body), created_by=rule.created_by)
     except ValidationError:
         return None
-    # A member that got lost would make the rule wider than its sentence.
+    # A lost member would make the rule wider than its sentence.
     return body if made == rule and is_short(replace(made, created_by=g.principal.name)) else None
 
 
@@ -243,9 +242,9 @@ approval_rules = Blueprint("Approval Rules", __name__, url_prefix="/api/v1/appro
 @approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(201, ApprovalRule)
 def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str, str]]:
-    """Make a rule, which decides the actions that it matches; one that rejects or asks wins over rules that approve.
+    """Make a rule, which decides matching actions. Rules that reject or ask win over rules that approve.
 
-    One that asks needs the scope `admin`: it binds those who approve.
+    A rule that asks needs the scope `admin`, because it binds those who approve.
     """
     _require_admin_of(wanted["decision"])
     made = make_rule(current_store, Rule(**wanted, created_by=g.principal.name), current_actor())
@@ -258,9 +257,9 @@ def make_approval_rule(wanted: dict[str, Any]) -> tuple[UsedRule, int, dict[str,
 @approval_rules.arguments(RuleSearch(), location="query")
 @approval_rules.response(200, ApprovalRule(many=True))
 def list_approval_rules(search: dict[str, bool]) -> list[UsedRule]:
-    """List the rules with their uses, the newest first; expired and used up ones too.
+    """List the rules with their uses, the newest first, including expired and used up rules.
 
-    With `ended` those that were revoked follow, the latest 1,000 of them, with who revoked them and when.
+    `ended` appends the latest 1,000 revoked rules, with who revoked them and when.
     """
     rules = current_store.approvals.rules
     return rules.all() + (rules.ended() if search["ended"] else [])
@@ -274,7 +273,7 @@ def list_approval_rules(search: dict[str, bool]) -> list[UsedRule]:
 @approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(200, RehearsalResult)
 def rehearse_approval_rule(search: dict[str, Any], draft: dict[str, Any]) -> dict[str, Any]:
-    """Try a rule on recorded decisions of people, the newest first; nothing is made, and nothing decided."""
+    """Try a rule on recorded decisions of people, the newest first. It makes no rule and decides nothing."""
     start = None if search["start"] is None else Place(*search["start"])
     found = current_store.approvals.rehearsals.rehearse(Rule(**draft), limit=search["limit"], start=start)
     return {**found._asdict(), "next_page_id": place_id(True, found.following)}
@@ -287,7 +286,7 @@ def rehearse_approval_rule(search: dict[str, Any], draft: dict[str, Any]) -> dic
 @approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(202, BackgroundRehearsal)
 def start_rehearsal(draft: dict[str, Any]) -> tuple[Progress, int, dict[str, str]]:
-    """Try a rule on all recorded decisions, in the background; `GET` of its id has the sums so far."""
+    """Try a rule on all recorded decisions, in the background. `GET` of its id returns the sums so far."""
     rehearsals = current_store.approvals.background
     rehearsal_id, runner = rehearsals.open(Rule(**draft))
     if runner:
@@ -301,7 +300,7 @@ def start_rehearsal(draft: dict[str, Any]) -> tuple[Progress, int, dict[str, str
 @approval_rules.fails()
 @approval_rules.response(200, BackgroundRehearsal)
 def get_rehearsal(rehearsal_id: str) -> Progress:
-    """Get a rehearsal that was started; it is kept for an hour after its end."""
+    """Get a rehearsal. It is kept for an hour after its end."""
     rehearsals = current_store.approvals.background
     found = rehearsals.get(rehearsal_id)
     if found.state == "running" and (runner := rehearsals.take_up(rehearsal_id)):
@@ -315,7 +314,7 @@ def get_rehearsal(rehearsal_id: str) -> Progress:
 @approval_rules.arguments(ProposalSearch(), location="query")
 @approval_rules.response(200, ProposedRules)
 def list_proposed_rules(search: dict[str, Any]) -> dict[str, Any]:
-    """List rules for what people have approved again and again of late and never rejected, the most frequent first."""
+    """List rules for actions that people recently approved repeatedly and never rejected, the most frequent first."""
     proposals, decided, unread = current_store.approvals.rehearsals.proposals(search["least"])
     items = (
         {
@@ -345,7 +344,7 @@ def get_approval_rule(rule_id: str) -> UsedRule:
 @approval_rules.fails()
 @approval_rules.response(200, Success)
 def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
-    """Revoke a rule: it decides no action that is appended after this response. One that asks needs `admin`."""
+    """Revoke a rule. It decides no action after this response. A rule that asks needs the scope `admin`."""
     if not g.principal.may("admin"):
         _require_admin_of(current_store.approvals.rules.get(rule_id).rule.decision)
     revoke_rule(current_store, rule_id, current_actor())
@@ -353,6 +352,6 @@ def revoke_approval_rule(rule_id: str) -> dict[str, bool]:
 
 
 def _require_admin_of(decision: str) -> None:
-    """Raise Forbidden for a rule that asks: one who approves must not be able to end it alone."""
+    """Raise Forbidden for a rule that asks, because a caller who only approves must not end it."""
     if decision == "ask" and not g.principal.may("admin"):
         raise Forbidden("A rule that asks binds those who approve: making and revoking it needs the scope admin")

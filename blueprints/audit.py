@@ -16,7 +16,7 @@ audit = Blueprint("Audit", __name__, url_prefix="/api/v1")
 
 JSON_LINES = "application/x-ndjson"
 
-#: entries of one read of a stream
+#: Number of entries that a stream reads at once.
 _PAGE = 100
 
 Cursor = TypeVar("Cursor")
@@ -34,7 +34,7 @@ _FORMS = {
 @audit.doc(responses={"200": _FORMS})
 @audit.response(200, AuditPage)
 def get_conversation_audit(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Read the audit of a conversation, the oldest entry first, also after the conversation was deleted."""
+    """Read the audit of a conversation, the oldest entry first. It outlives the conversation."""
     trail = current_store.approvals.audit
 
     def read(after: int, limit: int) -> tuple[list[bytes], int | None]:
@@ -53,7 +53,7 @@ def get_conversation_audit(search: dict[str, Any], conversation_id: Conversation
 @audit.doc(responses={"200": _FORMS})
 @audit.response(200, AuditPage)
 def search_audit(search: dict[str, Any]) -> Response:
-    """Search the audit of all conversations, oldest or newest first; a page may be shorter than the limit."""
+    """Search the audit of all conversations, the oldest or newest first. A page may be shorter than its limit."""
     trail, form, limit = current_store.approvals.audit, search.pop("format"), search.pop("limit")
     descending, start = search.pop("descending"), search.pop("start")
     filters = AuditFilter(**search)
@@ -69,12 +69,12 @@ def search_audit(search: dict[str, Any]) -> Response:
 
 
 def _page(entries: list[bytes], following: str | None) -> Response:
-    """A page with the bytes of each entry as they are stored, which its hash is of."""
+    """Return a page with the stored bytes of each entry, because its hash covers them."""
     return json_response(json_page(entries, following))
 
 
 def _lines(read: Callable[[Cursor, int], tuple[list[bytes], Cursor | None]], start: Cursor, name: str) -> Response:
-    """All entries from a cursor on, one to a line. The first read is done before the response begins."""
+    """Stream all entries after a cursor as lines. The first read happens before the response begins."""
     first = read(start, _PAGE)
     require_key = key_required()
     lines = _streamed(read, first, require_key) if request.method == "GET" else iter(())
@@ -88,7 +88,7 @@ def _streamed(
     page: tuple[list[bytes], Cursor | None],
     require_key: Callable[[], None],
 ) -> Iterator[bytes]:
-    """One page in memory at a time. Nothing is held between two, so a client that hangs up leaves nothing behind."""
+    """Yield one page at a time. No resource is held between pages, so a disconnected client leaves nothing behind."""
     while True:
         entries, following = page
         yield b"".join(entry + b"\n" for entry in entries)

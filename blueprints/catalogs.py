@@ -1,8 +1,7 @@
-"""What a web client offers to choose from before there is a sandbox: models, tools, folders. Source: the wire of the
-agent server.
+"""Choices of a web client before it has a sandbox: models, tools and folders. Source: the wire of the agent server.
 
-What lies in a sandbox, such as the skills and hooks of its workspace, its agent server knows alone: nothing of these is
-listed here. GET /api/v1/app-conversations/{conversation_id}/skills and /hooks read them.
+Skills and hooks of a workspace are not listed here, because only the agent server of the sandbox knows them: GET
+/api/v1/app-conversations/{conversation_id}/skills and /hooks read them.
 """
 
 from typing import Any
@@ -33,10 +32,10 @@ from settings.specs import model_of
 
 catalogs = Blueprint("Catalogs", __name__, url_prefix="/api")
 
-#: the provider of a model whose name has none before a slash
+#: Provider of a model whose name has no provider before a slash.
 _PROVIDER = "openai"
 
-#: tools that an agent has without being given any. Source: the agent-server wire
+#: Tools that an agent has by default. Source: the agent-server wire.
 _DEFAULT_TOOLS = ("terminal", "file_editor", "task_tracker")
 
 
@@ -46,7 +45,7 @@ _DEFAULT_TOOLS = ("terminal", "file_editor", "task_tracker")
 @catalogs.arguments(ModelQuery(), location="query")
 @catalogs.response(200, Models)
 def list_model_names(query: dict[str, str]) -> dict[str, list[str]]:
-    """List the models that the sandbox specs and the caller's profiles name; any other can be named as well."""
+    """List the models in the sandbox specs and the caller's profiles. Other models can be used as well."""
     found = _models()
     wanted = [query["provider"]] if "provider" in query else found
     return {"models": sorted(model for provider in wanted for model in found.get(provider, []))}
@@ -57,7 +56,7 @@ def list_model_names(query: dict[str, str]) -> dict[str, list[str]]:
 @catalogs.fails()
 @catalogs.response(200, ModelsByProvider)
 def list_verified_models() -> dict[str, Any]:
-    """List the same models by provider, without the provider's name."""
+    """List the models by provider, without the provider's name."""
     return {"models": {one: [name.removeprefix(f"{one}/") for name in names] for one, names in _models().items()}}
 
 
@@ -66,12 +65,12 @@ def list_verified_models() -> dict[str, Any]:
 @catalogs.fails()
 @catalogs.response(200, Providers)
 def list_providers() -> dict[str, list[str]]:
-    """List the providers of those models."""
+    """List the providers of the models."""
     return {"providers": sorted(_models())}
 
 
 def _models() -> dict[str, list[str]]:
-    """The models that are known, by provider."""
+    """Return the known models by provider."""
     named = [model_of(spec).model for spec in current_specs.all]
     named += [profile["model"] for profile in own_settings().profiles()["profiles"]]
     found: dict[str, list[str]] = {}
@@ -85,7 +84,10 @@ def _models() -> dict[str, list[str]]:
 @needs("read")
 @catalogs.response(200, {"type": "array", "items": {"type": "string"}})
 def list_tools() -> Response:
-    """List the tools that agents of the published agent server may have; a sandbox's agent server has its own."""
+    """List the tools that agents of the published agent server may have.
+
+    The agent server of a sandbox lists its own.
+    """
     return jsonify(USABLE_TOOLS)
 
 
@@ -93,7 +95,7 @@ def list_tools() -> Response:
 @needs("read")
 @catalogs.response(200, ToolCatalog)
 def get_tool_catalog() -> dict[str, Any]:
-    """List the same tools, and which an agent has without being given any."""
+    """List the tools of agents, and which of them an agent has by default."""
     return {
         "tools": [{"name": one, "description": "", "in_default_set": one in _DEFAULT_TOOLS} for one in USABLE_TOOLS]
     }
@@ -105,7 +107,7 @@ def get_tool_catalog() -> dict[str, Any]:
 @catalogs.arguments(ProjectQuery(), required=False)
 @catalogs.response(200, OwnSkills)
 def list_skills(_: dict[str, Any]) -> dict[str, Any]:
-    """List this server's own skills, of which there are none: agent servers load those of their workspaces."""
+    """List the skills of this server: none, because agent servers load the skills of their workspaces."""
     return {}
 
 
@@ -115,7 +117,7 @@ def list_skills(_: dict[str, Any]) -> dict[str, Any]:
 @catalogs.arguments(ProjectQuery(), required=False)
 @catalogs.response(200, OwnHooks)
 def get_hooks(_: dict[str, Any]) -> dict[str, Any]:
-    """Get this server's own hooks, of which there are none: agent servers load those of their workspaces."""
+    """Get the hooks of this server: none, because agent servers load the hooks of their workspaces."""
     return {}
 
 
@@ -128,7 +130,7 @@ def _own_workspaces() -> OwnWorkspaces:
 @catalogs.fails()
 @catalogs.response(200, Workspaces)
 def list_workspaces() -> dict[str, Any]:
-    """List the folders that the key's clients remember."""
+    """List the folders that the key's clients store."""
     return _own_workspaces().all()
 
 
@@ -138,7 +140,10 @@ def list_workspaces() -> dict[str, Any]:
 @catalogs.arguments(AddWorkspaces())
 @catalogs.response(200, Workspaces)
 def add_workspaces(given: dict[str, Any]) -> dict[str, Any]:
-    """Remember folders, once per path. They are names for the working folders of sandboxes: nothing reads them here."""
+    """Store folders, once per path.
+
+    They are names for the working folders of sandboxes; the server does not read them.
+    """
     return _own_workspaces().add("workspaces", given["workspaces"])
 
 
@@ -148,7 +153,7 @@ def add_workspaces(given: dict[str, Any]) -> dict[str, Any]:
 @catalogs.arguments(WorkspaceQuery(), location="query")
 @catalogs.response(200, WorkspaceDeleted)
 def delete_workspace(query: dict[str, str]) -> dict[str, bool]:
-    """Forget a folder."""
+    """Delete a folder from the list."""
     _own_workspaces().delete("workspaces", query["path"])
     return {"deleted": True}
 
@@ -159,7 +164,7 @@ def delete_workspace(query: dict[str, str]) -> dict[str, bool]:
 @catalogs.arguments(AddWorkspaceParents())
 @catalogs.response(200, Workspaces)
 def add_workspace_parents(given: dict[str, Any]) -> dict[str, Any]:
-    """Remember folders of folders, once per path."""
+    """Store parent folders, once per path."""
     return _own_workspaces().add("workspace_parents", given["parents"])
 
 
@@ -169,6 +174,6 @@ def add_workspace_parents(given: dict[str, Any]) -> dict[str, Any]:
 @catalogs.arguments(WorkspaceQuery(), location="query")
 @catalogs.response(200, WorkspaceDeleted)
 def delete_workspace_parent(query: dict[str, str]) -> dict[str, bool]:
-    """Forget a folder of folders."""
+    """Delete a parent folder from the list."""
     _own_workspaces().delete("workspace_parents", query["path"])
     return {"deleted": True}

@@ -1,8 +1,7 @@
-"""What a key keeps for its clients: settings, secrets, profiles of models and of agents.
+"""Settings of a key's clients: settings, secrets, and profiles of models and agents.
 
-Source: the agent-server wire; docs/wire.md.
-
-No response has a secret in plain text. A client that carries one back to this server asks for it sealed.
+Source: the agent-server wire; docs/wire.md. No response has a secret in plain text. A client that has to send a secret
+back to this server asks for it sealed.
 """
 
 from typing import Any
@@ -20,7 +19,7 @@ client_settings = Blueprint("Settings", __name__, url_prefix="/api/settings")
 
 _EXPOSED = "X-Expose-Secrets"
 
-#: the header by which a client asks for secrets that it can carry back
+#: Header of a client that asks for sealed secrets.
 EXPOSE = {
     "in": "header",
     "name": _EXPOSED,
@@ -31,20 +30,20 @@ EXPOSE = {
 
 
 def own_settings() -> OwnSettings:
-    """The settings of the one who asks; valid while a request is handled."""
+    """Return the settings of the caller. Valid only during a request."""
     template = Template.of(current_specs.of_own_agents)
     return OwnSettings(current_store.access.settings, g.principal.owner, template)
 
 
 def asked_show(own: OwnSettings) -> Show | None:
-    """What becomes of secrets in the response, by the request's header; None: it asks for nothing.
+    """Return how the response shows secrets, by the request's header; None without the header.
 
-    Raises InvalidInput for plain text, Forbidden for a key that may not start anything.
+    Raises InvalidInput for plain text, Forbidden for a key without the scope `write`.
     """
     asked = request.headers.get(_EXPOSED, "").strip().lower()
     if not asked:
         return None
-    if asked not in ("encrypted", "true"):  # `true` is an older client's word for it
+    if asked not in ("encrypted", "true"):  # older clients send `true`
         fault = Fault("Secrets are not shown in plain text: should be `encrypted`, or absent", "enum")
         raise InvalidInput("header", {_EXPOSED: [fault]})
     if not g.principal.may("write"):
@@ -61,7 +60,7 @@ def asked_show(own: OwnSettings) -> Show | None:
 @client_settings.doc(parameters=[EXPOSE])
 @client_settings.response(200, schemas.SettingsInfo)
 def get_settings() -> dict[str, Any]:
-    """Get the settings of the key that asks; those of the sandbox spec where it has none of its own."""
+    """Get the settings of the caller's key, with defaults from the sandbox spec."""
     own = own_settings()
     return own.info(asked_show(own) or own.masked)
 
@@ -72,7 +71,10 @@ def get_settings() -> dict[str, Any]:
 @client_settings.arguments(schemas.SettingsUpdate())
 @client_settings.response(200, schemas.SettingsInfo)
 def update_settings(given: dict[str, Any]) -> dict[str, Any]:
-    """Change settings: each diff is merged into what is kept, null removes, and a mask leaves a secret as it is."""
+    """Change settings: each diff is merged into the stored settings.
+
+    Null removes, and a mask leaves a secret unchanged.
+    """
     return own_settings().update(given)
 
 
@@ -99,7 +101,7 @@ def get_conversation_schema() -> dict[str, Any]:
 @client_settings.arguments(schemas.McpServer())
 @client_settings.response(201, schemas.SettingsInfo)
 def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
-    """Add an MCP server to those of agents."""
+    """Add an MCP server to the settings of agents."""
     own = own_settings()
     if settings_key in _servers(own):
         raise Conflict(f"The MCP server {settings_key} exists already: PATCH changes it")
@@ -112,7 +114,7 @@ def create_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, An
 @client_settings.arguments(schemas.McpServer())
 @client_settings.response(200, schemas.SettingsInfo)
 def update_mcp_server(server: dict[str, Any], settings_key: str) -> dict[str, Any]:
-    """Change an MCP server; null removes a member."""
+    """Change an MCP server. Null removes a member."""
     return _existing(settings_key).update(_of_server(settings_key, server))
 
 
@@ -148,7 +150,7 @@ def _of_server(settings_key: str, server: dict[str, Any] | None) -> dict[str, An
 @client_settings.fails()
 @client_settings.response(200, schemas.SecretList)
 def list_secrets() -> dict[str, Any]:
-    """List the names of the secrets that the key keeps; a start names those that its agent gets."""
+    """List the names of the key's secrets. A start names the secrets that its agent gets."""
     return {"secrets": own_settings().secrets()}
 
 
@@ -158,7 +160,7 @@ def list_secrets() -> dict[str, Any]:
 @client_settings.arguments(schemas.SecretPut())
 @client_settings.response(200, schemas.SecretItem)
 def put_secret(given: dict[str, Any]) -> dict[str, Any]:
-    """Keep a secret, sealed; one of that name is overwritten. Nothing shows its value again."""
+    """Store a secret, sealed, and overwrite a secret of that name. No response shows its value."""
     own_settings().put_secret(given["name"], given["value"], given["description"])
     return given
 
@@ -168,7 +170,7 @@ def put_secret(given: dict[str, Any]) -> dict[str, Any]:
 @client_settings.fails(409)
 @client_settings.response(200, schemas.SecretDeleted)
 def delete_secret(name: str) -> dict[str, bool]:
-    """Forget a secret. Conversations that have it keep it."""
+    """Delete a secret. Conversations that have it keep it."""
     with refused("path", "name"):
         own_settings().delete_secret(schemas.secret_name(name))
     return {"deleted": True}
@@ -192,7 +194,7 @@ def _done(name: str, what: str) -> dict[str, str]:
 @profiles.fails()
 @profiles.response(200, schemas.ProfileList)
 def list_profiles() -> dict[str, Any]:
-    """List the profiles of models, and which is active."""
+    """List the profiles of models, and the active one."""
     return own_settings().profiles()
 
 
@@ -202,7 +204,7 @@ def list_profiles() -> dict[str, Any]:
 @profiles.doc(parameters=[EXPOSE])
 @profiles.response(200, schemas.ProfileDetail)
 def get_profile(name: str) -> dict[str, Any]:
-    """Get a model's profile; its key is null unless it is asked for sealed."""
+    """Get a model's profile. Its key is null unless the request asks for it sealed."""
     own = own_settings()
     show = asked_show(own)
     found = own.profile(_checked(name), show or own.masked)
@@ -216,7 +218,7 @@ def get_profile(name: str) -> dict[str, Any]:
 @profiles.arguments(schemas.ProfileSave())
 @profiles.response(201, schemas.ProfileDone)
 def save_profile(given: dict[str, Any], name: str) -> dict[str, str]:
-    """Keep a model under a name; one of that name is overwritten."""
+    """Store a model under a name, and overwrite a profile of that name."""
     own_settings().save_profile(_checked(name), given["llm"], include_secrets=given["include_secrets"])
     return _done(name, "saved")
 
@@ -228,7 +230,7 @@ def save_profile(given: dict[str, Any], name: str) -> dict[str, str]:
 @profiles.arguments(schemas.ProfileDraft())
 @profiles.response(200, schemas.ProfileVerdict)
 def validate_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
-    """Check what can be checked of a model without a call of it: this server calls no models, its agents do."""
+    """Check a model without calling it: only agents call models."""
     _checked(name)
     own_settings().opened(given["llm"])
     if "model" in given["llm"]:
@@ -242,7 +244,7 @@ def validate_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
 @profiles.arguments(schemas.ProfileRename())
 @profiles.response(200, schemas.ProfileDone)
 def rename_profile(given: dict[str, str], name: str) -> dict[str, str]:
-    """Rename a model's profile, also where agents' profiles and the settings name it."""
+    """Rename a model's profile, and its references in agents' profiles and the settings."""
     own_settings().rename_profile(_checked(name), given["new_name"])
     return _done(given["new_name"], "renamed")
 
@@ -252,7 +254,7 @@ def rename_profile(given: dict[str, str], name: str) -> dict[str, str]:
 @profiles.fails(409)
 @profiles.response(200, schemas.ProfileActivated)
 def activate_profile(name: str) -> dict[str, Any]:
-    """Make a model that of the settings, with which new conversations start."""
+    """Copy a model's profile into the settings, with which new conversations start."""
     own_settings().activate_profile(_checked(name))
     return {**_done(name, "activated"), "llm_applied": True}
 
@@ -263,7 +265,7 @@ def activate_profile(name: str) -> dict[str, Any]:
 @profiles.fails(409)
 @profiles.response(200, schemas.ProfileDone)
 def delete_profile(name: str) -> dict[str, str]:
-    """Forget a model's profile, if there is one; 409 while agents' profiles name it."""
+    """Delete a model's profile, if it exists; 409 while agents' profiles name it."""
     own_settings().delete_profile(_checked(name))
     return _done(name, "deleted")
 
@@ -273,7 +275,7 @@ def delete_profile(name: str) -> dict[str, str]:
 @agent_profiles.fails()
 @agent_profiles.response(200, schemas.AgentProfileList)
 def list_agent_profiles() -> dict[str, Any]:
-    """List the profiles of agents, and which is active; `default` follows the settings until it is saved."""
+    """List the profiles of agents, and the active one. `default` follows the settings until it is saved."""
     return own_settings().agents()
 
 
@@ -282,7 +284,7 @@ def list_agent_profiles() -> dict[str, Any]:
 @agent_profiles.fails()
 @agent_profiles.response(200, schemas.AgentProfileDetail)
 def get_agent_profile(name: str) -> dict[str, Any]:
-    """Get an agent's profile, which has no secrets."""
+    """Get an agent's profile. It contains no secrets."""
     return {"name": name, "profile": own_settings().agent(_checked(name))}
 
 
@@ -293,7 +295,7 @@ def get_agent_profile(name: str) -> dict[str, Any]:
 @agent_profiles.arguments(schemas.AgentProfile())
 @agent_profiles.response(201, schemas.ProfileDone)
 def save_agent_profile(given: dict[str, Any], name: str) -> dict[str, str]:
-    """Keep an agent under a name; one of that name is overwritten, and keeps its id."""
+    """Store an agent under a name. An overwritten profile keeps its id."""
     own_settings().save_agent(_checked(name), given)
     return _done(name, "saved")
 
@@ -304,7 +306,7 @@ def save_agent_profile(given: dict[str, Any], name: str) -> dict[str, str]:
 @agent_profiles.arguments(schemas.AgentProfileDraft(), required=False)
 @agent_profiles.response(200, schemas.AgentProfileReport)
 def materialize_agent_profile(given: dict[str, Any], name: str) -> dict[str, Any]:
-    """Describe what a start with a profile, or with a draft of it, would find; nothing changes."""
+    """Describe what a start with a profile, or with a draft of it, would use. It changes nothing."""
     return own_settings().report_agent(_checked(name), given["profile"])
 
 
@@ -314,7 +316,7 @@ def materialize_agent_profile(given: dict[str, Any], name: str) -> dict[str, Any
 @agent_profiles.arguments(schemas.ProfileRename())
 @agent_profiles.response(200, schemas.ProfileDone)
 def rename_agent_profile(given: dict[str, str], name: str) -> dict[str, str]:
-    """Rename an agent's profile, which keeps its id."""
+    """Rename an agent's profile. It keeps its id."""
     own_settings().rename_agent(_checked(name), given["new_name"])
     return _done(given["new_name"], "renamed")
 
@@ -324,7 +326,7 @@ def rename_agent_profile(given: dict[str, str], name: str) -> dict[str, str]:
 @agent_profiles.fails(409)
 @agent_profiles.response(200, schemas.AgentProfileActivated)
 def activate_agent_profile(profile_id: str) -> dict[str, str]:
-    """Choose the profile that clients start conversations with, by its id."""
+    """Choose, by its id, the profile with which clients start conversations."""
     own_settings().activate_agent(profile_id)
     return {"id": profile_id, "message": "Agent profile activated"}
 
@@ -335,6 +337,6 @@ def activate_agent_profile(profile_id: str) -> dict[str, str]:
 @agent_profiles.fails(409)
 @agent_profiles.response(200, schemas.ProfileDone)
 def delete_agent_profile(name: str) -> dict[str, str]:
-    """Forget an agent's profile, if there is one."""
+    """Delete an agent's profile, if it exists."""
     own_settings().delete_agent(_checked(name))
     return _done(name, "deleted")

@@ -1,8 +1,8 @@
 """The two pages for people: the console at `/console/`, and the OpenAPI document at `/docs`. Source: docs/console.md.
 
-The console uses the public API alone. Its files are served under one hash of all of them, `/console/HASH/…`: a browser
-keeps them for a year, and asks for the page alone each time. A page of an older release that still loads a part finds
-none, says so, and asks to be loaded again. Nothing of either page is from elsewhere.
+The console uses only the public API. Its files are served under a common hash, `/console/HASH/…`: browsers cache them
+for a year, and only request the page each time. A page of an older release gets 404 for a part that it loads later, and
+asks the person to reload. Neither page loads anything from other origins.
 """
 
 import gzip
@@ -25,7 +25,7 @@ console = Blueprint("console", __name__)
 
 _CONSOLE = Path(__file__).parent.parent / "console"
 
-#: files of other projects that stand in `vendor` for another page
+#: Files in `vendor` that only the other page uses.
 _FOR_DOCS = ("vendor/page/", "vendor/swagger-ui/")
 
 _TYPES = {
@@ -33,23 +33,23 @@ _TYPES = {
     **{".png": "image/png", ".webmanifest": "application/manifest+json"},
 }
 
-#: what stands beside the page: the worker that rings a device, and the manifest, which is a template
+#: Files beside the page: the worker that shows notifications, and the manifest, which is a template.
 _WORKER, _MANIFEST = "worker.js", "manifest.webmanifest"
 
-#: the page, which is a template; its first script, and the view that most people see first
+#: The page, which is a template; its first script, and the view that most people see first.
 _PAGE, _MAIN, _VIEW = "index.html", "main.js", "views/inbox.js"
 
-#: names of modules that the scripts import
+#: Names of modules that the scripts import.
 _IMPORTS = {
     "preact": "vendor/preact/preact.mjs",
     "preact/hooks": "vendor/preact/hooks.mjs",
     "htm": "vendor/htm/htm.module.js",
 }
 
-#: what a script imports before it runs; `import()` loads later
+#: Static imports of a script. `import()` loads later.
 _IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;'"(]*\bfrom)?\s*["']([^"']+)["']""", re.MULTILINE)
 
-#: comments that have lines of their own
+#: Comments on their own lines.
 _COMMENT = re.compile(r"^[ \t]*(?://.*|/\*(?:[^*]|\*(?!/))*\*/[ \t]*)$", re.MULTILINE)
 
 _POLICY = (
@@ -58,13 +58,13 @@ _POLICY = (
     "require-trusted-types-for 'script'; trusted-types agent-server-worker"
 )
 
-#: the worker shows notifications and sends decisions, and loads nothing
+#: The worker shows notifications and sends decisions. It loads nothing.
 _WORKER_POLICY = "default-src 'none'; connect-src 'self'"
 
 _YEAR = "public, max-age=31536000, immutable"
 
 
-#: the style sheet draws its arrows as data: images
+#: The style sheet draws its arrows as data: images.
 _DOCS_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -80,7 +80,7 @@ class File(NamedTuple):
 
 
 class ConsoleFiles:
-    """All files of the console, read once: the page, and the others by their path under the hash."""
+    """All files of the console, read once: the page, and the other files by their path under the hash."""
 
     def __init__(self) -> None:
         found = {
@@ -95,7 +95,7 @@ class ConsoleFiles:
         for name, file in self._files.items():
             digest.update(f"\n{name} {hashlib.sha256(file.raw).hexdigest()}".encode())
         self.release = digest.hexdigest()[:16]
-        root = f"./{self.release}/"  # under the page, whatever path a proxy serves that at
+        root = f"./{self.release}/"  # relative to the page, because a proxy may serve it under any path
         imports = json.dumps({"imports": {name: root + path for name, path in _IMPORTS.items()}})
         page = template.replace("{{root}}", root).replace("{{imports}}", imports)
         self.manifest = _file(manifest.raw.replace(b"{{root}}", root.encode()), manifest.mimetype)
@@ -104,13 +104,13 @@ class ConsoleFiles:
         self.policy = _POLICY.format(digest=b64encode(hashlib.sha256(imports.encode()).digest()).decode())
 
     def get(self, name: str) -> File:
-        """A file by its path. Raises NotFound."""
+        """Return a file by its path. Raises NotFound."""
         if name not in self._files:
             raise NotFound("The console has no such file")
         return self._files[name]
 
     def first_modules(self) -> list[str]:
-        """The scripts that are loaded before the inbox shows, the first one first."""
+        """Return the scripts that are loaded before the inbox is visible, in load order."""
         found, open_names = [_MAIN, _VIEW], [_VIEW, _MAIN]
         while open_names:
             name = open_names.pop()
@@ -124,14 +124,14 @@ class ConsoleFiles:
 
 @cache
 def console_files() -> ConsoleFiles:
-    """Return the files of the console, which a process reads and compresses once."""
+    """Return the files of the console. A process reads and compresses them once."""
     return ConsoleFiles()
 
 
 def _sendable(name: str, path: Path) -> bytes:
-    """What is sent of a file: our own scripts and style sheets without their comments, a fifth of the first load.
+    """Return the bytes to send. Our scripts and style sheets lose their comments, a fifth of the first load.
 
-    Their lines stay, so that an error names the line of the source.
+    Lines are kept, so that an error has the line number of the source.
     """
     if name.startswith("vendor/") or path.suffix not in (".js", ".css"):
         return path.read_bytes()
@@ -139,7 +139,7 @@ def _sendable(name: str, path: Path) -> bytes:
 
 
 def _path(name: str, imported: str) -> str:
-    """The path of what the script `name` imports."""
+    """Return the path of a module that the script `name` imports."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), imported))
 
 
@@ -151,7 +151,7 @@ def _file(raw: bytes, mimetype: str) -> File:
 @console.get("/console/", strict_slashes=False)
 @needs("open")
 def show_console() -> Response:
-    """Show the page, which is open to all: it holds no data."""
+    """Show the page. It needs no key, because it contains no data."""
     files = current_server().console
     response = _sent(files.page, "no-cache")
     response.headers["Content-Security-Policy"] = files.policy
@@ -161,7 +161,7 @@ def show_console() -> Response:
 @console.get(f"/console/{_WORKER}")
 @needs("open")
 def show_worker() -> Response:
-    """Show the script by which a browser rings while no page is open."""
+    """Show the service worker, which notifies while no page is open."""
     response = _sent(current_server().console.worker, "no-cache")
     response.headers["Content-Security-Policy"] = _WORKER_POLICY
     return response
@@ -170,14 +170,14 @@ def show_worker() -> Response:
 @console.get(f"/console/{_MANIFEST}")
 @needs("open")
 def show_manifest() -> Response:
-    """Show what a phone installs the console by."""
+    """Show the manifest with which a phone installs the console."""
     return _sent(current_server().console.manifest, "no-cache")
 
 
 @console.get("/console/<release>/<path:name>")
 @needs("open")
 def show_console_file(release: str, name: str) -> Response:
-    """Show a file of the page. Those of an earlier release are gone."""
+    """Show a file of the page. Files of an earlier release are gone."""
     files = current_server().console
     if release != files.release:
         raise NotFound("The console was updated: load the page again")
@@ -185,7 +185,7 @@ def show_console_file(release: str, name: str) -> Response:
 
 
 def _sent(file: File, kept: str) -> Response:
-    """A file, compressed where the client takes that; 304 where the client has it."""
+    """Send a file, compressed if the client accepts that; 304 if the client has it."""
     is_zipped = request.accept_encodings["gzip"] > 0
     response = Response(file.zipped if is_zipped else file.raw, content_type=file.mimetype)
     response.headers["Cache-Control"] = kept
@@ -203,7 +203,7 @@ docs_page = Blueprint("docs", __name__)
 @docs_page.get("/docs")
 @needs("open")
 def show_docs() -> Response:
-    """Show the page, which is open to all: it holds no data."""
+    """Show the page. It needs no key, because it contains no data."""
     response = current_app.send_static_file("page/docs.html")
     response.headers["Content-Security-Policy"] = _DOCS_POLICY
     return response

@@ -1,7 +1,6 @@
-"""Conversations: start, list, get, change, run and pause, fork, delete.
-
-Also what the agent of one does beside its runs, the state of its sandbox, and two streams: the changes of the list of
-conversations, and those of the list of sandboxes. Sources: the agent-server wire; of the streams docs/wire.md, 15.
+"""Conversations: start, list, get, change, run, pause, fork and delete.  Also side requests to the agent, the state of
+the sandbox, and two streams: changes of the list of conversations and of the list of sandboxes. Sources: the
+agent-server wire; for the streams docs/wire.md, 15.
 """
 
 from contextlib import suppress
@@ -65,22 +64,23 @@ _INFO = schemas.ConversationInfo()
 _WITH_SKILLS = form_of("with skills", _INFO.dump)
 _WITHOUT_SKILLS = form_of("without skills", lambda state: _INFO.dump(schemas.with_skills(state, include_skills=False)))
 
-#: members of a body of which one brings an agent. Source: the agent-server wire
+#: Members of a body that name an agent to start. Source: the agent-server wire.
 AGENT_SOURCES = ("agent", "agent_settings", "agent_profile_id")
 
-#: most bytes of `X-Start-Detail`: proxies take 4 KiB of all headers of a response. The start task has the whole text
+#: Maximum size of `X-Start-Detail` in bytes: proxies accept 4 KiB of response headers. The start task has the whole
+#: text.
 _LONGEST_HEADER = 1500
 
-#: headers that an agent server reads when it starts a conversation. Source: the agent-server wire
+#: Headers that an agent server reads at the start of a conversation. Source: the agent-server wire.
 OBSERVABILITY_HEADERS = tuple(
     f"X-OpenHands-Observability-{name}" for name in ("Span-Name", "Tags", "Metadata", "Parent-Span-Context")
 )
 
 
-#: what any of these may be refused with
+#: Statuses of refusals that all requests to an agent share.
 _REFUSALS = (400, 404, 409, 410, 413, 415, 429, 502, 504)
 
-#: status of a sandbox → that of a runtime, and whether a use of the conversation wakes it
+#: Status of a sandbox → status of its runtime, and whether use of the conversation resumes it.
 _RUNTIMES = {
     "RUNNING": ("available", True),
     "STARTING": ("starting", True),
@@ -113,7 +113,7 @@ _CONVERSATION, _SANDBOX = schemas.ListedConversation(), SandboxInfo(exclude=("se
 
 
 def _brings_an_agent() -> bool:
-    """Whether the body of the present request names an agent to start."""
+    """Return whether the body of the request names an agent to start."""
     body = parse_json(json_body() or b"{}")
     return isinstance(body, dict) and any(body.get(source) is not None for source in AGENT_SOURCES)
 
@@ -130,7 +130,7 @@ def _brings_an_agent() -> bool:
 )
 @conversations.response(201, schemas.ConversationInfo)
 def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, str]]:
-    """Start a conversation, once per id. One that brings an agent gets a sandbox, and the response waits for it."""
+    """Start a conversation, once per id. With an agent it gets a sandbox, and the response waits for the start."""
     conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
         state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
@@ -144,7 +144,7 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
 
 
 def in_header(text: str) -> str:
-    """A text of an agent server as a header can hold it: one line of printable ASCII. Source: RFC 9110, 5.5."""
+    """Escape text of an agent server for a header: one line of printable ASCII. Source: RFC 9110, 5.5."""
     escaped = visible(one_line(text)).encode("ascii", "backslashreplace").decode()
     return escaped if len(escaped) <= _LONGEST_HEADER else f"{escaped[: _LONGEST_HEADER - 3]}..."
 
@@ -201,7 +201,7 @@ def count_conversations(filters: dict[str, Any]) -> Response:
 @conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.response(200, array_with_holes("ConversationInfo"))
 def batch_get_conversations(query: dict[str, bool]) -> Response:
-    """Get conversations by id, in that order, null for an unknown one."""
+    """Get conversations by id, in the order of the ids, with null for an unknown id."""
     ids = repeated("ids", schemas.read_conversation_ids)
     states = current_store.conversations.get_many([ConversationId(one) for one in ids])
     return jsonify([state and _INFO.dump(schemas.with_skills(state, **query)) for state in states])
@@ -213,7 +213,7 @@ def batch_get_conversations(query: dict[str, bool]) -> Response:
 @conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.response(200, schemas.ConversationInfo)
 def get_conversation(query: dict[str, bool], conversation_id: ConversationId) -> dict[str, Any]:
-    """Get a conversation's state, with that of its sandbox as `runtime_info`, which no list has."""
+    """Get a conversation's state. Unlike a list, it has the state of the sandbox as `runtime_info`."""
     state = schemas.with_skills(current_store.conversations.get(conversation_id), **query)
     sandbox_id = state.get("sandbox_id")
     return {**state, "runtime_info": runtime_of(SandboxId(sandbox_id))} if sandbox_id else state
@@ -225,7 +225,7 @@ def get_conversation(query: dict[str, bool], conversation_id: ConversationId) ->
 @conversations.arguments(schemas.UpdateConversationRequest())
 @conversations.response(200, Success)
 def update_conversation(changes: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Change a conversation's title, tags or deadline of decisions; a person changes tags with the role `admin`."""
+    """Change a conversation's title, tags or decision deadline. A person needs the role `admin` to change tags."""
     require_tagger(changes)
     changes = with_deadline(current_store, current_specs, g.principal, conversation_id, changes)
     relabel(current_commands, conversation_id, **changes)
@@ -237,7 +237,7 @@ def update_conversation(changes: dict[str, Any], conversation_id: ConversationId
 @conversations.fails()
 @conversations.response(200, Success)
 def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Delete a conversation and all its events; a start, fork or import of it that is under way comes to nothing."""
+    """Delete a conversation and all its events. A start, fork or import of it that is running creates nothing."""
     delete(current_commands, conversation_id)
     return _DONE
 
@@ -248,7 +248,7 @@ def delete_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.arguments(schemas.RunQuery(), location="query")
 @conversations.response(200, Success)
 def run_conversation(query: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Start the agent, or resume it; the actions that wait for a decision are accepted by that."""
+    """Start or resume the agent. This accepts the actions that wait for a decision."""
     current_commands.change_status(conversation_id, "run", accepts=query["accepts"])
     return _DONE
 
@@ -258,7 +258,7 @@ def run_conversation(query: dict[str, Any], conversation_id: ConversationId) -> 
 @conversations.fails(409, 410, 502)
 @conversations.response(200, Success)
 def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Ask the agent to stop after its present step; where nothing runs or could run, nothing changes."""
+    """Ask the agent to stop after its current step. Nothing changes if no run is possible."""
     current_commands.change_status(conversation_id, "pause")
     return _DONE
 
@@ -268,7 +268,7 @@ def pause_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 @conversations.fails(409, 410, 502)
 @conversations.response(200, Success)
 def interrupt_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Ask the agent to stop at once; where nothing runs or could run, nothing changes."""
+    """Ask the agent to stop immediately. Nothing changes if no run is possible."""
     current_commands.change_status(conversation_id, "interrupt")
     return _DONE
 
@@ -301,7 +301,7 @@ def set_conversation_security_analyzer(wanted: dict[str, Any], conversation_id: 
 @conversations.arguments(schemas.UpdateSecrets())
 @conversations.response(200, Success)
 def update_conversation_secrets(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Keep secrets for the agent, sealed; no response contains them."""
+    """Store secrets for the agent, sealed. No response contains them."""
     current_commands.put_secrets(conversation_id, **wanted)
     return _DONE
 
@@ -316,10 +316,10 @@ def update_conversation_secrets(wanted: dict[str, Any], conversation_id: Convers
 def fork_conversation(
     query: dict[str, bool], wanted: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
-    """Copy a conversation, up to an event when one is named; in a sandbox its agent copies it too, and can run it.
+    """Copy a conversation, up to an optional event. In a sandbox its agent copies it too, and can run the copy.
 
-    A fork of the bundled agent's has a sandbox of its own, with the files as they were at the event; 409 where they
-    were not recorded then. The response waits for it.
+    A fork of the bundled agent has its own sandbox, with the files as they were at the event; 409 if the files were not
+    recorded. The response waits for the fork.
     """
     state = current_store.conversations.get(conversation_id)
     join_sandbox_of(state, "Forks the conversation", state["confirmation_policy"])
@@ -331,7 +331,7 @@ def fork_conversation(
 
 
 def _fork_with_files(conversation_id: ConversationId, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The state of a fork in a sandbox of its own. Raises IdInUse, NotReachable, NotRecordedThere, StartFailed."""
+    """Fork into a new sandbox, and return the state. Raises IdInUse, NotReachable, NotRecordedThere, StartFailed."""
     target = ConversationId(wanted.get("id") or str(minted("conversation")))
     [known] = current_store.conversations.get_many([target])
     if known is not None and not is_later():
@@ -358,7 +358,7 @@ def _fork_with_files(conversation_id: ConversationId, wanted: dict[str, Any]) ->
 @conversations.fails(409)
 @conversations.response(200, schemas.FinalResponse)
 def get_conversation_agent_final_response(conversation_id: ConversationId) -> dict[str, str]:
-    """Get the final response of the agent: the message that it finished with, or its last message."""
+    """Get the final response of the agent: its finishing message, or its last message."""
     return {"response": current_store.events.final_response(conversation_id)}
 
 
@@ -366,7 +366,7 @@ agent_verbs = Blueprint("Agent", __name__, url_prefix="/api/conversations/<conve
 
 
 def current_verbs() -> Verbs:
-    """The verbs of the one who asks; valid while a request is handled."""
+    """Return the agent requests on behalf of the caller. Valid only during a request."""
     return Verbs(current_store, current_forwarding, caller_required())
 
 
@@ -376,7 +376,7 @@ def current_verbs() -> Verbs:
 @agent_verbs.arguments(schemas.AskAgent())
 @agent_verbs.response(200, schemas.AgentAnswer)
 def ask_agent(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Ask the agent a question beside the conversation, which stays as it is."""
+    """Ask the agent a question without changing the conversation."""
     return current_verbs().ask(conversation_id, "ask_agent", request)
 
 
@@ -385,7 +385,7 @@ def ask_agent(request: dict[str, Any], conversation_id: ConversationId) -> dict[
 @agent_verbs.fails(*_REFUSALS)
 @agent_verbs.response(200, Success)
 def condense_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Have the agent shorten what it remembers of the conversation; 409 while it runs or an action waits."""
+    """Have the agent condense its memory of the conversation; 409 while it runs or an action waits."""
     return _ask(conversation_id, "condense", {})
 
 
@@ -398,7 +398,7 @@ def condense_conversation(conversation_id: ConversationId) -> dict[str, bool]:
 def navigate_conversation(
     query: dict[str, bool], request: dict[str, Any], conversation_id: ConversationId
 ) -> dict[str, Any]:
-    """Move the head of the log, from which the agent goes on, to an event; 409 while it runs or an action waits."""
+    """Move the head of the log, where the agent continues, to an event; 409 while it runs or an action waits."""
     verbs = current_verbs()
     info = verbs.navigate(conversation_id, request["event_id"])
     keep_report(verbs.forwarding.sandbox_of(conversation_id), conversation_id, info)
@@ -413,7 +413,7 @@ def navigate_conversation(
 @agent_verbs.arguments(schemas.LoadPlugin())
 @agent_verbs.response(200, Success)
 def load_conversation_plugin(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Load a plugin of the marketplaces that the agent knows: its programs run in the sandbox."""
+    """Load a plugin from the agent's marketplaces. Its programs run in the sandbox."""
     join_sandbox_of(current_store.conversations.get(conversation_id), "Loads a plugin")
     return _ask(conversation_id, "load_plugin", request)
 
@@ -424,7 +424,7 @@ def load_conversation_plugin(request: dict[str, Any], conversation_id: Conversat
 @agent_verbs.arguments(schemas.StartGoal())
 @agent_verbs.response(200, Success)
 def start_goal_in_conversation(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Have the agent run until it judges that a goal is reached; 409 while it runs or an action waits."""
+    """Have the agent run until it considers a goal reached; 409 while it runs or an action waits."""
     return _ask(conversation_id, "goal", request)
 
 
@@ -433,7 +433,7 @@ def start_goal_in_conversation(request: dict[str, Any], conversation_id: Convers
 @agent_verbs.fails(*_REFUSALS)
 @agent_verbs.response(200, Success)
 def stop_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """End the pursuit of a goal; the run that is under way goes on."""
+    """Stop the pursuit of a goal. The current run continues."""
     return _ask(conversation_id, "goal/stop", {})
 
 
@@ -442,7 +442,7 @@ def stop_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bool
 @agent_verbs.fails(*_REFUSALS)
 @agent_verbs.response(200, Success)
 def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bool]:
-    """Take up the goal that was stopped last; 409 while the agent runs or an action waits."""
+    """Resume the goal that was stopped last; 409 while the agent runs or an action waits."""
     return _ask(conversation_id, "goal/resume", {})
 
 
@@ -452,14 +452,17 @@ def resume_goal_in_conversation(conversation_id: ConversationId) -> dict[str, bo
 @agent_verbs.arguments(schemas.SwitchLlm())
 @agent_verbs.response(200, Success)
 def switch_conversation_llm(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Give the agent another model, with its key, which may be sealed for the key that asks."""
+    """Give the agent another model, with its key, which may be sealed for the caller's key."""
     join_sandbox_of(current_store.conversations.get(conversation_id), "Changes the model")
     llm = _within_reach(own_settings().opened(request["llm"]), conversation_id)
     return _ask(conversation_id, "switch_llm", {"llm": llm})
 
 
 def _within_reach(llm: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """A model as the conversation's sandbox reaches it. Raises ConversationNotFound, Detached."""
+    """Return a model with its address as seen from the conversation's sandbox.
+
+    Raises ConversationNotFound, Detached.
+    """
     [sandbox] = current_store.sandboxes.get_many([current_forwarding.sandbox_of(conversation_id)])
     if sandbox is None:
         return llm
@@ -476,7 +479,7 @@ def _within_reach(llm: dict[str, Any], conversation_id: ConversationId) -> dict[
 @agent_verbs.arguments(schemas.SwitchAcpModel())
 @agent_verbs.response(200, Success)
 def switch_conversation_acp_model(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Give an agent that is a program of its own another of its models."""
+    """Select another model of an agent that is a separate program."""
     join_sandbox_of(current_store.conversations.get(conversation_id), "Changes the model")
     return _ask(conversation_id, "switch_acp_model", request)
 
@@ -487,7 +490,7 @@ def switch_conversation_acp_model(request: dict[str, Any], conversation_id: Conv
 @agent_verbs.arguments(schemas.SwitchProfile())
 @agent_verbs.response(200, Success)
 def switch_conversation_profile(request: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Give the agent the model of a profile, of those that the key that asks keeps or else its agent server has."""
+    """Give the agent the model of a profile: of the caller's key, or else of the agent server."""
     join_sandbox_of(current_store.conversations.get(conversation_id), "Changes the model")
     if llm := own_settings().llm_named(request["profile_name"]):
         llm = _within_reach({"usage_id": f"profile:{request['profile_name']}", **llm}, conversation_id)
@@ -500,12 +503,12 @@ def switch_conversation_profile(request: dict[str, Any], conversation_id: Conver
 @agent_verbs.fails(409)
 @agent_verbs.response(200, schemas.RuntimeInfo)
 def get_conversation_runtime(conversation_id: ConversationId) -> dict[str, Any]:
-    """Say whether the conversation's sandbox runs; this wakes nothing."""
+    """Show whether the conversation's sandbox runs. This does not resume it."""
     return runtime_of(current_verbs().forwarding.sandbox_of(conversation_id))
 
 
 def runtime_of(sandbox_id: SandboxId) -> dict[str, Any]:
-    """Whether a sandbox runs, as its conversations show it. One round trip."""
+    """Return the state of a sandbox as its conversations show it. Cost: one round trip."""
     [sandbox] = current_store.sandboxes.get_many([sandbox_id])
     status, can_resume = _RUNTIMES[sandbox.status] if sandbox else ("missing", False)
     error = None
@@ -520,7 +523,7 @@ def runtime_of(sandbox_id: SandboxId) -> dict[str, Any]:
 @agent_verbs.fails(409, 410, 429, 502)
 @agent_verbs.response(200, schemas.RuntimeCredentials)
 def get_conversation_runtime_credentials(conversation_id: ConversationId) -> dict[str, str]:
-    """Show the session key of the conversation's sandbox, which is woken for that."""
+    """Show the session key of the conversation's sandbox, which this resumes."""
     forwarding = current_verbs().forwarding
     return {"session_api_key": forwarding.awake(forwarding.sandbox_of(conversation_id))[1]}
 
@@ -531,12 +534,12 @@ def _ask(conversation_id: ConversationId, verb: str, request: dict[str, Any]) ->
 
 
 def join_sandbox_of(state: dict[str, Any], reason: str, policy: dict[str, Any] | None = None) -> None:
-    """Let the key that asks act in the sandbox of a conversation, and audit that. Raises JoinRefused.
+    """Let the caller's key act in the sandbox of a conversation, and audit that. Raises JoinRefused.
 
-    policy: of a conversation that begins there.
+    policy: the confirmation policy of a conversation that starts there.
     """
     [sandbox] = current_store.sandboxes.get_many([SandboxId(state.get("sandbox_id") or "")])
-    if sandbox is None:  # the agent server of none runs: the operation says so
+    if sandbox is None:  # the operation itself refuses a missing sandbox
         return
     identity, join_id = state["id"], str(minted("join"))
     facts = {"conversation_id": identity, "join_id": join_id, "reason": f"{reason} in sandbox {sandbox.id}."}
@@ -554,7 +557,7 @@ conversation_list = Blueprint("Conversation List", __name__, url_prefix="/api/v1
 @conversation_list.arguments(schemas.ConversationListSearch(), location="query")
 @conversation_list.response(200, schemas.ListedConversationPage)
 def search_all_conversations(search: dict[str, Any]) -> Response:
-    """List all conversations, those that changed last first. A page may be shorter than its limit and not the last."""
+    """List all conversations, the last changed first. A page may be shorter than its limit and not be the last."""
     page = {name: search.pop(name) for name in ("by", "descending", "limit", "start")}
     sandbox_id = search.pop("sandbox_id", None)
     group = None if sandbox_id is None else f"in-{sandbox_id}"
@@ -573,7 +576,7 @@ list_stream = Blueprint("List Stream", __name__, url_prefix="/api/v1")
 @list_stream.arguments(schemas.ListStreamQuery(), location="query")
 @list_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
 def stream_conversations(query: dict[str, int]) -> Response:
-    """Follow the list of all conversations; read its pages after `ready`, and nothing is missed between."""
+    """Follow the list of all conversations. Read its pages after `ready`, so that no change is missed."""
     return _stream(current_store.streams.conversations, _CONVERSATION.dump, **query)
 
 
@@ -584,7 +587,7 @@ def stream_conversations(query: dict[str, int]) -> Response:
 @list_stream.arguments(schemas.ListStreamQuery(), location="query")
 @list_stream.response(200, {"type": "string"}, content_type="text/event-stream", description=_EVENTS)
 def stream_sandboxes(query: dict[str, int]) -> Response:
-    """Follow the list of sandboxes, which are shown without their keys; read its pages after `ready`."""
+    """Follow the list of sandboxes, without their keys. Read its pages after `ready`, so that no change is missed."""
     return _stream(current_store.streams.sandboxes, _without_key, **query)
 
 
@@ -597,5 +600,5 @@ def _stream(stream: ListStream, show: Show, after: int | None = None) -> Respons
 
 
 def _without_key(sandbox: Any) -> dict[str, Any]:
-    """A sandbox for all who follow, whatever the key of the one whose request reads it may see."""
+    """Return a sandbox without its key, because all followers share it, whatever their rights."""
     return {**_SANDBOX.dump(sandbox), "session_api_key": None}

@@ -1,4 +1,4 @@
-"""Destinations that sandboxes ask for: what waits, decisions, what was reached, and rules.
+"""Destinations that sandboxes ask for: pending ones, decisions, connections and rules.
 
 Source: docs/approvals.md, "Asking".
 """
@@ -41,7 +41,7 @@ def list_asked_destinations(search: dict[str, Any]) -> dict[str, Any]:
 @destinations.arguments(DestinationDecision())
 @destinations.response(200, DestinationDecided)
 def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
-    """Decide a destination, or a budget, as it was shown; the first decision wins."""
+    """Decide a destination or a budget, as it was shown. The first decision wins."""
     waiting = current_store.destinations.waiting(given["sandbox_id"])
     wanted = (given.get("budget"), given.get("name"), given.get("port"))
     shown = next((one for one in waiting if (one.budget and one.budget.setting, one.name, one.port) == wanted), None)
@@ -59,7 +59,7 @@ def decide_destination(given: dict[str, Any]) -> dict[str, Any]:
 @destinations.fails()
 @destinations.response(200, ReachedDestinationInfo(many=True))
 def list_reached_destinations(sandbox_id: str) -> list[ReachedDestination]:
-    """List what a sandbox has reached and was refused, the last first."""
+    """List the destinations that a sandbox reached or was refused, the latest first."""
     return current_store.destinations.reached(current_store.sandboxes.get(SandboxId(sandbox_id)).id)
 
 
@@ -70,7 +70,7 @@ def list_reached_destinations(sandbox_id: str) -> list[ReachedDestination]:
 @destinations.arguments(DestinationRuleRequest())
 @destinations.response(201, DestinationRuleInfo)
 def make_destination_rule(wanted: dict[str, Any]) -> tuple[DestinationRule, int]:
-    """Make a rule about a name, or all names below a suffix, at one port; one that rejects wins."""
+    """Make a rule about a name, or all names below a suffix, at one port. Rules that reject win."""
     return current_store.destinations.make_rule(**wanted, actor=current_actor()), 201
 
 
@@ -88,6 +88,6 @@ def list_destination_rules() -> list[DestinationRule]:
 @destinations.fails()
 @destinations.response(200, Success)
 def revoke_destination_rule(rule_id: str) -> dict[str, bool]:
-    """Revoke a rule: it decides no connection that is asked for after this response."""
+    """Revoke a rule. It decides no connection after this response."""
     current_store.destinations.revoke(rule_id, current_actor())
     return {"success": True}

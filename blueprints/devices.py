@@ -1,4 +1,4 @@
-"""Devices that ring by web push. Each belongs to whoever added it, who alone sees, tests and ends it.
+"""Devices with web push. Only the person or key that added a device sees, tests and ends it.
 
 Source: docs/approvals.md.
 """
@@ -23,7 +23,7 @@ devices = Blueprint("Devices", __name__, url_prefix="/api/v1")
 @devices.fails(503)
 @devices.response(200, OwnDevices)
 def list_devices() -> dict[str, Any]:
-    """List your devices that ring, and the key that a browser subscribes with."""
+    """List your devices, and the key with which a browser subscribes."""
     return {"application_server_key": current_devices.push_key(), "items": current_devices.own(g.principal)}
 
 
@@ -33,7 +33,7 @@ def list_devices() -> dict[str, Any]:
 @devices.arguments(DeviceRequest())
 @devices.response(201, DeviceInfo)
 def add_device(wanted: dict[str, Any]) -> Device:
-    """Add a device, or renew it: it rings when something waits, until its owner's key ends or 90 days pass."""
+    """Add or renew a device. It is notified of pending actions until its owner's key ends or 90 days pass."""
     keys = wanted["keys"]
     return current_devices.add(
         g.principal,
@@ -50,7 +50,7 @@ def add_device(wanted: dict[str, Any]) -> Device:
 @devices.fails()
 @devices.response(200, Success)
 def end_device(device_id: str) -> dict[str, bool]:
-    """End a device of yours: it rings no more, and its notifications decide nothing."""
+    """End your device. It gets no more notifications, and the buttons of earlier ones decide nothing."""
     current_devices.end(g.principal, device_id)
     return {"success": True}
 
@@ -60,5 +60,5 @@ def end_device(device_id: str) -> dict[str, bool]:
 @devices.fails(503)
 @devices.response(200, NotificationOutcome)
 def test_device(device_id: str) -> RingOutcome:
-    """Ring a device of yours, and report the result."""
+    """Notify your device, and report the result."""
     return current_devices.test(g.principal, device_id)

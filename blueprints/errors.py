@@ -1,27 +1,27 @@
 """The shape of every error: a 422 is an HTTPValidationError, any other status has `{"detail": "text"}`.
 
-Below `/v1/` every error has the shape that clients of OpenAI's API read (`schemas/openai.py`).
+Below `/v1/` every error has OpenAI's shape (`schemas/openai.py`).
 
-What refuses a request is a class of its own with its kind and its words (`core/refused.py`), wherever it is raised: one
-handler serves them all, and docs/errors.md lists them. Beside these:
+Each refusal is a class with its kind and its words (`core/refused.py`), in any room. One handler serves them all, and
+docs/errors.md lists them. The other errors:
 
 | cause                                             | status                              |
 |---------------------------------------------------|-------------------------------------|
-| a refusal of path, query or body; invalid JSON      | 422                               |
+| invalid path, query, body or JSON                 | 422                                 |
 | TooManyRequests: a rate limit is reached          | 429 with `Retry-After`              |
 | StaleDecision                                     | 409 with `problems`                 |
-| AgentRefused about the client's own request       | as the agent server says            |
-| any other AgentRefused                            | 502; a 409 of the agent is one      |
-| ClientGone: nobody waits for the response         | 499                                 |
+| AgentRefused about the client's own request       | the agent server's                  |
+| any other AgentRefused                            | 502; 409 if the agent sent 409      |
+| ClientGone: the client has disconnected           | 499                                 |
 | NotReachable: the conversation's sandbox does not run | 409, 410 (deleted), 503 (ERROR); 503 with |
-|                                                   | `Retry-After` while it wakes or its host is lost |
-| StartFailed: a client's own agent did not start   | `supervisor/start_tasks.py` says which |
-| UNAVAILABLE: Redis does not answer, a write is not known to be kept, | 503 with `Retry-After` |
+|                                                   | `Retry-After` while it resumes or its host is lost |
+| StartFailed: a client's own agent did not start   | see `supervisor/start_tasks.py`     |
+| UNAVAILABLE: Redis is unavailable, a write may be lost, | 503 with `Retry-After`        |
 | or a cold log cannot be read                      |                                     |
-| REDIS_FULL: Redis itself refuses                  | 507                                 |
+| REDIS_FULL: Redis is out of memory                | 507                                 |
 | OSError: a disk of this server is full            | 507                                 |
 | ParseException: gunicorn cannot read the body     | 400, and the connection is closed   |
-| BodyTooSlow: the body did not come in time        | 408, and the connection is closed   |
+| BodyTooSlow: the body did not arrive in time      | 408, and the connection is closed   |
 | an HTTPException (404, 405, 413, 415 …)           | its own                             |
 | anything else                                     | 500 with an `error_id` for the log  |
 """
@@ -53,11 +53,11 @@ from store.conversations.cold import StillCold
 from store.errors import FULL, REDIS_FULL, UNAVAILABLE
 from store.link.connection import NotKept
 
-#: seconds after which a client may retry when the store did not answer
+#: Delay in seconds before a client may retry when the store is unavailable.
 RETRY_AFTER = 1
 
-#: what a sandbox that is PAUSED refuses with 409, as clients of these know it: two wake nothing. Clients of the others
-#: take a 409 for a conversation that runs already. Source: docs/wire.md, 11
+#: Operations that a PAUSED sandbox refuses with 409. The first two resume nothing. Clients of all other operations take
+#: 409 to mean that the conversation is already running. Source: docs/wire.md, 11.
 _CONFLICTS_IF_PAUSED = (
     "Conversations.pause_conversation",
     "Conversations.interrupt_conversation",
@@ -66,7 +66,6 @@ _CONFLICTS_IF_PAUSED = (
 
 
 def register_errors(app: Flask) -> None:
-    """Register the handler of every error."""
     app.register_error_handler(InvalidInput, lambda error: _refused(error.place, error.messages))
     app.register_error_handler(
         InvalidJson, lambda error: _refused("body", [Fault(f"Invalid JSON: {error}", "json_invalid")])
@@ -87,7 +86,7 @@ def register_errors(app: Flask) -> None:
 
 
 def _detail(text: Any, status: int, *, code: str = "", **members: Any) -> Response:
-    """code: what refuses, for programs that read OpenAI's errors."""
+    """Make the response of an error. code: the kind of refusal, for programs that read OpenAI's errors."""
     response = jsonify(error_of(text, status, code) if _is_openai() else {"detail": text, **members})
     response.status_code = status
     return response
@@ -105,7 +104,7 @@ def _is_openai() -> bool:
 
 
 def code_of(error: Exception) -> str:
-    """The name of what refuses, as OpenAI's clients know codes: ModelNotFound is `model_not_found`."""
+    """Return the code of an error in the style of OpenAI: ModelNotFound is `model_not_found`."""
     return re.sub(r"(?<=.)(?=[A-Z])", "_", type(error).__name__).lower()
 
 
@@ -117,7 +116,7 @@ def _respond(error: Refused) -> Response:
         return _later(str(error), error.kind.status, error.retry_after, code_of(error))
     response = _detail(str(error), error.kind.status, code=code_of(error))
     if isinstance(error, SandboxNotNamed):
-        response.status = f"{response.status_code} CONFLICT - {error.phrase}"  # the SDK shows this line alone
+        response.status = f"{response.status_code} CONFLICT - {error.phrase}"  # the SDK only shows this line
     return response
 
 
@@ -164,7 +163,7 @@ def _later(text: str, status: int, seconds: int, code: str = "") -> Response:
 
 
 def _http(error: HTTPException) -> Response:
-    # An explicit description is ours; werkzeug's generic ones speak of HTML pages.
+    # Only an explicit description is ours. The default descriptions of werkzeug speak of HTML pages.
     text = error.name if error.description == type(error).description else error.description
     if isinstance(error, RequestEntityTooLarge):
         text = f"The body is longer than {request.max_content_length} bytes"
@@ -186,6 +185,7 @@ def _unforeseen(error: Exception) -> Response:
             507,
         )
     error_id = uuid4().hex
-    told = (error_id, request_id(), request.method, request.url_rule)  # the path may hold what a log must not
+    # the path may contain secrets, which a log must not
+    told = (error_id, request_id(), request.method, request.url_rule)
     current_app.logger.error("error %s in request %s: %s %s", *told, exc_info=error)
     return _detail("Internal Server Error", 500, error_id=error_id)

@@ -1,8 +1,8 @@
-"""The events of a conversation: count, search, get, follow; messages to it, and decisions about its pending actions.
+"""The events of a conversation: count, search, get and follow; messages to it, and decisions about pending actions.
 
-Also a search in the messages of all conversations, and the queue of those to a conversation that may still start.
-Clients of the agent-server wire and of the app-server wire read them by two paths. A stream of server-sent events is
-resumed by `Last-Event-ID`. Sources: docs/wire.md, 7 and 8; the app-server wire.
+Also a search in the messages of all conversations, and the queue of messages to a conversation that may not have
+started. The agent-server wire and the app-server wire have separate paths. `Last-Event-ID` resumes a stream of
+server-sent events. Sources: docs/wire.md, 7 and 8; the app-server wire.
 """
 
 import json
@@ -60,7 +60,7 @@ events = Blueprint("Events", __name__, url_prefix="/api/conversations/<conversat
 stream = Blueprint("Stream", __name__, url_prefix="/api/conversations/<conversation_id:conversation_id>")
 app_events = Blueprint("App Conversation Events", __name__, url_prefix="/api/v1/conversation")
 
-#: a number of events, for the OpenAPI document
+#: A number of events, for the OpenAPI document.
 _NUMBER = {"type": "integer", "minimum": 0}
 _SEQ = {"schema": _NUMBER}
 
@@ -102,14 +102,14 @@ def get_event_histogram(query: dict[str, Any], conversation_id: ConversationId) 
     200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: the seq to read after next", **_SEQ}}
 )
 def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Search events, a page at a time, in the order of their timestamps; or read them after a seq."""
+    """Search events, a page at a time, in the order of their timestamps; or read the events after a seq."""
     if "after_seq" in search:
         return _read_after(conversation_id, search)
     return _page(conversation_id, search)
 
 
 def _page(conversation_id: ConversationId, search: dict[str, Any]) -> Response:
-    """A page of events, with the bytes of each as it was appended."""
+    """Return a page of events, byte for byte as they were appended."""
     items, following = current_store.events.search(conversation_id, **search)
     return json_response(json_page(items, following))
 
@@ -154,7 +154,7 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
 )
 @events.response(200, {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/Event"}, {"type": "null"}]}})
 def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
-    """Get events by id, in that order, null for an unknown one."""
+    """Get events by id, in the order of the ids, with null for an unknown id."""
     place, ids = _ids()
     try:
         return _batch(conversation_id, ids)
@@ -164,13 +164,16 @@ def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
 
 
 def _batch(conversation_id: ConversationId, ids: list[str]) -> Response:
-    """Events by id, in that order, with the bytes of each; null for an unknown one. Raises EventsTooLong."""
+    """Return events by id, in the order of the ids and byte for byte, with null for an unknown id.
+
+    Raises EventsTooLong.
+    """
     found = current_store.events.get_many(conversation_id, ids)
     return json_response(b"[%b]" % b",".join(event or b"null" for event in found))
 
 
 def _ids() -> tuple[str, list[str]]:
-    """The ids that are asked for, and whether they stand in the `body` or in the `query`."""
+    """Return where the requested ids are, `body` or `query`, and the ids."""
     raw = json_body()
     place, ids = ("body", said(raw)) if raw else ("query", request.args.getlist("event_ids"))
     if not raw and not ids:
@@ -185,7 +188,7 @@ def _ids() -> tuple[str, list[str]]:
 @events.arguments(SentMessage())
 @events.response(200, Success)
 def send_message(message: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Send a user's message, which rejects the pending actions and never approves them."""
+    """Send a user's message. It may reject the pending actions, and never approves them."""
     words = {name: message[name] for name in ("content", "run", "rejects")}
     current_commands.send(conversation_id, **words)
     return {"success": True}
@@ -197,7 +200,7 @@ def send_message(message: dict[str, Any], conversation_id: ConversationId) -> di
 @events.arguments(ConfirmationResponse())
 @events.response(200, ConfirmationResult)
 def respond_to_confirmation(decision: dict[str, Any], conversation_id: ConversationId) -> dict[str, bool]:
-    """Accept or reject the pending actions; the first decision wins."""
+    """Accept or reject the pending actions. The first decision wins."""
     return {"success": current_commands.decide(conversation_id, **decision)}
 
 
@@ -216,7 +219,7 @@ def list_pending_actions(conversation_id: ConversationId) -> list[dict[str, Any]
 @app_events.arguments(AppEventSearch(), location="query")
 @app_events.response(200, AppEventPage)
 def search_app_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Search the events of a conversation, a page at a time; with `decisions=true` also who decided their actions."""
+    """Search the events of a conversation, a page at a time. `decisions=true` adds who decided their actions."""
     if not search.pop("with_decisions"):
         return _page(conversation_id, search)
     items, following = current_store.events.search(conversation_id, **search)
@@ -250,7 +253,7 @@ def get_app_conversation_event_histogram(query: dict[str, Any], conversation_id:
 @app_events.doc(parameters=[repeated_parameter("id", "the events")])
 @app_events.response(200, array_with_holes("Event"))
 def batch_get_app_conversation_events(conversation_id: ConversationId) -> Response:
-    """Get events by id, in that order, null for an unknown one."""
+    """Get events by id, in the order of the ids, with null for an unknown id."""
     return _batch(conversation_id, repeated("id", read_some_ids))
 
 
@@ -270,7 +273,7 @@ def batch_get_app_conversation_events(conversation_id: ConversationId) -> Respon
 @stream.arguments(Stream(), location="query")
 @stream.response(200, {"type": "string"}, content_type="text/event-stream", description="`id:` is the event's seq")
 def stream_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
-    """Follow events: first those of the log, then each as it is appended."""
+    """Follow events: first the stored events, then each new event."""
     after = last_event_id(Place(), filters.pop("after_seq", 0))
     try:
         return streamed(
@@ -308,7 +311,7 @@ def search_messages(search: dict[str, Any]) -> Response:
 
 
 def _written(found: FoundMessage) -> bytes:
-    """A message as JSON, with the event byte for byte as it was appended."""
+    """Serialise a message, with its event byte for byte as it was appended."""
     head = json.dumps(found.conversation_id).encode(), json.dumps(found.title).encode()
     return b'{"conversation_id":%b,"title":%b,"event":%b}' % (*head, found.event)
 
@@ -323,13 +326,13 @@ pending_messages = Blueprint("Pending Messages", __name__, url_prefix="/api/v1/c
 @pending_messages.arguments(PendingMessage())
 @pending_messages.response(201, QueuedPendingMessage)
 def queue_pending_message(message: dict[str, Any], receiver_id: str) -> dict[str, Any]:
-    """Queue a message, which a supervisor delivers as soon as the conversation can receive it."""
+    """Queue a message. A supervisor delivers it as soon as the conversation can receive it."""
     with refused("path", "receiver_id"):
         conversation_id, start_id = read_receiver(receiver_id)
     queue, words = current_store.conversations.queued_messages, {"content": message["content"]}
     actor = current_actor()
     if not message["rejects"]:
-        actor = actor._replace(may_decide=False)  # the message waits where an action does
+        actor = actor._replace(may_decide=False)  # the message waits while an action waits
     if start_id:
         identity, position = queue.put_for_start(start_id, actor=actor, **words)
     else:

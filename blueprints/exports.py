@@ -1,7 +1,7 @@
-"""Conversations out and in: JSON lines of any conversation, and a zip file of an app conversation.
+"""Export and import of conversations: JSON lines of any conversation, and a zip file of an app conversation.
 
-JSON lines are streamed a page of events at a time. Source: docs/keeping.md. The zip file is made of the log alone, so
-it outlives the sandbox, and has none of its files. Source: the app-server wire.
+JSON lines are streamed, a page of events at a time. Source: docs/keeping.md. The zip file is made from the log, so it
+outlives the sandbox and contains none of its files. Source: the app-server wire.
 """
 
 import json
@@ -30,7 +30,7 @@ from store.conversations.copies import RepeatedEvent
 
 exports = Blueprint("Conversation Exports", __name__, url_prefix="/api/conversations")
 
-#: media types of an import
+#: Media types of an import.
 EXPORT_TYPES = (JSON_LINES, "application/jsonl")
 
 _LINES = {
@@ -51,10 +51,10 @@ _BODY = {
 }
 
 
-#: events of one zip file: its directory is kept in memory until its end. Source: the app-server wire
+#: Maximum number of events in a zip file, whose directory stays in memory. Source: the app-server wire.
 MOST_EVENTS = 10_000
 
-#: events that are read at once
+#: Number of events that are read at once.
 _PAGE = 100
 
 
@@ -63,7 +63,7 @@ _PAGE = 100
 @exports.fails(409)
 @exports.response(200, {"type": "string"}, content_type=JSON_LINES)
 def export_conversation(conversation_id: ConversationId) -> Response:
-    """Export a conversation and its events as JSON lines; one that fails breaks off."""
+    """Export a conversation and its events as JSON lines. A failed export is cut off."""
     state = current_store.conversations.get(conversation_id)
     store = current_store._get_current_object()  # type: ignore[attr-defined]
     require_key = key_required()
@@ -89,7 +89,7 @@ def _streamed(store: Store, state: Mapping[str, Any], require_key: Callable[[], 
 @exports.alt_response(200, schema=ConversationInfo, description="The conversation exists, and has all these events")
 @exports.response(201, ConversationInfo)
 def import_conversation() -> tuple[dict[str, Any], int]:
-    """Import an export: a detached conversation with its id, its events and its times, whole or not at all."""
+    """Import an export, all or nothing, as a detached conversation with its id, its events and its times."""
     if request.mimetype not in EXPORT_TYPES:
         allowed = " or ".join(EXPORT_TYPES)
         raise UnsupportedMediaType(f"Content-Type must be {allowed}, not {request.mimetype or 'absent'}")
@@ -123,7 +123,7 @@ trajectories = Blueprint("Trajectories", __name__, url_prefix="/api/file")
 @downloads.fails(409, 413)
 @downloads.response(200, {"type": "string", "format": "binary"}, content_type="application/zip")
 def download_app_conversation(conversation_id: ConversationId) -> Response:
-    """Download the events as a zip file, in the order of their times; one that fails breaks off."""
+    """Download the events as a zip file, in the order of their times. A failed download is cut off."""
     state = current_store.conversations.in_sandboxes.get(conversation_id)
     if current_store.events.count(conversation_id) > MOST_EVENTS:
         words = f"The conversation has more than {MOST_EVENTS} events, the limit of a zip file: "
@@ -142,13 +142,13 @@ def download_app_conversation(conversation_id: ConversationId) -> Response:
 @trajectories.fails(409, 413)
 @trajectories.response(200, {"type": "string", "format": "binary"}, content_type="application/zip")
 def download_trajectory(conversation_id: ConversationId) -> Response:
-    """Download the events as a zip file, the same; its sandbox need not run."""
+    """Download the events as a zip file. The sandbox need not run."""
     response: Response = download_app_conversation(conversation_id)
     return response
 
 
 class _Sink:
-    """What a ZipFile writes to; it has no place to seek to, so the zip file is one that can be streamed."""
+    """Output of a ZipFile. It cannot seek, so the zip file can be streamed."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
@@ -158,7 +158,7 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing: `taken` is what moves the bytes on."""
+        """Do nothing: `taken` returns the bytes."""
 
     def taken(self) -> bytes:
         data, self._held = b"".join(self._held), []
@@ -176,7 +176,7 @@ def _zipped(
             events, page_id = store.events.search(conversation_id, limit=_PAGE, page_id=page_id)
             decisions |= store.approvals.audit.decisions(conversation_id, action_ids(events))
             for event in events[: MOST_EVENTS - number]:
-                # An id may be any text: as one name without slashes it stays in the folder where it is unpacked.
+                # An id may be any text. Quoted, it is a name without slashes, so that unpacking stays in the folder.
                 zipped.writestr(f"event_{number:06d}_{quote(json.loads(event)['id'], safe='')}.json", event)
                 number += 1
             yield sink.taken()

@@ -1,10 +1,10 @@
-"""Long-lived requests: sockets, streams of server-sent events, long polls, calls that are forwarded.
+"""Long-lived requests: sockets, streams of server-sent events, long polls and forwarded calls.
 
-All of them end when their key does. A key may have MAX_FOLLOWERS_PER_KEY of them at once; forwarded calls, archives and
-exports do not count. A worker asks Redis about the keys of all followers several times a second, in one round trip; a
-request that moves bytes asks for itself (`caller_required`, `key_required`). While Redis does not answer nothing ends,
-because nothing can be revoked either. A request also ends when its client hangs up: WSGI tells a view of that only when
-it writes, so the connection is polled.
+They all end when their key does. MAX_FOLLOWERS_PER_KEY limits how many a key has at once; forwarded calls, archives and
+exports do not count. A worker checks the keys of all followers several times a second, in one round trip. A request
+that transfers bytes checks its own key (`caller_required`, `key_required`). While Redis is unavailable no request ends,
+because no key can be revoked either. A request also ends when its client disconnects. WSGI reports that only on a
+write, so the connection is polled.
 """
 
 import logging
@@ -29,17 +29,17 @@ from store.access import Quota
 from store.access.access_keys import AccessKeys
 from store.errors import UNAVAILABLE, StoreError
 
-#: seconds between two checks
+#: Interval between two checks of the keys, in seconds.
 _POLL = 0.4
 
 _log = logging.getLogger(__name__)
 
 
-#: milliseconds after which a browser reconnects
+#: Delay in milliseconds after which a browser reconnects.
 RECONNECT = 1000
 _RETRY = b"retry: %d\n\n" % RECONNECT
 
-#: seconds between two checks that the client is still connected
+#: Interval between two checks that the client is connected, in seconds.
 _CLIENT_POLL = 2.0
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
@@ -49,17 +49,19 @@ class Following:
     """The long-lived requests of this worker. The thread that checks keys starts with the first revocable key."""
 
     def __init__(self, keys: AccessKeys, quota: Quota) -> None:
-        """quota: of what one key, or without a key one address, may have at once."""
+        """quota: limit of long-lived requests per key, or per address without a key."""
         self._keys = keys
         self._quota = quota
         self._lock = threading.Lock()
-        self._ends: dict[str, dict[object, Callable[[], None]]] = {}  #: key id → what ends each
+        self._ends: dict[str, dict[object, Callable[[], None]]] = {}  #: key id → callbacks that end its requests
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def going_on(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
-        """Within the block the present request counts, and `end` is called, in a thread of its own, when the key of its
-        principal opens nothing any more. Raises TooManyFollowersOfKey."""
+        """Count the current request as long-lived within the block. Raises TooManyFollowersOfKey.
+
+        end: called in its own thread when the principal's key ends.
+        """
         done = self.begin(principal, end)
         try:
             yield
@@ -67,9 +69,9 @@ class Following:
             done()
 
     def begin(self, principal: Principal, end: Callable[[], None], address: str = "") -> Callable[[], None]:
-        """As `going_on`, without a block; returns what must be called once at its end.
+        """Begin a long-lived request as `going_on` does, without a block. Return a function to call once at its end.
 
-        address: of the client, for what is no request of the app's.
+        address: the client's, outside of a request of the app.
         """
         holder, identity = principal.key_id or f"address {address or request.remote_addr}", object()
         self._quota.take(holder)
@@ -87,7 +89,7 @@ class Following:
         return done
 
     def are_live(self, principal: Principal) -> bool:
-        """Whether the principal's key still opens something. At most one round trip."""
+        """Return whether the principal's key is still valid. Cost: at most one round trip."""
         return not is_revocable(principal) or bool(self._keys.live([principal.key_id]))
 
     def _forget(self, key_id: str, identity: object) -> None:
@@ -106,19 +108,19 @@ class Following:
                 gone = set(watched) - self._keys.live(watched)
             except UNAVAILABLE:
                 continue
-            except Exception:  # no other thread restarts this one
+            except Exception:  # nothing restarts this thread
                 _log.exception("the keys of long-lived requests could not be checked")
                 continue
             for key_id in gone:
                 with self._lock:
                     ends = self._ends.pop(key_id, {})
                 for end in ends.values():
-                    # A client that reads nothing delays its own end, and no other.
+                    # In separate threads, because a client that reads nothing delays its own end.
                     threading.Thread(target=end, daemon=True).start()
 
 
 class Source(Protocol):
-    """What a stream sends: a `store.log.feed.Follower`, or whatever has the same methods."""
+    """Source of a stream: a `store.log.feed.Follower`, or an object with the same methods."""
 
     @property
     def seq(self) -> object: ...
@@ -134,10 +136,9 @@ class Source(Protocol):
 
 
 def streamed(source: Source, lines_of: Callable[[Any], bytes], first: bytes = _RETRY) -> Response:
-    """A response that sends what a source has until either side ends; it counts as followed by the one who asks.
+    """Stream a source until either side ends. It counts for the caller's limit. Raises TooManyFollowersOfKey.
 
-    lines_of: the lines of one entry of the source, b"" for none. first: what is sent before all of them. Raises
-    TooManyFollowersOfKey.
+    lines_of: the lines of an entry of the source; b"" for none. first: sent before all entries.
     """
     try:
         done = current_server().guard.following.begin(g.principal, source.close)
@@ -148,29 +149,30 @@ def streamed(source: Source, lines_of: Callable[[Any], bytes], first: bytes = _R
 
 
 def last_event_id(kind: fields.Field[Any], absent: Any) -> Any:
-    """The id after which a browser that reconnects resumes; `absent` if it sends none. Raises InvalidInput."""
+    """Return the id after which a reconnecting browser resumes; `absent` without the header. Raises InvalidInput."""
     text = request.headers.get("Last-Event-ID")
     with refused("header", "Last-Event-ID"):
         return kind.deserialize(text) if text else absent
 
 
 def ended_stream() -> Response:
-    """A stream that ends at once: a browser never retries after an error; after the end of a stream it does."""
+    """Return a stream that ends at once. A browser reconnects after the end of a stream, but not after an error."""
     return _response([_RETRY])
 
 
 def event_lines(raw: bytes, identity: str = "", name: str = "") -> bytes:
-    """An event: its data, its `id:` and its name, where it has these."""
+    """Format a server-sent event: its data, with its `id:` and its name if it has them."""
     head = (f"event: {name}\n" if name else "") + (f"id: {identity}\n" if identity else "")
     return head.encode() + b"".join(b"data: %b\n" % line for line in _LINE_END.split(raw)) + b"\n"
 
 
 def _response(body: Any) -> Response:
-    return Response(body, mimetype="text/event-stream", headers={"X-Accel-Buffering": "no"})  # no proxy buffers it
+    # the header keeps proxies from buffering
+    return Response(body, mimetype="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
 class _Body:
-    """A class, because a generator that was never started is not closed."""
+    """The body of a stream. A class, because a generator that never started is not closed."""
 
     def __init__(
         self,
@@ -205,7 +207,7 @@ class _Body:
                 lines = b"".join(map(self._lines_of, self._source.next(min(_CLIENT_POLL, self._ping_seconds))))
             except UNAVAILABLE:
                 self._source.pause()
-            except StoreError:  # stopping, too slow, or deleted: the client connects again and gets the error then
+            except StoreError:  # stopping, too slow, or deleted: the client reconnects and gets the error then
                 return
             if lines or time.monotonic() - silent_since >= self._ping_seconds:
                 silent_since = time.monotonic()
@@ -213,10 +215,9 @@ class _Body:
 
 
 def caller_required() -> Callable[[], None]:
-    """A function that a long request calls while it goes on; it checks the key at most every `_POLL` seconds.
+    """Return a function that a long request calls repeatedly; it checks the key at most every `_POLL` seconds.
 
-    Raises ClientGone once the client of the present request has ended its connection, Unauthorized once its key opens
-    nothing.
+    The function raises ClientGone if the client has disconnected, Unauthorized if the key has ended.
     """
     require_client, require_key = client_of(request.environ.get("gunicorn.socket")), key_required(_POLL)
 
@@ -228,9 +229,9 @@ def caller_required() -> Callable[[], None]:
 
 
 def key_required(seconds: float = 0.0) -> Callable[[], None]:
-    """A function that raises Unauthorized once the key of the present request opens nothing.
+    """Return a function that raises Unauthorized once the key of the current request has ended.
 
-    seconds: between two checks, each of which is a round trip.
+    seconds: minimum interval between two checks. Cost: one round trip per check.
     """
     following, principal = current_server().guard.following, g.principal
     checked_at = time.monotonic()
@@ -239,7 +240,7 @@ def key_required(seconds: float = 0.0) -> Callable[[], None]:
         nonlocal checked_at
         if time.monotonic() - checked_at < seconds:
             return
-        with suppress(*UNAVAILABLE):  # while Redis does not answer nothing is revoked
+        with suppress(*UNAVAILABLE):  # no key is revoked while Redis is unavailable
             if not following.are_live(principal):
                 raise Unauthorized(REVOKED)
         checked_at = time.monotonic()
@@ -248,7 +249,7 @@ def key_required(seconds: float = 0.0) -> Callable[[], None]:
 
 
 def client_of(connection: socket.socket | None) -> Callable[[], None]:
-    """The same, of a connection."""
+    """Return a function that raises ClientGone once the client of a connection has disconnected."""
 
     def require_client() -> None:
         if _has_ended(connection):
@@ -258,7 +259,7 @@ def client_of(connection: socket.socket | None) -> Callable[[], None]:
 
 
 def _has_ended(connection: socket.socket | None) -> bool:
-    """Whether the client has ended a connection, which otherwise only the next write would find."""
+    """Return whether the client has closed a connection. Otherwise only the next write would show it."""
     if connection is None:
         return False
     poll = select.poll()
@@ -267,5 +268,5 @@ def _has_ended(connection: socket.socket | None) -> bool:
         return bool(poll.poll(0)) and connection.recv(1, socket.MSG_PEEK) == b""
     except ConnectionError:
         return True
-    except (ValueError, OSError):  # a connection with TLS does not tell
+    except (ValueError, OSError):  # a TLS connection cannot be peeked
         return False

@@ -1,16 +1,16 @@
-"""Bash, files, git and VS Code of a sandbox: calls that its agent server serves. Source: docs/wire.md.
+"""Bash, files, git and VS Code of a sandbox: calls that its agent server handles. Source: docs/wire.md.
 
-They come under a conversation, or without one: then the session key of a sandbox says which, else `?cid=`, else the key
-of the caller, whose own sandbox it is: that of its conversation, else its workspace sandbox, which a POST starts.
-Nothing here touches the disk or a shell of this server.
+A call names a conversation in its path, or else its sandbox: by a sandbox's session key, by `?cid=`, or by the caller's
+key. In the last case the sandbox is that of the key's conversation, or its workspace sandbox, which a POST starts. This
+module never touches the disk or a shell of this server.
 
-Below `/workspace` a browser shows the files of a conversation: text, pictures, pages. A browser that loads a picture or
-a page cannot show a key: POST /api/auth/workspace-session gives it a cookie, which opens these paths alone and ends
-after SESSION_SECONDS. Source: the agent-server wire.
+Below `/workspace` a browser shows files of a conversation: text, pictures and pages. A browser that loads a picture or
+a page cannot send a key. POST /api/auth/workspace-session gives it a cookie, which is valid for these paths and for
+SESSION_SECONDS. Source: the agent-server wire.
 
-Guarantee: what an agent has written acts for nobody. Every response puts its page into a sandbox without an origin,
-which reads no cookie and no response of this server, sends nothing by scripts, and loads from its workspace alone.
-Limitation: a page can put text of its workspace into the address of a picture of the same workspace, and nowhere else.
+Guarantee: an agent's page cannot act for anybody. Every response puts its page into a sandbox without an origin. The
+page reads no cookie and no response of this server, sends nothing by scripts, and loads only from its workspace.
+Limitation: a page can put text of its workspace into the URL of a picture in the same workspace, and nowhere else.
 """
 
 import mimetypes
@@ -45,10 +45,10 @@ from store.sandboxes.sandboxes import SandboxId
 
 forwarding = Blueprint("Forwarded", __name__, url_prefix="/api")
 
-#: bytes that are read of a body at once: few enough that they come at the least rate before an agent server gives up
+#: Size of a chunk of a body, in bytes: small enough to arrive at the minimum rate before an agent server times out.
 _PIECE = 16 * 1024
 
-#: service → its methods, with what a call may do, and the scope that it needs
+#: Service → its methods with their descriptions, and the required scope.
 _SERVICES: dict[str, tuple[dict[str, str], Scope]] = {
     "bash": (
         {
@@ -63,33 +63,33 @@ _SERVICES: dict[str, tuple[dict[str, str], Scope]] = {
     "vscode": ({"GET": "Read the state or the URL of VS Code"}, "approve"),
 }
 
-#: the operations of git that a key needs no scope `approve` for: each has its path in the query, where it is checked
+#: Git operations that need no scope `approve`: their path is in the query, where it is checked.
 _GIT = re.compile(r"(?:changes|diff|commits|commits/[0-9A-Za-z]+/changes|repositories/search)/?")
 
-#: the services whose answers tell what commands and files say: secrets are masked there. A file itself comes as it is
+#: Services whose responses contain output of commands and files, where secrets are masked. Downloads are unmasked.
 _TOLD = frozenset({"bash", "git"})
 
-#: the home of clients that have no sandbox yet. A start maps what lies below it to the working folder of its sandbox
+#: Home of clients without a sandbox. A start maps folders below it to the working folder of its sandbox.
 HOME = "/workspace"
 
 _ANY = {"schema": {"type": "string", "format": "binary"}}
 _BODY = {"required": False, "content": {"application/json": {"schema": {}}, "multipart/form-data": {"schema": {}}}}
 
 
-#: where the cookie is shown
+#: Path of the cookie.
 _COOKIE_PATH = "/api/conversations"
 
-#: what a page may do: run its scripts, and load what lies beside it
+#: Policy of a workspace page: it runs its scripts, and loads from its own folder.
 _POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; font-src 'self' data:; media-src 'self' data: blob:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'self'"
 )
 
-#: types that are text in UTF-8 unless they say otherwise
+#: Types that default to UTF-8.
 _TEXTS = ("text/", "application/json", "application/javascript", "image/svg+xml")
 
-#: headers of the agent server's response that the browser gets
+#: Headers of the agent server's response that the browser gets.
 _OF_AGENT = ("Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-Modified")
 
 _FILE = {"200": {"description": "The file", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}
@@ -98,7 +98,7 @@ _FILE = {"200": {"description": "The file", "content": {"*/*": {"schema": {"type
 def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | None = None) -> None:
     """Add the rule of a service and a method, under a conversation or without one.
 
-    named: the one operation that the rule is for; None: for all that an agent server may have besides.
+    named: the operation of the rule; None: any other operation of an agent server.
     """
 
     def under_conversation(conversation_id: ConversationId, **parts: str) -> Response:
@@ -138,7 +138,7 @@ def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | 
 
 
 def _forwarded(view: View) -> View:
-    """Mark a view whose query is the agent server's own."""
+    """Mark a view whose query the agent server reads."""
     view.is_forwarded = True  # type: ignore[attr-defined]
     return view
 
@@ -150,10 +150,10 @@ def _forwarded(view: View) -> View:
 @_forwarded
 @needs("read", session=True)
 def get_home() -> Response:
-    """Get the folder below which clients put their folders; of a sandbox that is named, as its agent server answers."""
+    """Get the folder below which clients put their folders. With a sandbox, its agent server responds."""
     _require_acceptable("home")
     if g.principal.user_of is None and "cid" not in request.args:
-        refuse_unknown({"cid"})  # no agent server answers this one
+        refuse_unknown({"cid"})  # no agent server checks this query
         return jsonify(Home().dump({"home": HOME}))
     if g.principal.user_of is None and not g.principal.may("approve"):
         raise Forbidden("Of a sandbox this needs a key with the scope approve")
@@ -180,7 +180,7 @@ workspace_files = Blueprint("Workspace Files", __name__, url_prefix="/api")
 @workspace_files.fails(409)
 @workspace_files.response(204)
 def create_workspace_session() -> Response:
-    """Give a browser a cookie that opens files of workspaces, for the key that asks."""
+    """Give a browser a cookie for the workspace files that the caller's key may read."""
     return _with_cookie(current_store.access.sessions.make(g.principal), SESSION_SECONDS)
 
 
@@ -188,13 +188,13 @@ def create_workspace_session() -> Response:
 @needs("read")
 @workspace_files.response(204)
 def delete_workspace_session() -> Response:
-    """Take the cookie away from the browser."""
+    """Delete the cookie of the browser."""
     return _with_cookie("", 0)
 
 
 def _with_cookie(value: str, seconds: int) -> Response:
     place = authority(request.host)
-    is_secure = request.is_secure or bool(place and is_loopback(place.host))  # where browsers take a cookie as secure
+    is_secure = request.is_secure or bool(place and is_loopback(place.host))  # contexts that browsers consider secure
     response = Response(status=204)
     response.set_cookie(
         WORKSPACE_COOKIE,
@@ -223,7 +223,7 @@ def get_workspace_page(conversation_id: ConversationId) -> Response:
 @workspace_files.doc(responses=_FILE)
 @needs("approve", cookie=True)
 def get_workspace_file(conversation_id: ConversationId, file_path: str) -> Response:
-    """Show a file of a conversation's workspace, with the type that its name has; of a folder its `index.html`."""
+    """Show a file of a conversation's workspace, with the type of its name. A folder shows its `index.html`."""
     return _shown(conversation_id, file_path + ("index.html" if file_path.endswith("/") else ""))
 
 
@@ -244,7 +244,8 @@ def _shown(conversation_id: ConversationId, path: str) -> Response:
     response.headers["Content-Type"] = f"{kind}; charset=utf-8" if kind.startswith(_TEXTS) else kind
     response.headers["Content-Security-Policy"] = _framed_policy()
     response.headers["Cross-Origin-Resource-Policy"] = "cross-origin" if _allowed_origins() else "same-origin"
-    response.headers["X-Frame-Options"] = "SAMEORIGIN"  # of old browsers; the policy's frame-ancestors comes first
+    # for old browsers; frame-ancestors of the policy takes precedence
+    response.headers["X-Frame-Options"] = "SAMEORIGIN"
     return response
 
 
@@ -253,12 +254,12 @@ def _allowed_origins() -> list[str]:
 
 
 def _framed_policy() -> str:
-    """The policy, by which this server's own pages and those of ALLOWED_ORIGINS may show the page in a frame."""
+    """Return the policy that lets pages of this server and of ALLOWED_ORIGINS frame the page."""
     return " ".join([_POLICY, *_allowed_origins()])
 
 
 def _require_acceptable(rest: str) -> None:
-    """Raises NotFound of a path that no agent server has, InvalidInput where plain secrets are asked for."""
+    """Raise NotFound for a path that no agent server has, InvalidInput for a request for plain secrets."""
     if not PATH.fullmatch(rest):
         raise NotFound("No agent server has such a path")
     if "X-Expose-Secrets" in request.headers:
@@ -271,9 +272,9 @@ def _folder_of(conversation_id: ConversationId) -> Folder:
 
 
 def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
-    """The sandbox that a call without a conversation means, and what reads the folder of its conversations."""
+    """Return the sandbox of a call without a conversation, and a function that reads its folder."""
     own: str | None = g.principal.user_of
-    named = dict(reversed(pairs_of(request.query_string))).get("cid")  # of a repeated name, the first value counts
+    named = dict(reversed(pairs_of(request.query_string))).get("cid")  # the first value of a repeated name counts
     if own is not None or named is None:
         if own is not None:
             return SandboxId(own), lambda: Folder.in_sandbox(current_store, SandboxId(own))
@@ -286,10 +287,10 @@ def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
 
 
 def _workspace(owner: str) -> SandboxId | None:
-    """The workspace sandbox of a key, which runs then; None of a key that may start nothing. A POST starts it where the
-    key has none: in a sandbox that begins with a GET there would be nothing to read.
+    """Return the running workspace sandbox of a key; None if the key may not start it.
 
-    Raises TooManySandboxes, TooManyStopped, NotReachable of one that does not run in time.
+    A POST starts a missing sandbox. A GET does not, because a new sandbox has nothing to read. Raises TooManySandboxes,
+    TooManyStopped, and NotReachable if the sandbox does not start in time.
     """
     if not g.principal.may("write"):
         return None
@@ -297,28 +298,30 @@ def _workspace(owner: str) -> SandboxId | None:
     if request.method != "POST":
         named = workspaces.known(owner)
     elif (named := workspaces.named(owner)) is not None:
-        spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes  # that of the starts that adopt it
+        # the spec of the starts that adopt the sandbox
+        spec, sandboxes = current_specs.of_own_agents, current_store.sandboxes
         after_making_room(current_store, partial(sandboxes.start, spec.id, named, gives_way=True, owner=owner))
     if named is not None:
-        # Its folder is known once it runs.
+        # Its folder is known once the sandbox runs.
         wake(current_store, named, current_store.sandboxes.limits.sandbox_start_seconds)
     return named
 
 
 def _paths() -> list[str]:
-    """The paths that the present request is about."""
+    """Return the paths in the query and the body of the current request."""
     return _asked_paths() + (Folder.paths_of(request.get_data()) if core.is_json(request.mimetype) else [])
 
 
 def _asked_paths() -> list[str]:
-    """Those that its query names."""
+    """Return the paths in the query."""
     return [value for name, value in pairs_of(request.query_string) if name in QUERY_PATHS]
 
 
 def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callable[[], Folder]) -> Response:
     if "/git/" in path:
         _require_within(cache(read_folder), path.partition("/git/")[2])
-    folder = cache(read_folder)  # read once the sandbox runs: it may have another folder then, as after a restore
+    # read once the sandbox runs, because its folder may have changed, for instance after a restore
+    folder = cache(read_folder)
     is_json = core.is_json(request.mimetype)
     content: Callable[[], bytes | None] | Iterator[bytes] | None = None
     if is_json:
@@ -349,12 +352,12 @@ def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callab
 
 
 def _whole_header(name: str) -> str | None:
-    """A header of the present request, without those that ask for a part: what is masked is read whole."""
+    """Return a header of the current request. Range headers are dropped, because masking needs the whole content."""
     return None if name in ("Range", "If-Range") else request.headers.get(name)
 
 
 def _require_within(folder: Callable[[], Folder], rest: str) -> None:
-    """Raises Forbidden of what reads outside of the folder, for who may not read the sandbox's files anyway."""
+    """Raise Forbidden for a path outside the folder, unless the caller may read all files of the sandbox."""
     if g.principal.user_of is not None or g.principal.may("approve"):
         return
     if not _GIT.fullmatch(rest):
@@ -374,8 +377,8 @@ def _response(answer: Answer) -> Response:
 
 
 def _pieces() -> Iterator[bytes]:
-    """The body, a piece at a time as it comes. Raises BodyTooSlow, ParseException and ClientGone."""
-    request.max_content_length = sys.maxsize  # it is stored nowhere here
+    """Yield the body in chunks as it arrives. Raises BodyTooSlow, ParseException and ClientGone."""
+    request.max_content_length = sys.maxsize  # this server does not store it
     stream = request.stream
     if body := body_of(request.environ):
         body.stream(caller_required())

@@ -1,4 +1,4 @@
-"""Grants: what people who come through a trusted proxy may do where. Source: docs/access.md, "People"."""
+"""Grants: the rights of people who come through a trusted proxy. Source: docs/access.md, "People"."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from core.wire import ConversationId
 from schemas.fields import Success
 from schemas.people import GrantInfo, GrantRequest, OwnerInfo, OwnerRequest
 
-#: who may change tags, which say where grants hold
+#: Refusal of a change of tags, because grants depend on tags.
 _TAGGER = "A person changes tags with the role admin alone: they say where grants hold. Leave tags out"
 
 grants = Blueprint("Grants", __name__, url_prefix="/api/v1/grants")
@@ -26,7 +26,7 @@ grants = Blueprint("Grants", __name__, url_prefix="/api/v1/grants")
 @grants.arguments(GrantRequest())
 @grants.response(201, GrantInfo)
 def make_grant(wanted: dict[str, Any]) -> tuple[Grant, int, dict[str, str]]:
-    """Give a person, or everybody in a group, a role in the conversations with some tags, or in all."""
+    """Give a person, or everybody in a group, a role in the conversations with certain tags, or in all."""
     made = current_store.access.people.grant(Grant(**wanted, created_by=g.principal.name))
     return made, 201, {"Location": url_for(".get_grant", grant_id=made.id)}
 
@@ -36,7 +36,7 @@ def make_grant(wanted: dict[str, Any]) -> tuple[Grant, int, dict[str, str]]:
 @grants.fails()
 @grants.response(200, GrantInfo(many=True))
 def list_grants() -> list[Grant]:
-    """List the grants, the newest first; none that was revoked."""
+    """List the grants that are in force, the newest first."""
     return current_store.access.people.all()
 
 
@@ -54,7 +54,7 @@ def get_grant(grant_id: str) -> Grant:
 @grants.fails()
 @grants.response(200, Success)
 def revoke_grant(grant_id: str) -> dict[str, bool]:
-    """Revoke a grant: it opens nothing from the next request on, and what its people have open ends."""
+    """Revoke a grant. It permits no further request, and open streams of its people end."""
     current_store.access.people.revoke(grant_id)
     return {"success": True}
 
@@ -67,7 +67,7 @@ owners = Blueprint("Owners", __name__, url_prefix="/api/v1/conversation/<convers
 @owners.fails()
 @owners.response(200, OwnerInfo)
 def get_owner(conversation_id: ConversationId) -> dict[str, str | None]:
-    """Get who owns a conversation: who started it, or to whom it was given."""
+    """Get the owner of a conversation: who started it, or the person or key that received it."""
     return {"owner": current_store.conversations.owner(conversation_id) or None}
 
 
@@ -77,7 +77,7 @@ def get_owner(conversation_id: ConversationId) -> dict[str, str | None]:
 @owners.arguments(OwnerRequest())
 @owners.response(200, OwnerInfo)
 def give_conversation(wanted: dict[str, str], conversation_id: ConversationId) -> dict[str, str | None]:
-    """Give a conversation to another person or key: its owner and admins may; the audit says so."""
+    """Give a conversation to another person or key. Only its owner and admins may, and the audit records it."""
     before = current_store.conversations.owner(conversation_id)
     if before != g.principal.name and not g.principal.may("admin"):
         raise Forbidden(f"{before or 'Nobody'} owns the conversation: only its owner and admins give it to another")
@@ -86,6 +86,6 @@ def give_conversation(wanted: dict[str, str], conversation_id: ConversationId) -
 
 
 def require_tagger(changes: Mapping[str, Any]) -> None:
-    """Raise Forbidden for a person who would change tags, and with them who may do what."""
+    """Raise Forbidden for a person without `admin` who changes tags, because grants depend on tags."""
     if "tags" in changes and g.principal.person and not g.principal.may("admin"):
         raise Forbidden(_TAGGER)

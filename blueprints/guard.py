@@ -1,9 +1,8 @@
 """Authenticates and authorizes every request, before its operation runs and before its body is read.
 
-A key comes as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`, on a socket also as the query's
-`session_api_key` or in the first frame (`blueprints/websocket.py`). Where a ticket may stand for a key it is the
-query's `ticket`; where a browser's cookie may, that of `blueprints/forwarding.py`.
-Source: docs/access.md; the agent-server wire, 5.
+A client sends a key as `Authorization: Bearer KEY` or as `X-Session-API-Key: KEY`. For a socket it may also be the
+query's `session_api_key`, or come in the first frame (`blueprints/websocket.py`). A ticket is the query's `ticket`, and
+`blueprints/forwarding.py` describes the cookie. Source: docs/access.md; the agent-server wire, 5.
 """
 
 from collections.abc import Callable
@@ -28,24 +27,24 @@ from store.access.access_keys import WORKSPACE_COOKIE
 from store.errors import UNAVAILABLE
 from store.sandboxes.sandboxes import key_hash
 
-#: the rules that other packages add: pages and assets, which hold no data
+#: Rules of other packages: pages and assets, which contain no data.
 _OF_PACKAGES = {"static", "api-docs.openapi_json"}
 
-#: most characters of a key: a longer one is none of ours
+#: Maximum length of a key, in characters.
 _LONGEST = 512
 
 #: Maximum number of people and groups that a refusal names.
 _MOST_NAMED = 10
 
-#: says `unknown` where a request shows a key that an open server does not know: it is served all the same
+#: Response header: `unknown` if an open server does not know the request's key. The request is served anyway.
 KEY_STATUS = "X-Key-Status"
 
-#: whether a key is needed. open_until_key: not now, but from the next start after the first key is made
+#: Whether a key is needed. open_until_key: from the next start after the first key is made.
 Auth = Literal["keys", "open", "open_until_key"]
 
 
 class Guard:
-    """Who asks, by the keys of the settings, of admins and of sandboxes."""
+    """Authenticates callers by the keys of the settings, of admins and of sandboxes."""
 
     def __init__(
         self,
@@ -59,11 +58,10 @@ class Guard:
         make_key: Callable[[], str] | None = None,
         people: ProxiedPeople | None = None,
     ) -> None:
-        """is_open: everyone who reaches the server may do everything. until_key: the next start needs a key if the
-        store has one. make_key: the store is asked for keys first; it makes a key where none of them is an admin's.
-
-        followers: the bound of what one key follows. people: who comes through a trusted proxy; None: nobody does.
-        Raises LookupError for a rule that declares nothing.
+        """is_open: everyone who reaches the server may do everything. until_key: the next start needs a key if one is
+        stored. make_key: ask the store for keys at the first request, and call this if no key has the scope `admin`.
+        followers: limit of long-lived requests per key. people: of a trusted proxy; None: there is no such proxy.
+        Raises LookupError for a rule without @needs.
         """
         self._declared = {rule.endpoint: _needs(app, rule.endpoint) for rule in app.url_map.iter_rules()}
         self._keys = keys
@@ -75,7 +73,7 @@ class Guard:
         self.following = Following(self._store.access.keys, followers)
 
     def check(self) -> Response | None:
-        """Let the present request pass, with its `g.principal`; a preflight is answered here.
+        """Authenticate the current request and set its `g.principal`, or return the response to a preflight.
 
         Raises MisdirectedRequest, Forbidden, Unauthorized, and TooManyRequests after too many wrong keys.
         """
@@ -84,10 +82,10 @@ class Guard:
         g.principal = ANYONE if self._is_open else NOBODY
         SHOWS_KEYS.set(self._is_open)
         rule = request.url_rule
-        if request.method == "OPTIONS":  # it changes nothing, and a browser sends it without a key
+        if request.method == "OPTIONS":  # it changes nothing, and browsers send it without a key
             return None
         if rule is None:
-            # An unknown path is 404 for everyone; a malformed id is shown only to those who may read.
+            # An unknown path is 404 for everyone. Only callers with the scope `read` learn that an id is malformed.
             if isinstance(request.routing_exception, InvalidInput) and not self._is_open:
                 self._require(Needs("read"))
             return None
@@ -105,11 +103,11 @@ class Guard:
 
     @property
     def auth(self) -> Auth:
-        """Whether a key is needed, now and after the next start."""
+        """Return whether a key is needed now and after the next start."""
         return "keys" if not self._is_open else "open_until_key" if self._until_key else "open"
 
     def _ask_store(self, make_key: Callable[[], str]) -> None:
-        """Settle whether a key is needed, once. Raises one of UNAVAILABLE."""
+        """Ask the store, once, whether a key is needed. Raises one of UNAVAILABLE."""
         self._is_open = not self._store.access.keys.all()
         if not self._is_open and not self._store.access.keys.of_admins():
             self._keys = SettingsKeys([make_key()])
@@ -117,15 +115,18 @@ class Guard:
         g.principal = ANYONE if self._is_open else NOBODY
 
     def stands(self, principal: Principal) -> bool:
-        """Whether one who was let in earlier still is: the key opens something, or none is needed."""
+        """Return whether an earlier caller is still accepted: the key is valid, or none is needed."""
         return self.following.are_live(principal) if principal.key_id else self._is_open and not self._make_key
 
     def find(self, key: str) -> Principal | None:
-        """The one whose key this is, of the settings or of an admin's making."""
+        """Return the principal of a key from the settings or from an admin."""
         return None if len(key) > _LONGEST else self._keys.find(key) or self._store.access.keys.find(key)
 
     def _shows_unknown_key(self, needs: Needs) -> bool:
-        """Whether a request shows a key that opens nothing. At most one round trip; False while the store is away."""
+        """Return whether a request has an unknown key; false if the store is unavailable.
+
+        Cost: at most one round trip.
+        """
         with suppress(Unauthorized, *UNAVAILABLE):
             return (key := shown_key(needs)) is not None and self.find(key) is None
         return False
@@ -144,7 +145,7 @@ class Guard:
         elif needs.cookie and (cookie := request.cookies.get(WORKSPACE_COOKIE)):
             g.principal = self._bearer_of_cookie(cookie)
         elif _is_socket() and not self._is_open:
-            return  # its first frame has the key
+            return  # the first frame has the key
         if needs.hook and g.principal.sandbox_id is not None:
             if (request.view_args or {}).get("sandbox_id", g.principal.sandbox_id) != g.principal.sandbox_id:
                 raise Unauthorized("The hook key is that of another sandbox than the path names")
@@ -161,7 +162,7 @@ class Guard:
             raise Forbidden(f"This needs a key with the scope {needs.scope}: an admin makes one by POST /api/v1/keys")
 
     def _person(self, person: Person, needs: Needs) -> Principal:
-        """One who comes through the proxy. Raises Unauthorized beside a key, Forbidden for one without a right."""
+        """Return a person's principal. Raises Unauthorized for a request with a key too, Forbidden without a right."""
         if shown_key(needs) is not None:
             raise Unauthorized(
                 f"The request shows a key and comes from {person.name} through the proxy: send one of both"
@@ -171,7 +172,7 @@ class Guard:
         raise Forbidden(f"{person.name} has no right here: an admin gives one by POST /api/v1/grants")
 
     def _refusal_of(self, principal: Principal, scope: str) -> str:
-        """Why a person may not do something, and who may."""
+        """Return why a person may not do something, and who may."""
         about = (request.view_args or {}).get("conversation_id")
         if not principal.rights or about is None:
             where = "outside of single conversations"
@@ -186,8 +187,10 @@ class Guard:
         )
 
     def _owner(self, key: str, needs: Needs) -> Principal:
-        """The one whose key a request shows. Raises Unauthorized, Forbidden for a sandbox that may not ask this, and as
-        `_sandbox`."""
+        """Return the principal of the request's key. Raises the errors of `_sandbox` too.
+
+        Raises Unauthorized for a wrong key, Forbidden for a sandbox that may not call this operation.
+        """
         if needs.hook and (sandbox := self._sandbox(key)):
             return sandbox
         if found := self.find(key) or (self._user_of_sandbox(key) if needs.session else None):
@@ -195,18 +198,18 @@ class Guard:
         if not needs.hook and (sandbox := self._sandbox(key)):
             g.principal = sandbox
             raise Forbidden("The hook key of a sandbox opens its webhooks alone")
-        if _is_socket():  # existing clients know this status. Source: the agent-server wire, 5
+        if _is_socket():  # existing clients expect this status. Source: the agent-server wire, 5
             count_failure()
             raise Forbidden("The key is wrong, was revoked or has expired")
         raise Unauthorized("The key is wrong, was revoked or has expired")
 
     def _sandbox(self, key: str) -> Principal | None:
-        """The sandbox whose hook key this is. Raises SandboxPostedTooMuch, SandboxPostsTooFast, LengthRequired."""
+        """Return the sandbox of a hook key. Raises SandboxPostedTooMuch, SandboxPostsTooFast, LengthRequired."""
         about = (request.view_args or {}).get("conversation_id", "")
         if len(key) > _LONGEST:
             return None
         sandbox_id = self._store.sandboxes.of_hook_key(key, about, request.content_length or 0)
-        if sandbox_id and "HTTP_TRANSFER_ENCODING" in request.environ:  # its bytes are bounded before any is read
+        if sandbox_id and "HTTP_TRANSFER_ENCODING" in request.environ:  # the length is checked before the body is read
             raise LengthRequired("A webhook of a sandbox must have its length: Content-Length, no Transfer-Encoding")
         return (
             Principal(f"sandbox {sandbox_id}", sandbox_id=sandbox_id, hook_hash=key_hash(key)) if sandbox_id else None
@@ -217,7 +220,7 @@ class Guard:
         return Principal(f"user of sandbox {sandbox_id}", user_of=sandbox_id) if sandbox_id else None
 
     def _bearer_of_ticket(self) -> Principal:
-        """Raises Unauthorized, and Forbidden for a ticket of another conversation."""
+        """Return the principal of a ticket. Raises Unauthorized, and Forbidden for a ticket of another conversation."""
         about_now = (request.view_args or {}).get("conversation_id")
         principal = self._store.access.tickets.take(request.args["ticket"][:_LONGEST], about_now)
         if principal is None or not self.following.are_live(principal):
@@ -228,15 +231,14 @@ class Guard:
         return principal
 
     def _bearer_of_cookie(self, cookie: str) -> Principal:
-        """Raises Unauthorized."""
+        """Return the principal of a cookie. Raises Unauthorized."""
         found = self._store.access.sessions.find(cookie)
         if found is None or not found[0].key_id or not self.following.are_live(found[0]):
             raise Unauthorized("The cookie has expired, or its key was revoked: POST /api/auth/workspace-session again")
-        return replace(found[0], scopes=frozenset({"approve"}))  # no operation that writes takes a cookie
+        return replace(found[0], scopes=frozenset({"approve"}))  # no operation that writes accepts a cookie
 
 
 def register_guard(app: Flask, guard: Guard) -> None:
-    """Guard every URL rule of the app."""
     app.before_request(guard.check)
     app.after_request(_with_key_status)
 
@@ -248,14 +250,14 @@ def _with_key_status(response: Response) -> Response:
 
 
 def shown_key(needs: Needs) -> str | None:
-    """The key that the present request shows. Raises Unauthorized for two that differ, and for one in a wrong place."""
+    """Return the key of the current request. Raises Unauthorized for two different keys, or a key in a wrong place."""
     environ = request.environ
     authorization, header = environ.get("HTTP_AUTHORIZATION"), environ.get("HTTP_X_SESSION_API_KEY")
     bearer = None if authorization is None else _bearer(authorization)
-    # An agent server adds its own key to the headers of its webhooks, and a client that of its sandbox to its own.
+    # An agent server adds its own key to its webhooks, and a client the key of its sandbox.
     if (needs.hook or needs.session) and bearer is not None:
         return bearer
-    # A query that is no Unicode is refused where it is read: after the key, and not by what ignores its query.
+    # Invalid Unicode in a query is refused after the key is read, and only by operations that read the query.
     query = environ.get("QUERY_STRING", "")
     is_read = bool(query) and (_is_socket() or "session_api_key" in query)
     in_query = request.args.get("session_api_key") if is_read else None

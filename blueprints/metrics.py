@@ -1,6 +1,6 @@
-"""Metrics for Prometheus: the counts of every worker of this host and of its supervisor, and the state of the store.
+"""Metrics for Prometheus: counts of this host's workers and supervisor, and the state of the store.
 
-Whichever worker is asked answers for all of them. No label is text that a client chose. Source: docs/monitoring.md.
+Each worker responds with the counts of all of them. No label is text that a client chose. Source: docs/monitoring.md.
 """
 
 import sys
@@ -27,7 +27,7 @@ from telemetry.meter import Meter, ProcessCounts, RouteCounts, Seconds, template
 
 metrics = Blueprint("Metrics", __name__)
 
-#: the kind of those that only grow
+#: Metrics that only grow.
 _COUNTER = CounterMetricFamily
 
 
@@ -44,14 +44,14 @@ def show_metrics() -> Response:
 
 
 class MeteredApp(Flask):
-    """The app, which counts its requests. Hooks of Flask would do the same for twice the time."""
+    """Counts the requests of the app. Hooks of Flask would take twice the time."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.meter = Meter()
 
     def count_rules(self) -> None:
-        """Count by the rules that have been added, which are all. Raises ValueError for too many."""
+        """Count by route. Call it after all routes are added. Raises ValueError for too many."""
         rules = list(self.url_map.iter_rules())
         self.meter.add_routes((template(rule.rule), method) for rule in rules for method in rule.methods or ())
 
@@ -69,7 +69,7 @@ class MeteredApp(Flask):
 
 
 class _Scrape(Collector):
-    """All metrics at one time."""
+    """Reads all metrics of one scrape."""
 
     def collect(self) -> Iterator[Metric]:
         routes, processes = current_server().meter.read()
@@ -151,7 +151,7 @@ def _store(reading: StoreGauges) -> Iterator[Metric]:
 
 
 def _spending(reading: StoreGauges) -> Iterator[Metric]:
-    """By model: those that have a price, and "other"."""
+    """Yield the spending by model; models without a price are "other"."""
     models = reading.models
     kinds = ("input", "output", "cached", "written")
     tokens = {(model, kind): getattr(spent, kind) for model, spent in models.items() for kind in kinds}
@@ -166,7 +166,7 @@ def _spending(reading: StoreGauges) -> Iterator[Metric]:
 
 
 def _notifications(targets: list[TargetState], now: Micros) -> Iterator[Metric]:
-    """Of all targets together: their names are for admins alone."""
+    """Yield the totals of all targets: only admins may see the names of targets."""
     states = {
         "ok": sum(not one.tries and one.disabled_at is None for one in targets),
         "failing": sum(one.tries > 0 and one.disabled_at is None for one in targets),
@@ -199,7 +199,10 @@ def _by(
     values: Mapping[Any, float],
     kind: type[GaugeMetricFamily] | type[CounterMetricFamily] = GaugeMetricFamily,
 ) -> Metric:
-    """labels: their names with blanks between. values: by the label, or by a tuple of several."""
+    """Make a family of gauges or counters.
+
+    labels: names, separated by spaces. values: by the label, or by a tuple of labels.
+    """
     family = kind(f"agent_server_{name}", help, labels=labels.split())
     for labelled, value in values.items():
         family.add_metric([labelled] if isinstance(labelled, str) else labelled, value)
@@ -207,7 +210,7 @@ def _by(
 
 
 def _histograms(name: str, help: str, labels: str, values: Mapping[Any, Seconds]) -> Metric:
-    """As `_by`. Prometheus counts a bucket with those below it."""
+    """Make a family of histograms, with labels as in `_by`. In Prometheus a bucket includes all smaller buckets."""
     family = HistogramMetricFamily(f"agent_server_{name}", help, labels=labels.split())
     for labelled, seconds in values.items():
         bounds: Iterable[str] = [*map(repr, seconds.bounds), "+Inf"]

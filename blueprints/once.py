@@ -1,7 +1,8 @@
-"""Idempotency-Key: a POST that a client repeats has one effect, and the repeat gets the first response.
+"""Idempotency-Key: a repeated POST has one effect, and the repeat gets the first response.
 
-Every POST takes the header, but that of a one-time link ignores it: a link decides once anyway. `Blueprint.replay` says
-how a repeat is answered whose response is not kept. A request without the header costs nothing. Source: docs/wire.md.
+Every POST accepts the header. A one-time link ignores it, because a link decides only once. `Blueprint.replay` declares
+how to answer a repeat whose first response was not kept. A request without the header has no cost. Source:
+docs/wire.md.
 """
 
 import re
@@ -24,20 +25,20 @@ from store.link.attempts import enter
 
 HEADER, REPLAYED = "Idempotency-Key", "Idempotency-Replayed"
 
-#: headers that belong to a response as its body does
+#: Headers that are kept with a response.
 _KEPT_HEADERS = ("Location", CONVERSATION)
 
-#: bytes of a body that are hashed before other requests get a turn: 8 MiB would take 10 ms
+#: Number of bytes to hash before other requests get a turn: 8 MiB would take 10 ms.
 _PIECE = 1024 * 1024
 
 _KEY = re.compile(r"[ -~]{1,255}")
 
-#: refusals that come before any effect: the key is free again, so that the client may send a corrected request
+#: Statuses of refusals before any effect. They release the key, so that the client may send a corrected request.
 _DID_NOTHING = (400, 401, 403, 405, 408, 413, 414, 415, 422, 429)
 
 
 def register_once(app: Flask) -> None:
-    """Wrap every POST; the guard must have been registered before."""
+    """Wrap every POST. Call it after `register_guard`."""
     app.before_request(_begin)
     app.after_request(_end)
     app.teardown_request(lambda _: enter(None))
@@ -48,7 +49,7 @@ def _begin() -> Response | None:
     if key is None or request.method != "POST" or request.url_rule is None:
         return None
     view = current_app.view_functions[request.endpoint or ""]
-    # Who shows a link is known only when the view has read its token: nothing of the body is read before.
+    # Only the view authenticates the token of a link, and the body must not be read before that.
     if declared(view, request.endpoint or "").scope == "link":
         return None
     if not _KEY.fullmatch(key):
@@ -72,14 +73,14 @@ def _begin() -> Response | None:
 
 
 def _client() -> str:
-    """Whose keys these are: two clients may choose the same one."""
+    """Return the owner of an idempotency key: two clients may choose the same key."""
     principal: Principal = g.get("principal", ANYONE)
     return f"sandbox {principal.sandbox_id}" if principal.sandbox_id else f"key {principal.key_id}"
 
 
 def _fingerprint() -> str:
-    """A digest of all that makes the request: another one under the same key is refused."""
-    named = request.headers.get(CONVERSATION, "").encode()  # it chooses whose conversation a call goes on with
+    """Return a digest of the request. A different request with the same key is refused."""
+    named = request.headers.get(CONVERSATION, "").encode()  # this header selects the conversation of a call
     parts = (request.path.encode(), request.query_string, request.mimetype.encode(), *([named] if named else []), b"")
     digest, body = sha256(b"\0".join(parts)), request.get_data(cache=True)
     for at in range(0, len(body), _PIECE):
@@ -101,7 +102,8 @@ def _end(response: Response) -> Response:
         response.headers[REPLAYED] = "true"
         return response
     records, whose = current_store.access.idempotency, (_client(), request.headers[HEADER])
-    # An end that Redis does not take is sent again; else the lease ends, and the next attempt finds what this one did.
+    # A failed `finish` is sent again. Otherwise the lease expires, and the next attempt finds the effects of this
+    # attempt.
     with suppress(*UNAVAILABLE):
         if response.status_code in _DID_NOTHING:
             records.forget(*whose, attempt)
@@ -116,7 +118,7 @@ def _kept(response: Response) -> KeptResponse | None:
     if response.is_streamed or _replay().has_key:
         return None
     headers = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name)) is not None}
-    if place := headers.get("Location"):  # the repeat may come by another proxy, or by none
+    if place := headers.get("Location"):  # the repeat may come through another proxy, or through none
         headers["Location"] = place.removeprefix(request.root_path)
     content_type = response.headers.get("Content-Type", "")
     return KeptResponse(response.status_code, content_type, response.get_data(as_text=True), headers)

@@ -1,12 +1,12 @@
-"""OpenAI's API in front of agents: models, chat completions, responses. Its errors: `blueprints/errors.py`.
+"""OpenAI's API for agents: models, chat completions and responses. Its errors: `blueprints/errors.py`.
 
-A model is a sandbox spec. A call starts a conversation with an agent in a sandbox, or goes on with the one that its
-header `X-OpenHands-ServerConversation-ID` names, and tells what the agent says until it stops (`agents/turns.py`). An
-id that is unknown is taken for the conversation that begins. Source: the gateway of the published agent server.
+A model is a sandbox spec. A call starts a conversation with an agent in a sandbox, or continues the conversation in its
+header `X-OpenHands-ServerConversation-ID`, and returns the agent's output until the agent stops (`agents/turns.py`). An
+unknown id becomes the id of the new conversation. Source: the gateway of the published agent server.
 
-Clients repeat a call that failed, by themselves. A repeat of the words on which the agent still works sends nothing and
-follows that turn; so does one that says that it is a repeat, whose turn may have ended since. A call that has named no
-conversation could only begin another one: its errors forbid a repeat (`X-Should-Retry`).
+Clients retry a failed call automatically. A retry with the messages that the agent is working on sends nothing and
+follows that turn. So does a retry with a retry header, even if the turn has ended. A call without a conversation cannot
+be retried, because it would start another conversation: its errors forbid it (`X-Should-Retry`).
 """
 
 import json
@@ -55,22 +55,23 @@ from store.sandboxes.start_tasks import StartTask
 
 openai = Blueprint("OpenAI Compatibility", __name__, url_prefix="/v1")
 
-#: names the conversation of a call and of its response
+#: Header that names the conversation of a call and of its response.
 CONVERSATION = "X-OpenHands-ServerConversation-ID"
 
-#: what clients of OpenAI's API say of a repeat, and what they are told of one
+#: Headers of OpenAI's clients: number of the retry, and whether the client should retry.
 _REPEAT, _SHOULD_RETRY = "X-Stainless-Retry-Count", "X-Should-Retry"
 
-#: member of an app conversation: the digest of the instructions that its agent was told last
+#: Member of an app conversation: the digest of the instructions that its agent received last.
 _INSTRUCTED = "instructions_digest"
 
-#: seconds between two checks that the client of a call that is not streamed still waits
+#: Interval in seconds between two checks that the client of a call without streaming still waits.
 _POLL = 1.0
 
-#: seconds for which a call that is not streamed waits for a person's decision: clients give up after a minute or less
+#: Maximum wait for a person's decision in a call without streaming, in seconds. Clients time out after a minute or
+#: less.
 _DECISION_SECONDS = 10.0
 
-#: before the id of a response; 32 digits of its conversation follow, and 16 of its own
+#: Prefix of a response's id. 32 digits of its conversation and 16 random digits follow.
 _RESPONSE = "resp_"
 
 _DOCUMENTED = {
@@ -82,7 +83,7 @@ _DOCUMENTED = {
 }
 _RETURNED = {CONVERSATION: {"description": "The conversation.", "schema": {"type": "string", "format": "uuid"}}}
 
-#: what a call may fail with
+#: Statuses of refusals of a call.
 _REFUSALS = (404, 409, 410, 413, 415, 429, 502)
 
 
@@ -104,7 +105,7 @@ class PreviousResponseNotFound(Refused):
 
 
 def _spec_of(model: str) -> Spec:
-    """The spec that a model stands for. Raises ModelNotFound."""
+    """Return the spec of a model. Raises ModelNotFound."""
     spec = current_specs.find(model.removeprefix(MODEL_PREFIX)) if model.startswith(MODEL_PREFIX) else None
     if spec is None:
         raise ModelNotFound(model)
@@ -134,7 +135,7 @@ def get_model(model: str) -> dict[str, Any]:
 
 
 def _is_start() -> bool:
-    """Whether a call begins a conversation, as far as its headers say."""
+    """Return whether a call starts a conversation, by its headers."""
     return CONVERSATION not in request.headers
 
 
@@ -148,7 +149,7 @@ def _is_start() -> bool:
 @openai.alt_response(200, schema={"type": "string"}, content_type="text/event-stream", headers=_RETURNED)
 @openai.response(200, ChatCompletion, headers=_RETURNED)
 def create_chat_completion(call: dict[str, Any]) -> Any:
-    """Send messages to an agent and get what it answers, with `stream` as it comes."""
+    """Send messages to an agent and get its reply, as a stream with `stream`."""
     spec, words = _spec_of(call["model"]), call["words"]
     turn = _turn(spec, words, _named() or _of_chat(words))
     options = call.get("stream_options") or {}
@@ -166,7 +167,7 @@ def create_chat_completion(call: dict[str, Any]) -> Any:
 @openai.alt_response(200, schema={"type": "string"}, content_type="text/event-stream", headers=_RETURNED)
 @openai.response(200, ResponseObject, headers=_RETURNED)
 def create_response(call: dict[str, Any]) -> Any:
-    """Send an input to an agent and get its response, with `stream` as it comes."""
+    """Send an input to an agent and get its response, as a stream with `stream`."""
     spec = _spec_of(call["model"])
     previous = call["previous_response_id"]
     turn = _turn(spec, call["words"], _named() if previous is None else _of_response(previous))
@@ -176,7 +177,7 @@ def create_response(call: dict[str, Any]) -> Any:
 
 @openai.after_request
 def _tell_conversation(response: Response) -> Response:
-    """Every response to a call, an error too, names its conversation."""
+    """Name the conversation in every response to a call, including errors."""
     conversation_id = g.get("conversation_of_call")
     if conversation_id is None:
         return response
@@ -187,14 +188,14 @@ def _tell_conversation(response: Response) -> Response:
 
 
 def _named() -> ConversationId | None:
-    """The conversation that the header names. Raises InvalidInput."""
+    """Return the conversation in the header. Raises InvalidInput."""
     text = request.headers.get(CONVERSATION)
     with refused("header", CONVERSATION):
         return ConversationId(canonical_id(text)) if text else None
 
 
 def _of_chat(words: Words) -> ConversationId | None:
-    """The conversation that gave the answer which the new words follow, as far as it is there and remembered."""
+    """Return the remembered conversation whose reply precedes the new messages; None if it is unknown or deleted."""
     if not words.earlier:
         return None
     conversations = current_store.conversations
@@ -203,7 +204,7 @@ def _of_chat(words: Words) -> ConversationId | None:
 
 
 def _of_response(identity: str) -> ConversationId:
-    """The conversation of an earlier response. Raises PreviousResponseNotFound, InvalidInput."""
+    """Return the conversation of an earlier response. Raises PreviousResponseNotFound, InvalidInput."""
     digits = identity.removeprefix(_RESPONSE)
     try:
         found = ConversationId(str(UUID(digits[:32]))) if len(digits) == 48 and identity.startswith(_RESPONSE) else None
@@ -218,7 +219,7 @@ def _of_response(identity: str) -> ConversationId:
 
 
 def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
-    """The turn of a call: of a conversation that begins, of one that gets another message, or of one under way."""
+    """Return the turn of a call: in a new conversation, after another message, or a running turn."""
     conversation_id = named or ConversationId(str(minted("conversation")))
     g.conversation_of_call = conversation_id
     g.call_can_be_repeated = True
@@ -229,7 +230,7 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
         try:
             state, is_new = started(current_store, conversation_id, partial(_start, conversation_id, spec, words.whole))
         except StartWaits:
-            if not g.call_can_be_repeated:  # its repeat starts another conversation
+            if not g.call_can_be_repeated:  # a retry starts another conversation
                 current_store.start_tasks.end_of(conversation_id)
             raise
         content = words.whole if is_new else content
@@ -261,18 +262,18 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
 
 
 def _has_new_instructions(words: Words, state: dict[str, Any]) -> bool:
-    """Whether a call has instructions that its conversation was not told last. Clients send them with every call."""
+    """Return whether the instructions of a call differ from the last ones. Clients send them with every call."""
     return bool(words.instructions) and state["app"].get(_INSTRUCTED) != digest(words.instructions)
 
 
 def _place_of(conversation_id: ConversationId) -> str:
-    """Where a person decides what waits in a conversation."""
+    """Return the URL where a person decides the pending actions of a conversation."""
     base = current_server().config.http.public_url or request.root_url
     return f"{base.rstrip('/')}/console/#/conversations/{conversation_id}"
 
 
 def _is_starting(state: dict[str, Any]) -> bool:
-    """Whether the start of a conversation's agent is under way: `started` waits for it."""
+    """Return whether a conversation's agent is starting: `started` waits for it."""
     start_id = state["app"].get("start_id")
     [start] = current_store.start_tasks.get_many([start_id]) if start_id else [None]
     return start is not None and start.status != "READY"
@@ -289,7 +290,7 @@ def _start(conversation_id: ConversationId, spec: Spec, content: list[dict[str, 
 def _under_way(
     conversation_id: ConversationId, wordings: Sequence[list[dict[str, Any]]], runs: bool
 ) -> tuple[Seq, list[dict[str, Any]]] | None:
-    """The turn that a call asks for again: the seq before its message, and its content; None: the call is a new one.
+    """Return the turn that a retry asks for: the seq before its message, and its content; None for a new call.
 
     runs: whether the agent works, or waits for a decision.
     """
@@ -304,9 +305,9 @@ def _under_way(
 
 
 def _waited(turn: Turn) -> list[Piece]:
-    """All that an agent says until it stops, or until an action has waited for a decision for _DECISION_SECONDS.
+    """Return an agent's output until it stops, or until an action has waited _DECISION_SECONDS for a decision.
 
-    Raises TurnNotDone, ClientGone, Unauthorized of a key that ends meanwhile, and how the turn failed.
+    Raises TurnNotDone, ClientGone, Unauthorized if the key ends meanwhile, and the failure of the turn.
     """
     seconds, asked_at = current_server().config.http.completion_seconds, None
     deadline, pieces, require_client = time.monotonic() + seconds, list[Piece](), caller_required()
@@ -330,14 +331,14 @@ def _waited(turn: Turn) -> list[Piece]:
 
 
 class Telling(ABC):
-    """How a turn is told, in one of OpenAI's shapes; as the source of a stream it gives frames."""
+    """Formats a turn in a shape of OpenAI's. As the source of a stream it returns frames."""
 
     def __init__(self, model: str, turn: Turn) -> None:
         self.model = model
         self._turn = turn
         self._conversation_id: ConversationId = g.conversation_of_call
         self.created = int(time.time())
-        self.said = ""  #: what was streamed
+        self.said = ""  #: streamed text
         self._has_ended = False
 
     @property
@@ -355,7 +356,7 @@ class Telling(ABC):
         self._turn.close()
 
     def next(self, timeout: float) -> list[bytes]:
-        """The frames that come next. Raises one of UNAVAILABLE, after which it may be called again."""
+        """Return the next frames. Raises one of UNAVAILABLE; call it again then."""
         try:
             frames = [frame for piece in self._turn.next(timeout) for frame in self._frames_of(piece)]
             if self._turn.is_over:
@@ -363,7 +364,7 @@ class Telling(ABC):
                 self._has_ended = True
         except UNAVAILABLE:
             raise
-        except StoreError as error:  # the server stops, the conversation was deleted, the client was too slow
+        except StoreError as error:  # the server stops, the conversation was deleted, or the client was too slow
             self._has_ended = True
             return list(self._failed(error))
         return frames
@@ -377,22 +378,22 @@ class Telling(ABC):
         yield from self._delta(text)
 
     def _own_id(self) -> str:
-        """32 digits of the conversation, and 16 of this answer."""
+        """Return 32 digits of the conversation and 16 random digits."""
         return f"{UUID(self._conversation_id).hex}{uuid4().hex[:16]}"
 
     def _tokens(self) -> dict[str, Any]:
-        """The use of tokens of the conversation, as its agent has reported it."""
+        """Return the conversation's token use, as its agent reported it."""
         use = combined(self._turn.stats())
         return use["accumulated_token_usage"] if use else {}
 
     @property
     def first(self) -> bytes:
-        """The frames before all others."""
+        """Return the frames before all others."""
         return b"".join(self._begin())
 
     @abstractmethod
     def whole(self, pieces: Sequence[Piece]) -> dict[str, Any]:
-        """The response to a call that is not streamed."""
+        """Return the response to a call without streaming."""
 
     @abstractmethod
     def _begin(self) -> Iterator[bytes]: ...
@@ -411,8 +412,10 @@ class Telling(ABC):
 
 
 def text_of(pieces: Sequence[Piece], *, is_over: bool) -> str:
-    """The answer of a call that is not streamed: what the agent said last; while it waits, or where it has said
-    nothing, all that there is to say."""
+    """Return the reply to a call without streaming.
+
+    It is the agent's last text. If the agent waits or has sent no text, it is all output.
+    """
     said = [piece.text for piece in pieces if piece.kind == "text"]
     if is_over and said:
         return said[-1]
@@ -428,8 +431,6 @@ def _frame(data: Any, name: str = "") -> bytes:
 
 
 class Chat(Telling):
-    """A chat completion."""
-
     def __init__(self, model: str, turn: Turn, words: Words, *, with_usage: bool) -> None:
         super().__init__(model, turn)
         self.id = f"chatcmpl-{self._own_id()}"
@@ -438,7 +439,7 @@ class Chat(Telling):
         self._remember = partial(current_store.conversations.chats.remember, g.principal.key_id)
 
     def _note_answer(self, text: str) -> None:
-        """Remember the chat with its answer: without an id of a conversation, the client's next call goes on here."""
+        """Remember the chat with its reply, so that the client's next call without a conversation id continues here."""
         answer = {"role": "assistant", "content": [{"type": "text", "text": text}]}
         with suppress(*UNAVAILABLE, REDIS_FULL, StoreFull):
             self._remember([*self._words.earlier, *self._words.recent, answer], self._conversation_id)
@@ -467,7 +468,7 @@ class Chat(Telling):
         yield self._chunk({"content": text})
 
     def _step(self, text: str) -> Iterator[bytes]:
-        """What the agent does, where chat clients show what a model thinks; others leave the member out."""
+        """Stream an agent's step as reasoning, which chat clients show. Other clients ignore the member."""
         yield self._chunk({"reasoning_content": f"{text}\n"})
 
     def _end(self) -> Iterator[bytes]:
@@ -496,7 +497,7 @@ class Responses(Telling):
         return self._response("completed" if is_over else "incomplete", text_of(pieces, is_over=is_over))
 
     def _response(self, status: str, text: str | None = None, error: dict[str, str] | None = None) -> dict[str, Any]:
-        """text: None while it is not known."""
+        """Return the response object. text: None if it is not known yet."""
         return {
             "id": self.id,
             "object": "response",
@@ -504,7 +505,7 @@ class Responses(Telling):
             "completed_at": time.time() if status == "completed" else None,
             "status": status,
             "error": error,
-            # The one reason of OpenAI's two that says that more is to come.
+            # Of OpenAI's two reasons, only this one means that the output is incomplete.
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "instructions": self._call["instructions"],
             "metadata": self._call["metadata"],

@@ -1,6 +1,6 @@
-"""The server itself: liveness, readiness and description, open to all; and its notifications, which are for admins.
+"""The server: liveness, readiness and description, without a key; and its notifications, for admins only.
 
-Those show where an operator's alarms go and what is stuck; a test of them has the server open connections.
+Notifications show where an operator's alarms go and which are stuck, and a test makes the server open connections.
 """
 
 import math
@@ -23,7 +23,7 @@ from store.listing import ListingFilter
 
 operations = Blueprint("Server Details", __name__)
 
-#: release of the agent server whose wire this server speaks; existing clients demand three numbers, 1.28.0 or higher
+#: Release of the agent server whose wire this server speaks. Existing clients require three numbers, from 1.28.0 on.
 WIRE_VERSION = "1.58.0"
 
 CAPABILITIES = [
@@ -34,16 +34,16 @@ CAPABILITIES = [
     "sandboxes",
     "app_conversations",
     "multi_worker",
-    # words of the agent-server wire, by which clients choose their paths
+    # Words of the agent-server wire, by which clients choose their paths.
     "conversation_runtime_routes_v1",
-    "idempotent_conversation_create_v1",  # a POST with the conversation_id of one that exists is answered with that one
+    "idempotent_conversation_create_v1",  # a POST with the id of an existing conversation returns that conversation
     "tool_catalog_v1",
 ]
 
 VOLATILE = "Events are kept in memory only: nothing survives a restart of the server."
 
-#: tools that an agent of this wire may have, for clients that hide the others; a sandbox's agent server has its own.
-#: Source: `GET /server_info` of the agent server 1.58
+#: Tools that an agent of this wire may have; clients hide others. The agent server of a sandbox lists its own. Source:
+#: `GET /server_info` of the agent server 1.58.
 USABLE_TOOLS = [
     *("ClassifyAndSwitchLLMTool", "ask_oracle", "edit", "file_editor", "glob", "grep", "list_directory"),
     *("planning_file_editor", "read_file", "start_child_conversation", "task", "task_tool_set", "task_tracker"),
@@ -58,7 +58,7 @@ _STARTED = time.monotonic()
 @needs("open")
 @operations.response(200, Status)
 def alive() -> dict[str, str]:
-    """Show that this process answers."""
+    """Show that this process responds."""
     return {"status": "ok"}
 
 
@@ -67,7 +67,7 @@ def alive() -> dict[str, str]:
 @needs("open")
 @operations.response(200, Status)
 def health() -> dict[str, str]:
-    """Show that this process answers, under the other name of `/alive`."""
+    """Show that this process responds; an alias of `/alive`."""
     return {"status": "ok"}
 
 
@@ -77,10 +77,10 @@ def health() -> dict[str, str]:
 @operations.fails(503)
 @operations.response(200, Readiness)
 def ready() -> dict[str, object]:
-    """Show whether requests can be served: 503 while the store does not answer, or is not what DURABILITY asks for.
+    """Show whether requests can be served: 503 while the store is unavailable, or is less durable than DURABILITY.
 
-    `notice` has a sentence while this host's supervisor is missing: all that needs no sandbox of the host is served.
-    Also 503 from SIGTERM on, for DRAIN_SECONDS: a balancer then sends new requests elsewhere, and the old ones go on.
+    `notice` reports a missing supervisor of this host. Requests that need no sandbox of the host are still served. Also
+    503 from SIGTERM on, for DRAIN_SECONDS: a balancer then sends new requests elsewhere, and running requests continue.
     """
     if is_draining():
         raise Stopping
@@ -93,7 +93,7 @@ def ready() -> dict[str, object]:
 @needs("read")
 @operations.response(200, ServerInfo)
 def root() -> dict[str, object]:
-    """Describe this server, as `/server_info` does; a browser is redirected to the docs."""
+    """Describe this server, as `/server_info` does. A browser is redirected to the docs."""
     return _info()
 
 
@@ -145,7 +145,7 @@ def _info() -> dict[str, object]:
 
 
 def _missing_supervisor() -> str | None:
-    """What to say while this host's supervisor has no recent heartbeat; None where the settings want none here."""
+    """Return a notice if this host's supervisor has no recent heartbeat; None if none is configured here."""
     if not (settings := current_server().config.host).supervisor:
         return None
     host = settings.name
@@ -162,7 +162,7 @@ def _missing_supervisor() -> str | None:
 
 
 def _idle_time(uptime: float) -> float:
-    """Seconds since a conversation changed last; uptime where none is known."""
+    """Return the seconds since the last change of a conversation; uptime if it is unknown."""
     with suppress(*UNAVAILABLE):
         found, _ = current_store.conversations.page(ListingFilter(), by="updated", descending=True, limit=1, start=None)
         if found:
@@ -171,14 +171,14 @@ def _idle_time(uptime: float) -> float:
 
 
 def _settings_faults() -> list[str | None]:
-    """What the stored data need and the settings lack."""
+    """Return which settings the stored data need and the server lacks."""
     with suppress(*UNAVAILABLE):
         return [current_store.link.seal_check.fault(), current_store.conversations.cold.fault()]
     return []
 
 
 def _weakness(isolation: dict[str, Any]) -> str:
-    """What an operator must know of a host's isolation; empty where it is whole."""
+    """Return a warning about a host's isolation; empty if isolation is complete."""
     weak = {"landlock": "confined by Landlock alone", "none": "not isolated at all"}
     found = [
         f"Sandboxes of the spec {one['spec']} on the host {isolation['host']} are {weak[one['kind']]}."
@@ -198,7 +198,7 @@ notifications = Blueprint("Notifications", __name__, url_prefix="/api/v1")
 @notifications.fails()
 @notifications.response(200, Notifications)
 def list_notifications() -> dict[str, Any]:
-    """List the targets of notifications with what waits for each, and why."""
+    """List the targets of notifications, with their pending messages and errors."""
     return current_desk.overview()
 
 
@@ -208,5 +208,5 @@ def list_notifications() -> dict[str, Any]:
 @notifications.arguments(NotificationTest())
 @notifications.response(200, NotificationOutcome(many=True))
 def send_test_notifications(wanted: dict[str, Any]) -> list[Outcome]:
-    """Send a test message to one target or to all, and report the result of each."""
+    """Send a test message to one target or to all, and report each result."""
     return current_desk.test(wanted["target"])

@@ -1,4 +1,4 @@
-"""People who come through a proxy that has authenticated them: how a request names one, and the rights they have.
+"""People who come through an authenticating proxy: how a request names a person, and which rights they have.
 
 Source: docs/access.md, "People".
 """
@@ -16,12 +16,12 @@ from boot.http import body_of
 from core.people import Person, PersonRefused, read_person
 from settings.access import AccessSettings
 
-#: the header in which the proxy shows its secret
+#: Header with the proxy's secret.
 SECRET_HEADER = "X-Person-Proxy-Secret"
 
 
 class ProxiedPeople:
-    """Who comes through the proxy, by its headers. Every doubt refuses the request."""
+    """Reads the person from the proxy's headers. It refuses every ambiguous request."""
 
     def __init__(self, settings: AccessSettings) -> None:
         """settings: with a PERSON_HEADER."""
@@ -30,7 +30,7 @@ class ProxiedPeople:
         self._secret = settings.person_proxy_secret.encode()
 
     def of_request(self) -> Person | None:
-        """The person whom the present request names; None where it names nobody. Raises Unauthorized."""
+        """Return the person that the current request names; None if it names nobody. Raises Unauthorized."""
         environ = request.environ
         values = {name: environ.get(_variable(name)) for name in self._names}
         name, groups = values[self._header], values.get(self._groups_header) or ""
@@ -65,7 +65,7 @@ class ProxiedPeople:
 
 
 def peer_of(environ: Mapping[str, Any]) -> str:
-    """The address at the other end of the connection, whatever a trusted proxy has said of its client."""
+    """Return the address of the connection's peer, ignoring the client address that a trusted proxy reports."""
     original = environ.get("werkzeug.proxy_fix.orig")
     return str((original or environ).get("REMOTE_ADDR") or "")
 

@@ -1,6 +1,6 @@
 """Permission requests of agents in terminals, and the hooks by which published agents send them.
 
-Both need the scope `ask`, whose key opens, awaits and closes its own requests. Source: docs/approvals.md, "Terminals".
+Both need the scope `ask`. A key opens, awaits and closes only its own requests. Source: docs/approvals.md, "Terminals".
 """
 
 import json
@@ -43,15 +43,15 @@ hooks = Blueprint("Hooks", __name__, url_prefix="/api/v1/hooks")
 
 _ADAPTERS = {"claude": CLAUDE, "qwen": QWEN, "copilot": COPILOT}
 
-#: Seconds of the lease of a hook's request, and between two line feeds before its answer.
+#: Lease of a hook's request, and interval between two line feeds before its answer, in seconds.
 _LEASE, _DRIP = 20, 3.0
 
-#: Seconds before a store that did not answer is asked again.
+#: Delay in seconds before a retry after the store was unavailable.
 _AWAY_SECONDS = 0.5
 
 
 def _asking() -> Asking:
-    """Raises HookTooOld."""
+    """Return the requests of the caller. Raises HookTooOld."""
     check_hook(request.user_agent.string)
     return Asking(current_server().store, g.principal.owner, current_actor())
 
@@ -63,7 +63,10 @@ def _asking() -> Asking:
 @permission_requests.arguments(PermissionRequest())
 @permission_requests.response(201, PermissionRequestState)
 def open_permission_request(wanted: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, str]]:
-    """Ask for a call of an agent in a terminal; rules decide at once. Then `GET` it: without that it is withdrawn."""
+    """Ask for permission for a call of an agent in a terminal. Rules decide at once.
+
+    Then poll it with `GET`: a request that nobody polls is withdrawn.
+    """
     ask = {"kind": wanted["kind"], "order": wanted["order"]}
     ask |= {"lease": wanted["lease_seconds"], "patience": wanted["expires_in"]}
     call = Call(wanted["tool_name"], wanted["arguments"], wanted["complete"])
@@ -77,7 +80,7 @@ def open_permission_request(wanted: dict[str, Any]) -> tuple[dict[str, Any], int
 @permission_requests.arguments(PermissionWait(), location="query")
 @permission_requests.response(200, PermissionRequestState)
 def get_permission_request(query: dict[str, float], request_id: str) -> dict[str, Any]:
-    """Wait for the answer to a request of this key, and renew its lease."""
+    """Wait for the answer to a request of the caller's key, and renew its lease."""
     asking = _asking()
     if not query["wait"]:
         return asking.look(request_id).shown
@@ -99,7 +102,7 @@ def get_permission_request(query: dict[str, float], request_id: str) -> dict[str
 @permission_requests.arguments(PermissionOutcome())
 @permission_requests.response(200, PermissionRequestState)
 def tell_permission_outcome(told: dict[str, Any], request_id: str) -> dict[str, Any]:
-    """Tell what became of a request at its terminal: 409 names who answered before."""
+    """Report the outcome of a request at its terminal; 409 names who answered before."""
     asking = _asking()
     return asking.tell(asking.look(request_id, renews=False), told["outcome"]).shown
 
@@ -110,7 +113,7 @@ def tell_permission_outcome(told: dict[str, Any], request_id: str) -> dict[str, 
 @permission_requests.arguments(PermissionOutcomeOfCall())
 @permission_requests.response(200, PermissionRequestState)
 def tell_outcome_of_call(told: dict[str, Any]) -> dict[str, Any]:
-    """Tell the same of a call without a request's id: the oldest that waits, else the newest that was allowed."""
+    """Report the outcome of a call without a request's id: of its oldest pending, else newest allowed request."""
     call = Call(told["tool_name"], told["arguments"])
     return _asking().tell_of_call(_session(told), call, told["outcome"]).shown
 
@@ -121,7 +124,10 @@ def tell_outcome_of_call(told: dict[str, Any]) -> dict[str, Any]:
 @permission_requests.arguments(PermissionReport())
 @permission_requests.response(204)
 def report_of_agent(told: dict[str, Any]) -> Response:
-    """Report a prompt, a call that has run, or the end of a turn or a session: events of its conversation."""
+    """Report a prompt, a finished call, or the end of a turn or a session.
+
+    Each becomes an event of the conversation.
+    """
     heard = Heard(
         told["kind"],
         tool_name=told["tool_name"],
@@ -171,7 +177,7 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
     200, HookAnswer, description="The agent's own form, after a line feed every few seconds; `{}` is no opinion"
 )
 def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) -> Response:
-    """Take an event of an agent's hook as the agent sends it, and answer in the agent's form: claude, qwen, copilot."""
+    """Take an event of an agent's hook, and answer in the agent's format. Agents: claude, qwen, copilot."""
     adapter, event = _ADAPTERS.get(agent), as_unicode(event)
     if adapter is None:
         raise NotFound(f"No hooks of {agent} are known: POST /api/v1/hooks/ takes {', '.join(_ADAPTERS)}")
@@ -195,7 +201,7 @@ def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) ->
 
 
 def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
-    """Raises InvalidInput."""
+    """Return the session of a hook's event. Raises InvalidInput."""
     address = (request.remote_addr or "").replace(":", "-").strip("-") or "unknown"
     session = {"id": heard.session, "cwd": heard.cwd, "mode": heard.mode, "subagent": heard.subagent or None}
     named = {"host": request.headers.get("X-Agent-Host") or address}
@@ -212,13 +218,13 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
 
 
 class _Awaited:
-    """The body of a hook's response: line feeds while its request waits, then the answer.
+    """The body of a hook's response: line feeds while its request is pending, then the answer.
 
-    Closed before that, as a server does when a write shows that the asker has gone, it withdraws the request.
+    If a write shows that the client has disconnected, the server closes the body, which withdraws the request.
     """
 
     def __init__(self, asking: Asking, request_id: str, answer: Callable[[Mapping[str, Any]], bytes]) -> None:
-        """Raises TooManyFollowersOfKey."""
+        """Count the request as long-lived. Raises TooManyFollowersOfKey."""
         self._asking = asking
         self._id = request_id
         self._answer = answer
@@ -235,7 +241,7 @@ class _Awaited:
         done()
         if not self._is_over:
             self._is_over = True
-            with suppress(StoreError, *UNAVAILABLE):  # decided meanwhile; or its lease ends
+            with suppress(StoreError, *UNAVAILABLE):  # decided meanwhile; otherwise its lease expires
                 self._asking.tell(self._asking.look(self._id, renews=False), "withdrawn")
 
     def _revoke(self) -> None:
@@ -257,7 +263,7 @@ class _Awaited:
             except UNAVAILABLE:
                 found = None
                 time.sleep(_AWAY_SECONDS)
-            except StoreError:  # its conversation was deleted
+            except StoreError:  # the conversation was deleted
                 break
             if found is not None and found.state != "pending":
                 self._is_over = True

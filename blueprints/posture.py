@@ -1,9 +1,9 @@
-"""What browsers and proxies may do: which Host and Origin are refused, whose X-Forwarded- headers count, and the
-headers of every response. Source: docs/operations.md.
+"""Policy for browsers and proxies: allowed Host and Origin, trusted X-Forwarded- headers, common response headers.
 
-A page that rebinds its name to our address sends its own name as `Host`; a page elsewhere sends its own `Origin`, or a
-browser says `Sec-Fetch-Site: cross-site`. Programs send neither, and are not concerned. Reads without an Origin check
-are safe: the browser keeps a response from a page whose origin no CORS header names.
+Source: docs/operations.md. A page that rebinds its name to our address sends its own name as `Host`. A page of another
+site sends its own `Origin`, or a browser sends `Sec-Fetch-Site: cross-site`. Programs send neither, and are not
+affected. Reads without an Origin check are safe: a browser hides a response from a page whose origin no CORS header
+names.
 """
 
 import re
@@ -22,18 +22,19 @@ from blueprints import current_server
 from boot.http import SECURITY_HEADERS
 from core.origins import authority, is_loopback, is_named, origin, origin_at
 
-#: methods that change nothing
+#: Methods that change nothing.
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
-#: where sandboxes post to, under the host of WEBHOOK_BASE_URL or the one that a container has for this machine
+#: Path that sandboxes post to, and the name of this machine inside a container. Other posts use WEBHOOK_BASE_URL's
+#: host.
 _WEBHOOKS, _CONTAINERS_HOST = "/api/v1/webhooks/", "host.docker.internal"
 
-#: what `X-Forwarded-Prefix` may be: addresses begin with it, and after two slashes the name of a host would follow
+#: Allowed form of `X-Forwarded-Prefix`. URLs begin with it, and two slashes would make the next part a host.
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*/?")
 
 
-#: headers of responses that a page of an allowed origin may read, and what for; browsers show `Cache-Control`,
-#: `Content-Length`, `Content-Type` and `Last-Modified` to every page that may read the body. A test lists the others
+#: Response headers that a page of an allowed origin may read, and their use. Browsers always show `Cache-Control`,
+#: `Content-Length`, `Content-Type` and `Last-Modified`. A test lists all other headers.
 EXPOSED = {
     "Accept-Ranges": "whether a file can be read in parts",
     "Allow": "what a path takes instead of the method that was refused",
@@ -60,22 +61,22 @@ EXPOSED = {
 
 _EXPOSED = ", ".join(EXPOSED)
 
-#: of every response. Conversations, keys and secrets: no cache on the way keeps any of it
+#: Headers of every response. No cache may store it, because it may contain conversations, keys and secrets.
 _HEADERS = {**SECURITY_HEADERS, "Cache-Control": "no-store"}
 
-#: seconds for which a browser may keep the response to a preflight
+#: Lifetime of a preflight response in a browser, in seconds.
 _MAX_AGE = 600
 
-#: by which a browser asks whether a page of a public address may reach a server of a private one, such as loopback
+#: Header by which a browser asks whether a public page may reach a server with a private address, such as loopback.
 _PRIVATE = "Access-Control-Request-Private-Network"
 
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """Which hosts and origins a request may name.
+    """The hosts and origins that a request may name.
 
-    is_open: whether no key is needed. allowed_hosts: as `origins.host_pattern` returns them. allowed_origins: as
-    `origins.origin` returns them. webhook_host: that of the URL that sandboxes post to.
+    is_open: no key is needed. allowed_hosts: as `origins.host_pattern` returns them. allowed_origins: as
+    `origins.origin` returns them. webhook_host: host of the URL that sandboxes post to.
     """
 
     is_open: bool
@@ -84,7 +85,7 @@ class Posture:
     webhook_host: str = ""
 
     def refusal_of_host(self, host: str | None, target: str, path: str) -> str | None:
-        """Why a request is for another server, in words; None if it is for this one.
+        """Return why a request is for another server, in words; None if it is for this server.
 
         host: the header. target: of the request line, which may be an absolute URI. path: of the operation.
         """
@@ -102,9 +103,9 @@ class Posture:
         return f"This server is not {place.host}: ALLOWED_HOSTS names the hosts by which it is reached"
 
     def refusal_of_origin(self, method: str, headers: Headers, scheme: str) -> str | None:
-        """Why a page may not send a request, in words; None if it may, or if no page has sent it.
+        """Return why a page may not send a request, in words; None if it may, or if no page sent the request.
 
-        headers: with a Host that is not refused. scheme: of the URL that the client has used.
+        headers: with a Host that was accepted. scheme: of the URL that the client used.
         """
         if method in _SAFE and "Upgrade" not in headers:
             return None
@@ -121,7 +122,7 @@ class Posture:
 
 
 def _refused_page(sent: str) -> str:
-    """Why a page may not do something, and the setting by which it may. sent: its Origin header."""
+    """Return why a page may not do something, and the setting that would allow it. sent: its Origin header."""
     page = origin(sent)
     if page is None:
         return "A page of another site may not do this: ALLOWED_ORIGINS names those that may"
@@ -129,10 +130,10 @@ def _refused_page(sent: str) -> str:
 
 
 def admit() -> Response | None:
-    """The response to a preflight; None for any other request. Raises MisdirectedRequest (421), Forbidden (403),
-    BadRequest for a path of the proxy that is none.
+    """Return the response to a preflight; None for any other request.
 
-    Nothing of the body has been read then, and the store has not been asked.
+    Runs before the body is read and before the store is asked. Raises MisdirectedRequest (421), Forbidden (403), and
+    BadRequest for an invalid path prefix of the proxy.
     """
     posture = current_server().posture
     environ, method = request.environ, request.method
@@ -150,8 +151,8 @@ def admit() -> Response | None:
 
 
 def with_headers(response: Response) -> Response:
-    """The response with the headers that every one has. A view's own header stands."""
-    # One pass over the names: `setdefault` would read all headers for each of these.
+    """Add the common headers to a response. Headers of the view take precedence."""
+    # A single pass over the names, because `setdefault` would read all headers each time.
     given = {name.lower() for name, _ in response.headers}
     for name, value in _HEADERS.items():
         if name.lower() not in given:
@@ -182,7 +183,7 @@ def _grant(response: Response) -> None:
 
 
 def is_within(peer: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
-    """Whether the address of a peer is in one of some networks. A Unix socket has none."""
+    """Return whether a peer's address is in one of the networks; false for a Unix socket."""
     try:
         address = ip_address(peer)
     except ValueError:
@@ -193,10 +194,10 @@ def is_within(peer: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
 
 
 class TrustedProxies:
-    """Sets the client's address, the scheme, the host and the path of this server (WSGI's `SCRIPT_NAME`) from the
-    `X-Forwarded-` headers of a trusted proxy, which strips that path.
+    """Applies the `X-Forwarded-` headers of a trusted proxy: client address, scheme, host and `SCRIPT_NAME`.
 
-    Of each header the last value counts, which the proxy has added itself: what a client has sent before it does not.
+    The proxy strips the path in `SCRIPT_NAME`. Only the last value of each header counts, because the proxy added it.
+    Earlier values come from the client.
     """
 
     def __init__(self, app: Any, networks: Iterable[str]) -> None:

@@ -1,11 +1,9 @@
-"""Previews: the operations that open one, and the hosts that show them. Source: docs/console.md, "Preview".
-
-`PreviewHosts` stands before the app and chooses by the `Host` header: a request to a host of previews reaches no route
-of this server, and one to any other host reaches no preview.
-
-A preview is opened by an address with a ticket, which is good once. It becomes a cookie of that host, sealed for the
-one port of the one sandbox, and the browser is led to `/`. What a page of another origin sends is refused whatever
-cookie it bears, because all previews are one site to a browser.
+"""Previews: the operations that open a preview, and the hosts that show it. Source: docs/console.md, "Preview".
+`PreviewHosts` wraps the app and routes by the `Host` header: a request to a preview host reaches no route of this
+server, and a request to any other host reaches no preview.  The address of a preview contains a single-use ticket. It
+is exchanged for a cookie of the preview's host, sealed for a port of a sandbox, and the browser is redirected to `/`.
+Requests from pages of other origins are refused even with the cookie, because a browser treats all previews as the same
+site.
 """
 
 import logging
@@ -63,13 +61,13 @@ from store.sandboxes.sandboxes import SandboxId
 
 previews = Blueprint("Previews", __name__, url_prefix="/api/v1/sandboxes")
 
-#: where a ticket is shown, and what its query may have; a page has this path never
+#: Path that takes a ticket, and maximum length of its query. Reserved path: no previewed page can use it.
 _OPENING, _LONGEST_QUERY = "/_preview", 512
 
-#: exchanges with a sandbox that a worker has at once
+#: Maximum number of concurrent exchanges with a sandbox in a worker.
 _MOST_EXCHANGES = 64
 
-#: conversations of a sandbox whose audit has the opening of a preview: those that were made last
+#: Maximum number of a sandbox's conversations, the newest, whose audit records that a preview was opened.
 _MOST_AUDITED = 100
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -84,10 +82,10 @@ NO_HOST = (
 _log = logging.getLogger(__name__)
 
 
-#: what may refuse a request after its sandbox was asked
+#: Errors that may refuse a request after its sandbox was asked.
 _REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, BodyTooSlow, ParseException)
 
-#: what a refusal looks like in a tab: words in the console's colours, and nothing that runs
+#: Style of a refusal in a tab: text in the console's colours, and no scripts.
 _STYLE = """
 :root { color-scheme: light dark; }
 body { max-width: 34rem; margin: 18vh auto 0; padding: 0 1.25rem; font: 100%/1.5 system-ui, sans-serif;
@@ -108,12 +106,12 @@ _PAGE = f"""<!doctype html>
 
 _STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest()).decode()
 
-#: seconds between two looks whether a WebSocket must end
+#: Interval in seconds between two checks whether a WebSocket must end.
 _POLL = 1.0
 
 
 class TooManyExchanges(QuotaExceeded):
-    """A worker has as many exchanges with the previews of one sandbox as it may."""
+    """Raised if a worker has its maximum number of exchanges with the previews of a sandbox."""
 
     words = "At most {most} requests to the previews of one sandbox are served at once: try again shortly"
 
@@ -123,7 +121,7 @@ class TooManyExchanges(QuotaExceeded):
 @previews.fails(405, 409, 410, 429, 500, 502)
 @previews.response(200, ListeningPorts)
 def list_ports(sandbox_id: str) -> dict[str, Any]:
-    """List the ports at which programs of a sandbox listen, where its agent server can tell."""
+    """List the ports at which programs of a sandbox listen, if its agent server can tell."""
     identity = _allowed(sandbox_id)
     programs = listening_ports(current_forwarding, identity, caller_required())
     told = {str(port): text for port, text in programs.items() if text}
@@ -137,13 +135,13 @@ def list_ports(sandbox_id: str) -> dict[str, Any]:
 @previews.arguments(PreviewRequest())
 @previews.response(201, PreviewAddress)
 def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:
-    """Make the address of a preview: what a program of a sandbox serves at a port, on an origin of its own."""
+    """Make the address of a preview, which shows a port of a sandbox on its own origin."""
     preview = Preview(_allowed(sandbox_id), wanted["port"])
     label, place = preview.label, authority(request.host)
     host = current_server().config.http.preview_host or LOOPBACK_HOST
     if place is None or (host == LOOPBACK_HOST and not is_loopback(place.host)):
         raise NoPreview(NO_HOST)
-    _tunnel(current_forwarding, preview).close()  # whether something listens there is told here, not in a new tab
+    _tunnel(current_forwarding, preview).close()  # fail here rather than in a new tab if no program listens
     ticket = current_store.access.tickets.make(g.principal, _about(label), g.principal.scopes)
     own = origin_at(request.scheme, Authority(f"{label}.{host}", place.port))
     expires_at = Micros(current_store.link.health.recent_clock() + TICKET_SECONDS * 1_000_000)
@@ -151,7 +149,7 @@ def open_preview(wanted: dict[str, int], sandbox_id: str) -> dict[str, Any]:
 
 
 def _allowed(sandbox_id: str) -> SandboxId:
-    """The sandbox, for a key that may. Raises Forbidden, SandboxNotFound."""
+    """Return the sandbox if the caller may preview it. Raises Forbidden, SandboxNotFound."""
     if not g.principal.may("approve"):
         raise Forbidden(NEEDS_BOTH)
     if not is_sandbox_id(sandbox_id):
@@ -160,25 +158,25 @@ def _allowed(sandbox_id: str) -> SandboxId:
 
 
 def _about(label: str) -> str:
-    """What the ticket of a preview is about: no conversation has such an id."""
+    """Return the subject of a preview's ticket, which is never the id of a conversation."""
     return f"preview {label}"
 
 
 def _tunnel(forwarding: Forwarding, preview: Preview, *, wakes: bool = True) -> Tunnel:
-    """A connection to the program. Raises NotReachable, TooManySandboxes, AgentUnreachable, NoTunnel."""
+    """Connect to the program. Raises NotReachable, TooManySandboxes, AgentUnreachable, NoTunnel."""
     url, key = forwarding.awake(preview.sandbox_id, wakes=wakes)
     return open_tunnel(url, key, f"/api/ports/{preview.port}", "tcp")
 
 
 class _Refusal(Exception):
-    """A request to a host of previews that is not served; the sentence is for the person."""
+    """Raised to refuse a request to a preview host. Its sentence is for the person."""
 
     def __init__(self, status: str, sentence: str) -> None:
         super().__init__(sentence)
         self.status = status
 
 
-#: what a browser gets for a preview that it has not opened, or that has ended
+#: Refusal of a preview that this browser has not opened, or that has ended.
 _NOT_OPEN = _Refusal(
     "403 Forbidden",
     "This preview is not open in this browser, or has ended. Open it again: Preview, in the console's conversation.",
@@ -189,10 +187,10 @@ StartResponse = Callable[..., Any]
 
 
 class PreviewHosts:
-    """The hosts of previews, before an app, which serves all other hosts."""
+    """Serves the preview hosts, and passes requests for other hosts to the app."""
 
     def __init__(self, app: Flask, served: Any, host: str) -> None:
-        """served: the WSGI app that serves the other hosts. host: the domain of previews; empty: LOOPBACK_HOST."""
+        """served: the WSGI app of the other hosts. host: the domain of previews; empty: LOOPBACK_HOST."""
         self._app = app
         self._served = served
         self._host = host or LOOPBACK_HOST
@@ -213,7 +211,7 @@ class PreviewHosts:
             sentence = "The store does not answer: try again shortly"
             return _said(environ, start_response, "503 Service Unavailable", sentence)
         except (ClientGone, ConnectionError):
-            raise StopIteration from None  # the exception by which gunicorn's workers end a connection
+            raise StopIteration from None  # this exception makes gunicorn's workers close a connection
 
 
 def _status_of(refusal: Exception) -> str:
@@ -229,7 +227,7 @@ def _status_of(refusal: Exception) -> str:
 
 
 def _said(environ: dict[str, Any], start_response: StartResponse, status: str, refusal: Exception | str) -> list[bytes]:
-    """A sentence, as a page where a browser shows it in a tab, else as text. Neither does anything."""
+    """Respond with a sentence: as a page if a browser shows it in a tab, otherwise as text."""
     sentence = f"{str(refusal).removesuffix('.')}."
     destination = environ.get("HTTP_SEC_FETCH_DEST", "document")
     is_page = destination == "document" and "text/html" in environ.get("HTTP_ACCEPT", "")
@@ -245,7 +243,7 @@ def _said(environ: dict[str, Any], start_response: StartResponse, status: str, r
 
 
 class _HostRequest:
-    """One request to a host of previews."""
+    """A request to a preview host."""
 
     def __init__(self, app: Flask, exchanges: Quota, environ: dict[str, Any], place: Authority, host: str) -> None:
         self._exchanges = exchanges
@@ -259,7 +257,10 @@ class _HostRequest:
         self._store, self._guard, self._forwarding = server.store, server.guard, server.forwarding
 
     def serve(self, start_response: StartResponse) -> Iterable[bytes]:
-        """Raises _Refusal, one of _REFUSALS or UNAVAILABLE, ClientGone; StopIteration where nothing more is written."""
+        """Respond.
+
+        Raises _Refusal, one of _REFUSALS or UNAVAILABLE, ClientGone; StopIteration to close the connection.
+        """
         target: str = self._environ.get("RAW_URI") or self._environ.get("REQUEST_URI") or "/"
         preview = Preview.of_label(self._label)
         if preview is None or not is_sandbox_id(preview.sandbox_id):
@@ -275,7 +276,7 @@ class _HostRequest:
         return self._exchange(preview, principal, seconds, target, start_response)
 
     def _refuse_other_pages(self) -> None:
-        """Raises _Refusal of what a page of another origin has sent, unless it opens a page in a tab of its own."""
+        """Raise _Refusal for a request from a page of another origin, unless it opens a page in a tab."""
         site, sent = self._headers.get("Sec-Fetch-Site"), self._headers.get("Origin")
         if site == "same-origin":
             return
@@ -286,12 +287,12 @@ class _HostRequest:
             raise refused
 
     def _opens_page(self) -> bool:
-        """Whether a browser says that it shows the response in a tab or window."""
+        """Return whether a browser declares that it shows the response in a tab or window."""
         fetched = (self._headers.get("Sec-Fetch-Mode"), self._headers.get("Sec-Fetch-Dest"))
         return self._method == "GET" and fetched == ("navigate", "document")
 
     def _open(self, preview: Preview, start_response: StartResponse) -> list[bytes]:
-        """Take the ticket, note it in the audit, and give the browser its cookie."""
+        """Redeem the ticket, record it in the audit, and give the browser its cookie."""
         if self._method != "GET":
             raise _Refusal("405 Method Not Allowed", "A preview is opened by GET")
         query = parse_qs(self._environ.get("QUERY_STRING", "")[:_LONGEST_QUERY])
@@ -307,14 +308,14 @@ class _HostRequest:
             path="/",
             secure=self._is_secure,
             httponly=True,
-            samesite="Lax",  # of a Strict one a browser sends nothing after a redirect that the console's page began
+            samesite="Lax",  # browsers do not send a Strict cookie after a redirect from the console's page
         )
         headers = [("Location", "/"), ("Set-Cookie", cookie), ("Content-Length", "0"), ("Cache-Control", "no-store")]
         start_response("303 See Other", [*headers, *GUARDS])
         return [b""]
 
     def _audit(self, preview: Preview, principal: Principal) -> None:
-        """Raises one of UNAVAILABLE: what is not noted is not opened."""
+        """Record in the audit that a preview opens. Raises one of UNAVAILABLE: without the entry it does not open."""
         actor = actor_of(principal, self._address)
         identity = uuid4().hex[:12]
         filters = app_filter(sandbox_id=preview.sandbox_id, with_children=True)
@@ -337,10 +338,10 @@ class _HostRequest:
         return COOKIES[self._is_secure]
 
     def _bearer(self) -> tuple[Principal, float]:
-        """The one whose cookie opens this preview, and the seconds that are left of it. Raises _Refusal.
+        """Return the principal whose cookie opens this preview, and its remaining seconds. Raises _Refusal.
 
-        There may be several of that name: pages can set some for longer paths and for all previews, which open nothing
-        and which a browser sends first. So all are tried, as many as a head may have: a try takes about 15 µs.
+        There may be several cookies of the name. Pages can set useless ones for longer paths and for all previews, and
+        browsers send those first. So all cookies in the head are tried, at about 15 µs each.
         """
         pairs = (pair.strip().partition("=") for pair in self._headers.get("Cookie", "").split(";"))
         for value in [value for name, _, value in pairs if name == self._cookie]:
@@ -358,7 +359,7 @@ class _HostRequest:
         self._exchanges.take(preview.sandbox_id)
         served = _Served(lambda: self._exchanges.give_back(preview.sandbox_id))
         try:
-            # What a page asks for by itself wakes no sandbox: a tab that polls would keep a paused one awake.
+            # Requests of scripts resume no sandbox. Otherwise a tab that polls would keep a paused sandbox running.
             tunnel = _tunnel(self._forwarding, preview, wakes=self._opens_page())
             served.ends.append(tunnel.close)
             served.ends.append(self._guard.following.begin(principal, tunnel.close, self._address))
@@ -375,7 +376,7 @@ class _HostRequest:
             raise
 
     def _upgrade(self) -> bool:
-        """Whether this is the handshake of a WebSocket. Another upgrade is not sent on. Raises _Refusal."""
+        """Return whether this is a WebSocket handshake. Other upgrades are not forwarded. Raises _Refusal."""
         if self._headers.get("Upgrade", "").lower() != "websocket":
             return False
         if self._headers.get("Origin") is None or self._environ.get("gunicorn.socket") is None:
@@ -396,7 +397,7 @@ class _HostRequest:
         return "chunked" in self._headers.get("Transfer-Encoding", "").lower()
 
     def _body(self) -> Iterator[bytes]:
-        """The request's body, a piece at a time as it comes. Raises PreviewBodyTooLong, BodyTooSlow, ParseException."""
+        """Yield the request's body in chunks as it arrives. Raises PreviewBodyTooLong, BodyTooSlow, ParseException."""
         length = self._environ.get("CONTENT_LENGTH") or "0"
         if not self._is_chunked and (not length.isdigit() or length == "0"):
             return iter(())
@@ -409,7 +410,7 @@ class _HostRequest:
 
 
 class _Served:
-    """The body of a response, and what must be ended after it. A class, as a generator may never be started."""
+    """The body of a response, with its cleanup. A class, because a generator that never started is not closed."""
 
     def __init__(self, *ends: Callable[[], None]) -> None:
         self.ends = [*ends]
@@ -419,7 +420,10 @@ class _Served:
         return self
 
     def __next__(self) -> bytes:
-        """Raises ConnectionError where the program ends it early: the response breaks off, so the browser notices."""
+        """Return the next chunk.
+
+        Raises ConnectionError if the program ends early, so that the browser sees a broken response.
+        """
         try:
             return next(self.pieces)
         except (AgentUnreachable, ClientGone) as error:
@@ -432,9 +436,9 @@ class _Served:
 
 
 def _join(client: socket.socket, tunnel: Tunnel, head: PreviewHead, rest: bytes, until: float) -> None:
-    """Answer a handshake, and carry bytes both ways until either side ends, or the preview does.
+    """Respond to a handshake, and forward bytes both ways until either side or the preview ends.
 
-    `join` of net/carry.py is for sockets that end by themselves: here a deadline and the end of the preview end both.
+    `join` of net/carry.py expects sockets that end by themselves. Here a deadline and the end of the preview end both.
     """
     names = "".join(f"{name}: {value}\r\n" for name, value in head.headers)
     ending = threading.Event()

@@ -1,4 +1,4 @@
-"""Provider connections: a key and a base URL that several of a key's profiles share.
+"""Provider connections: a key and a base URL that several profiles share.
 
 Source: the agent-server wire; docs/wire.md. No response has the key of a connection, neither in plain text nor sealed.
 """
@@ -25,7 +25,7 @@ def _own_connections() -> OwnConnections:
 @provider_connections.fails()
 @provider_connections.response(200, schemas.ProviderConnectionInfo(many=True))
 def list_provider_connections() -> list[dict[str, Any]]:
-    """List the provider connections that the key keeps, the oldest first."""
+    """List the provider connections of the caller's key, the oldest first."""
     return _own_connections().all()
 
 
@@ -35,7 +35,7 @@ def list_provider_connections() -> list[dict[str, Any]]:
 @provider_connections.arguments(schemas.ProviderConnectionCreate())
 @provider_connections.response(201, schemas.ProviderConnectionInfo)
 def create_provider_connection(given: dict[str, Any]) -> dict[str, Any]:
-    """Keep a key and a base URL, sealed, for profiles that name the connection."""
+    """Store a key and a base URL, sealed, for profiles that name the connection."""
     return _own_connections().create(given)
 
 
@@ -45,7 +45,7 @@ def create_provider_connection(given: dict[str, Any]) -> dict[str, Any]:
 @provider_connections.arguments(schemas.ProviderConnectionUpdate())
 @provider_connections.response(200, schemas.ProviderConnectionInfo)
 def update_provider_connection(given: dict[str, Any], connection_id: str) -> dict[str, Any]:
-    """Change a connection. Later starts and activations use it as it is then; what runs keeps what it has."""
+    """Change a connection. Later starts and activations use the new values; running agents keep the old ones."""
     return _own_connections().update(connection_id, given)
 
 
@@ -54,5 +54,5 @@ def update_provider_connection(given: dict[str, Any], connection_id: str) -> dic
 @provider_connections.fails(409)
 @provider_connections.response(200, schemas.ProviderConnectionInfo)
 def delete_provider_connection(connection_id: str) -> dict[str, Any]:
-    """Forget a connection; 409 while profiles or the settings name it."""
+    """Delete a connection; 409 while profiles or the settings name it."""
     return _own_connections().delete(connection_id)

@@ -1,4 +1,4 @@
-"""The work of a conversation leaves: as a branch of its repository's remote, and as a pull request there.
+"""Pushes of a conversation's work: a branch on its repository's remote, and a pull request.
 
 Source: docs/sandboxes.md, "Pushes".
 """
@@ -30,7 +30,7 @@ pushes = Blueprint("Pushes", __name__, url_prefix="/api/v1/app-conversations/<co
 
 NEEDS_BOTH = "A push takes out of the sandbox what nobody approves: it needs a key with the scopes write and approve"
 
-#: most characters of the name of a branch that is proposed
+#: Maximum length of a proposed branch name, in characters.
 _MOST_PROPOSED = 60
 
 
@@ -40,7 +40,10 @@ _MOST_PROPOSED = 60
 @pushes.arguments(schemas.RemoteQuery(), location="query")
 @pushes.response(200, schemas.Remote)
 def get_app_conversation_remote(query: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Tell where the work of a conversation can be pushed; a paused sandbox is woken. 409 says why it cannot."""
+    """Show where the work of a conversation can be pushed.
+
+    This resumes a paused sandbox. 409 has the reason if it cannot.
+    """
     _, state, _, spec, remote = _looked_at(conversation_id, query["path"], "query")
     lacks = None
     try:
@@ -64,10 +67,11 @@ def get_app_conversation_remote(query: dict[str, Any], conversation_id: Conversa
 @pushes.arguments(schemas.PushRequest())
 @pushes.response(200, schemas.Push)
 def push_app_conversation(wanted: dict[str, Any], conversation_id: ConversationId) -> dict[str, Any]:
-    """Push the changes of a conversation's folder as a branch, by the way out, and open a pull request if asked to.
+    """Push the changes of a conversation's folder as a branch, and optionally open a pull request.
 
-    The commit's author is the one who asks. The audit has an entry `push_begun` before anything is sent, and the log an
-    event `pushed` after it. The folder's own branch stays; nothing is forced. 409 while the agent runs.
+    The traffic goes through the egress proxy. The commit's author is the caller. The audit gets an entry `push_begun`
+    before the push, and the log an event `pushed` after it. The folder's own branch is unchanged, and no push is
+    forced. 409 while the agent runs.
     """
     agent, state, folder, spec, remote = _looked_at(conversation_id, wanted["path"], "body")
     if wanted["url"] not in (None, remote.url):
@@ -112,9 +116,9 @@ def _tell(state: dict[str, Any], identity: str, made: dict[str, Any]) -> None:
 def _looked_at(
     conversation_id: ConversationId, path: str | None, place: str
 ) -> tuple[AgentServer, dict[str, Any], str, Spec, git.Remote]:
-    """The agent server of a conversation, its state, its folder, its spec, and the remote of its repository.
+    """Return a conversation's agent server, its state, its folder, its spec and its repository's remote.
 
-    place: of `path` in the request. Raises Forbidden, CannotPush, PushFailed, and what waking a sandbox raises.
+    place: of `path` in the request. Raises Forbidden, CannotPush, PushFailed, and the errors of resuming a sandbox.
     """
     if not g.principal.may("approve"):
         raise Forbidden(NEEDS_BOTH)
@@ -136,7 +140,10 @@ def _looked_at(
 
 
 def _api(state: dict[str, Any], spec: Spec, remote: git.Remote) -> Api:
-    """The API of a remote's host, with the secrets of the sandbox's conversations in its headers. Raises NoApi."""
+    """Return the API of a remote's host, with the secrets of the sandbox's conversations in its headers.
+
+    Raises NoApi.
+    """
     api = api_of(remote, spec.services, spec.id)
     if not (names := api.service.secret_names):
         return api

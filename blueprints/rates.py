@@ -1,14 +1,14 @@
 """Rate limits: a window begins with its first request, and a request beyond its limit gets 429.
 
-| setting               | counts                                       | of one                                  |
+| setting               | counts                                       | per                                     |
 |-----------------------|----------------------------------------------|-----------------------------------------|
-| `RATE_LIMIT_WRITES`   | POST, PUT, PATCH, DELETE                     | key; no key, no limit                   |
-| `RATE_LIMIT_READS`    | all others                                   | key; no key, no limit                   |
-| `RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address where no key is shown   |
-| `RATE_LIMIT_FAILURES` | requests with a wrong key or without one     | address                                 |
+| `RATE_LIMIT_WRITES`   | POST, PUT, PATCH, DELETE                     | key; unlimited without a key            |
+| `RATE_LIMIT_READS`    | all other methods                            | key; unlimited without a key            |
+| `RATE_LIMIT_STARTS`   | operations that `Blueprint.starts` declares  | key, or address without a key           |
+| `RATE_LIMIT_FAILURES` | requests with a wrong key or without a key   | address                                 |
 
-Webhooks and the keys of sandboxes are exempt: other bounds hold for what an agent posts. While the store does not
-answer, a limited request gets 503 at once: otherwise it would fail when it needs the store, after another timeout.
+Webhooks and the keys of sandboxes are exempt, because an agent's posts have other limits. While the store is
+unavailable, a limited request gets 503 at once. Otherwise it would fail later, after another timeout.
 """
 
 import math
@@ -23,29 +23,29 @@ from core.access import NOBODY, Principal
 from settings.access import AccessSettings
 from store.errors import UNAVAILABLE
 
-#: the value of a setting without a limit
+#: Value of a setting without a limit.
 NO_LIMIT = "none"
 
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 _READING = ("GET", "HEAD", "OPTIONS")
 
-#: of a path that nothing serves, and of the assets of the page /docs
+#: Endpoints without limits: unknown paths, and the assets of the page /docs.
 _UNLIMITED = (None, "static")
 
 
 class Limit(NamedTuple):
-    """At most so many requests of one client in a window of so many seconds."""
+    """A maximum number of a client's requests in a window."""
 
-    name: str  #: the setting with its value: a changed one begins new windows
+    name: str  #: the setting with its value, so that a changed value begins new windows
     words: str
     most: int
     seconds: int
-    applies: Callable[[], bool]  #: whether it counts the present request
+    applies: Callable[[], bool]  #: returns whether the current request counts
 
 
 def register_rates(app: Flask, settings: AccessSettings) -> None:
-    """Limit the app's requests; the guard must have been registered before."""
+    """Limit the app's requests. Call it after `register_guard`."""
     writing, reading = settings.rate_limit_writes, settings.rate_limit_reads
     words = "writing requests with one key", "reading requests with one key"
     writes = _limit("RATE_LIMIT_WRITES", writing, words[0], lambda: not _reads() and _has_key())
@@ -71,7 +71,7 @@ def _limit(setting: str, value: str, what: str, applies: Callable[[], bool]) -> 
 
 
 def _count(limit: Limit, client: str) -> None:
-    """Count one more request of a client. Raises TooManyRequests beyond the limit, and one of UNAVAILABLE."""
+    """Count a request of a client. Raises TooManyRequests beyond the limit, and one of UNAVAILABLE."""
     name = f"{client} {limit.name}"
     counters = current_store.access.counters
     if counters.hit(name, limit.seconds, 1) <= limit.most:
@@ -112,10 +112,10 @@ def _starts() -> bool:
 
 
 def count_failure() -> None:
-    """Count that the present request shows a wrong key or none. Raises TooManyRequests where its address has too many,
-    and one of UNAVAILABLE.
+    """Count a request with a wrong key or without a key.
 
-    The guard calls it before it refuses with 401. A right key is never refused for the failures of others.
+    The guard calls this before it refuses with 401. Failures of others never refuse a valid key. Raises TooManyRequests
+    if the address has too many failures, and one of UNAVAILABLE.
     """
     what = "requests of one address with a wrong key or without one"
     value = current_server().config.access.rate_limit_failures

@@ -1,8 +1,7 @@
-"""The request log: an id on every response, and a line for every request that writes: JSON, or text at a terminal.
+"""The request log: an id in every response, and a line for every writing request, as JSON or as text in a terminal.
 
-A line has the names of keys and the ids of things, and never a key, a query, a header, a body or a message's text. The
-lines of the app's own log name the request and the conversation that they are about. Source:
-docs/operations.md.
+A line has names of keys and ids, and never a key, a query, a header, a body or the text of a message. Lines of the
+app's own log name their request and conversation. Source: docs/operations.md.
 """
 
 import json
@@ -21,15 +20,15 @@ from core.cuts import beginning
 from telemetry.logs import ABOUT, Lines, TextLines, is_json, is_terminal, log_to_stderr, readable
 from telemetry.meter import template
 
-#: a request id that a client may choose
+#: Form of a client's request id.
 _OWN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 _WRITING = ("POST", "PUT", "PATCH", "DELETE")
 
-#: characters of a name or an address, so that a line is shorter than what one write to a pipe keeps together
+#: Maximum number of characters of a name or an address, so that a line is written to a pipe atomically.
 _MOST = 256
 
-#: colours of statuses at a terminal, by their first digit
+#: Colours of statuses in a terminal, by their first digit.
 _STATUSES = {2: "\x1b[32m", 4: "\x1b[33m", 5: "\x1b[1;31m"}
 
 _PART = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
@@ -38,7 +37,7 @@ _log = logging.getLogger("request_log")
 
 
 def register_request_log(app: Flask) -> None:
-    """Give every response its id, and log every request that writes to the standard output."""
+    """Give every response its id, and log every writing request to standard output."""
     if not _log.handlers:
         _log.addHandler(handler := logging.StreamHandler(sys.stdout))
         if is_terminal(sys.stdout) and not is_json():
@@ -64,12 +63,12 @@ def _end(response: Response) -> Response:
 
 
 def request_id() -> str:
-    """The id of the present request, which its response and its log lines bear."""
+    """Return the id of the current request, which its response and its log lines contain."""
     return str(g.request_id)
 
 
 def note(status: int | str, *, began: float, method: str = "", replayed: bool = False) -> None:
-    """Log that the present request writes; of a message over a socket, status is the outcome in a word.
+    """Log a writing request. status: for a message over a socket, a word for the outcome.
 
     began: `time.monotonic` at its beginning.
     """
@@ -85,20 +84,23 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
         "status": status,
         "ms": round((time.monotonic() - began) * 1000, 1),
     }
-    # ASCII alone: no character of a name ends a line or moves a terminal's cursor
+    # only ASCII, so that no name can end a line or move a terminal's cursor
     line |= {"replayed": True} if replayed else {}
     _log.info("%s", json.dumps(line), extra={"line": line, "is_of_sandbox": principal.sandbox_id is not None})
 
 
 def is_for_people(record: logging.LogRecord) -> bool:
-    """Whether a terminal shows a line: no webhook of a sandbox that succeeds, of which actions have many."""
+    """Return whether a terminal shows a line.
+
+    Successful webhooks of sandboxes are hidden, because there are many per action.
+    """
     status = record.line["status"]  # type: ignore[attr-defined]
     is_refused = not isinstance(status, int) or status >= 400
     return is_refused or not record.is_of_sandbox  # type: ignore[attr-defined]
 
 
 class _ForPeople(TextLines):
-    """Shows what a person looks for: `POST /api/conversations 201 12 ms`, and who it was."""
+    """Formats a line for people: `POST /api/conversations 201 12 ms`, and the caller."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = record.line  # type: ignore[attr-defined]
@@ -116,10 +118,10 @@ class _ForPeople(TextLines):
 
 
 def _path(status: int | str) -> str | None:
-    """The rule of the request's URL with its ids; None where no rule matches.
+    """Return the rule of the request's URL with its ids; None if no rule matches.
 
-    A conversation's id is a UUID. The token of a link is a key: no line has it. Any other part is text that the client
-    chose, perhaps a secret in the wrong place: a line has it where the response confirms that it names something.
+    A conversation's id is a UUID. A link's token is a key and never logged. Any other part is a client's text, which
+    may be a misplaced secret. It is only logged if the response confirms that it names something.
     """
     if request.url_rule is None:
         return None
@@ -133,7 +135,7 @@ def _path(status: int | str) -> str | None:
 
 
 def register_logs(app: Flask, level: str) -> None:
-    """Set the form of the process's log, and the level of the app's."""
+    """Set the format of the process's log, and the level of the app's log."""
     log_to_stderr("agent-server", logging.WARNING)
     Lines.context = staticmethod(_of_request)
     if is_json():

@@ -1,6 +1,6 @@
-"""Sandboxes and their specs: start, list, pause, resume, delete, read logs, archive; and what they spend on models.
+"""Sandboxes and their specs: start, list, pause, resume, delete, logs and archives; and their spending on models.
 
-Sources: the app-server wire; of spending docs/egress.md, "Budgets".
+Sources: the app-server wire; for spending docs/egress.md, "Budgets".
 """
 
 from collections.abc import Callable, Iterator
@@ -48,13 +48,13 @@ from store.sandboxes.sandboxes import Sandbox, SandboxId
 sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
 specs = Blueprint("Sandbox Specs", __name__, url_prefix="/api/v1/sandbox-specs")
 
-#: the media types of archives: packed as a tar stream, and how that is compressed
+#: Media types of archives, which are tar streams, and their compression.
 ARCHIVE_TYPES = {"application/zstd": "zstd", "application/x-tar": "none"}
 
-#: seconds in which what was sent must be unpacked, and in which the sandbox of a refused archive must be gone
+#: Timeouts in seconds: for unpacking an upload, and for deleting the sandbox of a refused archive.
 _UNPACK_TIMEOUT, _END_TIMEOUT = 60.0, 8.0
 
-#: bytes that are read of a body at once: few enough that they come at the least rate before the receiver gives up
+#: Size of a chunk of a body, in bytes: small enough to arrive at the minimum rate before the receiver times out.
 _PIECE = 16 * 1024
 
 _DONE = {"success": True}
@@ -65,7 +65,7 @@ _ARCHIVE_BODY = {
     "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in ARCHIVE_TYPES},
 }
 
-#: seconds in which a pause or a deletion must be done; one that takes longer is 503 and goes on
+#: Timeout of a pause or a deletion, in seconds. A slower one gets 503 and continues.
 DONE_TIMEOUT = 8.0
 
 
@@ -75,7 +75,7 @@ DONE_TIMEOUT = 8.0
 @sandboxes.arguments(SandboxSearch(), location="query")
 @sandboxes.response(200, SandboxPage)
 def search_sandboxes(search: dict[str, Any]) -> dict[str, Any]:
-    """List sandboxes, newest first, a page at a time."""
+    """List sandboxes, the newest first, a page at a time."""
     items, following = current_store.sandboxes.search(**search)
     return {"items": items, "next_page_id": following and f"{following[0]}-{following[1]}"}
 
@@ -86,7 +86,7 @@ def search_sandboxes(search: dict[str, Any]) -> dict[str, Any]:
 @sandboxes.doc(parameters=[repeated_parameter("id", "the sandboxes")])
 @sandboxes.response(200, array_with_holes("SandboxInfo"))
 def batch_get_sandboxes() -> Response:
-    """Get sandboxes by id, in that order, null for an unknown one."""
+    """Get sandboxes by id, in the order of the ids, with null for an unknown id."""
     ids = repeated("id", read_names)
     read = current_store.sandboxes.get_many([SandboxId(one) for one in ids if is_sandbox_id(one)])
     found = {sandbox.id: SandboxInfo().dump(sandbox) for sandbox in read if sandbox}
@@ -102,9 +102,10 @@ def batch_get_sandboxes() -> Response:
 @sandboxes.doc(requestBody=_ARCHIVE_BODY)
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
-    """Start a sandbox, which is STARTING until its agent server answers; without files, or with those of another.
+    """Start a sandbox, empty or with the files of an archive or of another sandbox.
 
-    Files need the scopes `write` and `approve`; those of a sandbox also the key that started it, or the scope `admin`.
+    It is STARTING until its agent server responds. Files need the scopes `write` and `approve`. Files of a sandbox also
+    need the key that started it, or the scope `admin`.
     """
     source, spec_id, owner = query.get("source"), query.get("sandbox_spec_id"), g.principal.owner
     if source is None:
@@ -132,7 +133,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
 @sandboxes.fails(409)
 @sandboxes.response(200, Success)
 def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Freeze every process of a sandbox; a paused sandbox stays as it is.
+    """Freeze all processes of a sandbox. A paused sandbox is unchanged.
 
     Needs the key that started the sandbox, or the scope `admin`.
     """
@@ -146,7 +147,7 @@ def pause_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.fails(409, 429)
 @sandboxes.response(200, Success)
 def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
-    """Resume a paused sandbox, which is STARTING until its agent server answers; a running one stays as it is.
+    """Resume a paused sandbox, which is STARTING until its agent server responds. A running sandbox is unchanged.
 
     Needs the key that started the sandbox, or the scope `admin`.
     """
@@ -161,7 +162,7 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 @sandboxes.arguments(DeleteSandbox(), location="query")
 @sandboxes.response(200, Success)
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
-    """End a sandbox and remove everything of it from its host. Its conversations stay readable."""
+    """End a sandbox and delete its data from its host. Its conversations stay readable."""
     if query["sandbox_id"] not in (None, sandbox_id):
         fault = Fault(f"sandbox_id must be that of the path, {sandbox_id}, or absent", "value_error")
         raise InvalidInput("query", {"sandbox_id": [fault]})
@@ -174,7 +175,7 @@ def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, b
 @sandboxes.fails(409, 410, 429, 502)
 @sandboxes.response(200, AppConversation)
 def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict[str, Any]:
-    """Adopt a conversation that a client began at the sandbox's own agent server: from now on it is like any other.
+    """Adopt a conversation that a client began at the sandbox's own agent server. It then behaves like any other.
 
     Needs the key that started the sandbox, or one with the scopes `write` and `approve`.
     """
@@ -195,7 +196,7 @@ def adopt_conversation(sandbox_id: str, conversation_id: ConversationId) -> dict
 @sandboxes.arguments(LogTail(), location="query")
 @sandboxes.response(200, SandboxLog)
 def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
-    """Read the last lines that a sandbox printed.
+    """Read the last lines of a sandbox's output.
 
     Needs the key that started the sandbox, with the scopes `write` and `approve`, or the scope `admin`.
     """
@@ -207,7 +208,7 @@ def get_sandbox_log(query: dict[str, int], sandbox_id: str) -> dict[str, str]:
 @sandboxes.fails(409)
 @sandboxes.response(200, {"type": "string", "format": "binary"}, content_type="application/zstd")
 def get_sandbox_archive(sandbox_id: str) -> Response:
-    """Download a sandbox's files as `.tar.zst`; a download that fails breaks off and has no proper end.
+    """Download a sandbox's files as `.tar.zst`. A failed download is cut off.
 
     Needs the key that started the sandbox, with the scopes `write` and `approve`, or the scope `admin`.
     """
@@ -229,16 +230,19 @@ def _checked(sandbox_id: str) -> SandboxId:
 
 
 def _own(sandbox_id: str, member: str, *, reveals: bool = False) -> SandboxId:
-    """The sandbox, for a key that started it or an admin's, as `require_own`. Raises JoinRefused, SandboxNotFound."""
+    """Return the sandbox if the caller started it or is an admin, by `require_own`.
+
+    Raises JoinRefused, SandboxNotFound.
+    """
     found = _checked(sandbox_id)
     require_own(current_store, current_joiner(), found, member, is_admin=g.principal.may("admin"), reveals=reveals)
     return found
 
 
 class ArchiveBody:
-    """The body of a response, which breaks off with an error unless the archive is whole.
+    """The body of a response, which fails unless the archive is complete.
 
-    A class, because a generator that was never started is not closed.
+    A class, because a generator that never started is not closed.
     """
 
     def __init__(self, receiver: Receiver, require_caller: Callable[[], None]) -> None:
@@ -248,7 +252,7 @@ class ArchiveBody:
         return self
 
     def __next__(self) -> bytes:
-        """Raises Unauthorized once the key of the download opens nothing, ClientGone, and what the receiver raises."""
+        """Return the next chunk. Raises Unauthorized if the key ends, ClientGone, and the errors of the receiver."""
         self._require_caller()
         return next(self._receiver)
 
@@ -257,10 +261,9 @@ class ArchiveBody:
 
 
 def start_from_archive(spec_id: str, owner: str) -> Sandbox:
-    """Start a sandbox with the files of the archive that is the request's body; returns once all are unpacked.
+    """Start a sandbox with the files of the archive in the request's body. Returns after all files are unpacked.
 
-    owner: id of the key that asks.
-    Where the archive is refused or does not come whole, nothing is left of the sandbox.
+    owner: id of the caller's key. If the archive is refused or incomplete, the sandbox is deleted.
     """
     form = ARCHIVE_TYPES.get(request.mimetype)
     if form is None:
@@ -280,14 +283,14 @@ def start_from_archive(spec_id: str, owner: str) -> Sandbox:
             sender.write(piece)
         sender.end()
         sender.confirmed(_UNPACK_TIMEOUT)
-    except BaseException:  # also the end of this worker
+    except BaseException:  # also when this worker ends
         _discard(sandbox.id, sender)
         raise
     return current_store.sandboxes.get(sandbox.id)
 
 
 def _discard(sandbox_id: SandboxId, sender: Sender) -> None:
-    """End a sandbox whose archive did not come whole. Without Redis its supervisor makes it ERROR."""
+    """Delete a sandbox whose archive is incomplete. If Redis is unavailable, the supervisor sets it to ERROR."""
     with suppress(*UNAVAILABLE):
         sender.fail(Outcome.FAILED, "The upload stopped before its end")
         with suppress(SandboxNotFound, NotDoneYet):
@@ -300,7 +303,7 @@ def _discard(sandbox_id: SandboxId, sender: Sender) -> None:
 @specs.arguments(SpecSearch(), location="query")
 @specs.response(200, SandboxSpecPage)
 def search_sandbox_specs(search: dict[str, Any]) -> dict[str, Any]:
-    """List the templates of sandboxes, the default one first, a page at a time."""
+    """List the specs of sandboxes, the default one first, a page at a time."""
     try:
         items, following = current_specs.page(**search)
     except SpecNotFound:
@@ -315,7 +318,7 @@ def search_sandbox_specs(search: dict[str, Any]) -> dict[str, Any]:
 @specs.doc(parameters=[repeated_parameter("id", "the specs")])
 @specs.response(200, array_with_holes("SandboxSpecInfo"))
 def batch_get_sandbox_specs() -> Response:
-    """Get specs by id, in that order, null for an unknown one."""
+    """Get specs by id, in the order of the ids, with null for an unknown id."""
     found = [current_specs.find(one) for one in repeated("id", read_names)]
     return jsonify([spec and SandboxSpecInfo().dump(spec) for spec in found])
 
@@ -328,7 +331,7 @@ spending = Blueprint("Spending", __name__, url_prefix="/api/v1")
 @spending.fails()
 @spending.response(200, SandboxSpending)
 def get_sandbox_spending(sandbox_id: str) -> dict[str, Any]:
-    """Get what a sandbox has spent on models, as their responses say it, and its budget."""
+    """Get a sandbox's spending on models, as their responses report it, and its budget."""
     found = current_store.spending.of_sandbox(current_store.sandboxes.get(SandboxId(sandbox_id)).id)
     return {**asdict(found), "budget": current_server().config.models.budgets.conversation}
 
@@ -339,7 +342,7 @@ def get_sandbox_spending(sandbox_id: str) -> dict[str, Any]:
 @spending.arguments(DaySearch(), location="query")
 @spending.response(200, DaySpending)
 def get_day_spending(search: dict[str, Any]) -> dict[str, Any]:
-    """Get what all sandboxes have spent on models on a day, in all and by key, and the budgets."""
+    """Get the spending of all sandboxes on models on a day, in total and by key, and the budgets."""
     found, budgets = current_store.spending.of_day(search["day"]), current_server().config.models.budgets
     return {
         "day": found.day.isoformat(),

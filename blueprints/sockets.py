@@ -1,7 +1,7 @@
-"""A conversation over a WebSocket: its state, its events after a cursor, messages to it. Source: docs/wire.md, 6.
+"""A conversation over a WebSocket: its state, its events after a cursor, and messages to it. Source: docs/wire.md, 6.
 
-Two threads serve a socket: the request's thread receives messages, a second thread sends events. The end of either ends
-the other. Close codes: `websocket.py`.
+Two threads serve a socket: the request's thread receives messages, and a second thread sends events. When either ends,
+so does the other. Close codes: `websocket.py`.
 """
 
 import contextlib
@@ -52,13 +52,13 @@ from store.errors import (
 from store.link.connection import NotKept
 from store.log.feed import FeedEntry, Follower
 
-#: what the query of a socket may have: where it begins, and who asks
+#: Allowed query of a socket: its cursor and its key.
 _QUERY = frozenset({*Follow().fields, "session_api_key", "ticket"})
 
-#: the end of a state event of the server's own
+#: End of a state event that this server generated.
 _STATE_UPDATE = b'"kind":"ConversationStateUpdateEvent"}'
 
-#: seconds that a socket's thread waits for events before it checks that the socket is still open
+#: Maximum wait for events, in seconds, before a socket's thread checks that the socket is open.
 _EVENT_TIMEOUT = 60.0
 
 _log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 sockets = Blueprint("sockets", __name__, url_prefix="/sockets")
 
 
-@sockets.get("/events/<conversation_id:conversation_id>")  # a plain request, whose response is 426
+@sockets.get("/events/<conversation_id:conversation_id>")  # without an upgrade the response is 426
 @sockets.get("/events/<conversation_id:conversation_id>", websocket=True)
 @needs("read", ticket=True)
 def follow_events(conversation_id: ConversationId) -> Response:
@@ -82,7 +82,7 @@ def follow_events(conversation_id: ConversationId) -> Response:
 
 
 class Session:
-    """One client that follows one conversation."""
+    """A client that follows a conversation."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Session:
         since: Micros | None,
         with_seq: bool,
     ) -> None:
-        """Raises as `Followers.follow`, or one of UNAVAILABLE."""
+        """Raises the errors of `Followers.follow`, or one of UNAVAILABLE."""
         self._store = store = commands.store
         self._commands = commands
         self._may_write = principal.may("write")
@@ -110,7 +110,7 @@ class Session:
         self._runs = False
 
     def serve(self) -> None:
-        """Answer the handshake, then serve until either side ends the socket."""
+        """Complete the handshake, then serve until either side ends the socket."""
         sender: threading.Thread | None = None
         try:
             if not self._socket.is_accepted:
@@ -121,7 +121,7 @@ class Session:
                 self._take(self._socket.receive())
         except SocketClosed:
             pass
-        except Exception:  # a bug of ours: the connection is no longer HTTP's, so no response can report it
+        except Exception:  # a bug: after the handshake no response can report it
             _log.exception("socket of conversation %s", self._id)
         finally:
             self._follower.close()
@@ -130,7 +130,7 @@ class Session:
                 sender.join()
 
     def _send_events(self) -> None:
-        """Send the state, then every event; close the socket when no more events can come."""
+        """Send the state, then every event. Close the socket when no more events can come."""
         try:
             with contextlib.suppress(SocketClosed):
                 self._send_state()
@@ -150,7 +150,7 @@ class Session:
         frames = [self._frame(entry.seq, entry.raw) for entry in entries if entry.raw and self._is_wanted(entry)]
         if frames:
             self._socket.send(b"".join(frames))
-        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: each check notes the status
+        if any([self._calls_for_the_state(entry) for entry in entries]):  # a list: each check records the status
             self._send_state()
 
     def _is_wanted(self, entry: FeedEntry) -> bool:
@@ -162,13 +162,13 @@ class Session:
 
     @staticmethod
     def _is_of_ours(entry: FeedEntry) -> bool:
-        """Whether the agent-server wire has no such event: a decision, a new title, the output of a command so far."""
+        """Return whether the agent-server wire lacks an event: a decision, a new title, or partial command output."""
         if entry.raw.endswith(_STATE_UPDATE) or is_decision(entry):
             return True
         return COMMAND_OUTPUT.encode() in entry.raw and entry.fields.get("kind") == COMMAND_OUTPUT
 
     def _calls_for_the_state(self, entry: FeedEntry) -> bool:
-        """Whether a full state must follow an entry: a live one that ends a run, with or without an event."""
+        """Return whether a full state must follow an entry: a live entry that ends a run, with or without an event."""
         if not entry.raw:
             return True
         if b'"execution_status"' not in entry.raw or entry.fields.get("key") != "execution_status":
@@ -188,7 +188,7 @@ class Session:
                 return self._socket.send(self._frame(0, event))
 
     def _take(self, message: bytes) -> None:
-        """Append a client's message to the conversation, or reply with an error event if it cannot be read."""
+        """Append a client's message to the conversation, or reply with an error event if it is invalid."""
         began, outcome = time.monotonic(), "refused"
         try:
             received = read_said(message)
@@ -225,7 +225,7 @@ class Session:
         self._socket.send(self._frame(0, _event("ServerErrorEvent", code=code, detail=detail)))
 
     def _frame(self, seq: int, event: bytes) -> bytes:
-        """An event as this client asked for it; an event that no log keeps has seq 0."""
+        """Frame an event in the client's format. An event that is not in a log has seq 0."""
         if not self._with_seq:
             return text_frame(event)
         return text_frame(b'{"seq":%b,"event":%b}' % (str(seq).encode() if seq else b"null", event))
@@ -239,6 +239,6 @@ def _state(store: Store, conversation_id: ConversationId) -> dict[str, Any]:
 
 
 def _event(kind: str, **members: Any) -> bytes:
-    """An event of the server's own, which no log keeps."""
+    """Make an event of this server that is not in a log."""
     event = {"id": str(uuid4()), "timestamp": event_time(now()), "source": "environment", **members, "kind": kind}
     return json.dumps(event).encode()

@@ -1,24 +1,24 @@
 """WebSockets to the shells of a sandbox: a terminal, and single commands.
 
-A terminal is that of a conversation's sandbox. The agent server makes the pseudo-terminal, so it is confined as the
-agent is. What is typed goes to it as the client sent it, and what it prints comes as it is, in binary messages: nothing
-is masked, and nothing of it is kept. The audit of the conversation has who opened it, and when: the entry is written
-before the sandbox is asked. Source: docs/wire.md, 14; docs/console.md, "Terminal: what it may reach".
+A terminal belongs to a conversation's sandbox. The agent server creates the pseudo-terminal, so it has the agent's
+confinement. Input is forwarded unchanged, and output is sent unchanged in binary messages. Neither is masked or stored.
+The audit of the conversation records who opened the terminal and when, before the sandbox is asked. Source:
+docs/wire.md, 14; docs/console.md, "Terminal: what it may reach".
 
 | close code | when                                                                      |
 |------------|---------------------------------------------------------------------------|
 | 1000       | the shell has ended                                                       |
-| 1001       | the client answers no pings; nothing was typed for too long               |
-| 1008       | the key has not both scopes; the sandbox has no terminal, or does not run |
+| 1001       | the client answers no pings; no input for too long                        |
+| 1008       | the key lacks a scope; the sandbox has no terminal, or does not run       |
 | 1009       | a message has too many bytes or too many fragments                        |
-| 1011-1013  | as of the socket of events                                                |
+| 1011-1013  | as for the socket of events                                               |
 | 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
 | 4004       | the conversation does not exist                                           |
 
-Commands: a client sends them, and gets what each prints. A command goes to the caller's own sandbox, as a call of
-/api/bash without a conversation does: of several sandboxes the one whose conversation works in the command's `cwd`. The
-socket tells of the commands that came over it; with `resend_mode=all` also, once, of those that its one sandbox had
-before. GET /api/bash/bash_events/search lists all. Source: the wire of the agent server.
+Commands: a client sends commands and gets their output. A command goes to the caller's own sandbox, like a call of
+/api/bash without a conversation. If there are several sandboxes, it is that of the conversation that works in the
+command's `cwd`. The socket reports commands that came over it. With `resend_mode=all` it first reports, once, earlier
+commands of its only sandbox. GET /api/bash/bash_events/search lists all. Source: the wire of the agent server.
 """
 
 import json
@@ -69,24 +69,24 @@ from store.sandboxes.sandboxes import SandboxId
 
 terminals = Blueprint("terminals", __name__, url_prefix="/sockets")
 
-#: what the query of the socket of a terminal may have
+#: Allowed query of a terminal's socket.
 _QUERY = frozenset({"cols", "rows", "session_api_key", "ticket"})
 
-#: most bytes of a message: MOST_INPUT characters, each of which JSON may write in twelve bytes, and their member
+#: Maximum size of a message, in bytes: MOST_INPUT characters of up to twelve bytes in JSON, and their member.
 _MOST_MESSAGE = 64 * 1024
 
-#: seconds without a key that was pressed, and seconds in all, after which a terminal ends
+#: Maximum time without input, and maximum lifetime of a terminal, in seconds.
 IDLE, LONGEST = 15 * 60.0, 8 * 3600.0
 
-#: seconds between two checks of these bounds, and between two notes that the sandbox is in use
+#: Intervals in seconds: between two checks of these limits, and between two updates of the sandbox's last use.
 _POLL, _USE = 1.0, 10.0
 
 _ENDED = 1000
 
-#: what a terminal may be refused with
+#: Refusals of a terminal.
 _REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, AgentUnreachable)
 
-#: what may keep the closing entry from being written
+#: Errors that may prevent the closing entry.
 _NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
 NEEDS_BOTH = "A terminal runs what nobody approves: it needs a key with the scopes write and approve"
@@ -94,26 +94,26 @@ NEEDS_BOTH = "A terminal runs what nobody approves: it needs a key with the scop
 _log = logging.getLogger(__name__)
 
 
-#: what the query of the socket of commands may have
+#: Allowed query of the socket of commands.
 _QUERY_OF_COMMANDS = frozenset({"resend_mode", "session_api_key"})
 
-#: commands and outputs of a page, at most
+#: Maximum number of commands and outputs of a page.
 _PAGE = 100
 
-#: commands of one socket that are followed at once
+#: Maximum number of concurrent commands of a socket.
 _MOST_COMMANDS = 8
 
-#: seconds between two polls for what a command has printed: at first, and at most
+#: Shortest and longest delay between two polls for the output of a command, in seconds.
 _FIRST_POLL, _SLOWEST_POLL = 0.1, 1.0
 
-#: seconds for which a command is followed beyond its own timeout
+#: Time in seconds for which a command is followed after its own timeout.
 _GRACE = 60.0
 
-#: what a command can be refused with
+#: Refusals of a command.
 _REFUSALS_OF_COMMANDS: tuple[type[Exception], ...] = (*_REFUSALS, *UNAVAILABLE)
 
 
-@terminals.get("/terminals/<conversation_id:conversation_id>")  # a plain request, whose response is 426
+@terminals.get("/terminals/<conversation_id:conversation_id>")  # without an upgrade the response is 426
 @terminals.get("/terminals/<conversation_id:conversation_id>", websocket=True)
 @needs("write", ticket=True)
 def open_terminal(conversation_id: ConversationId) -> Response:
@@ -131,7 +131,7 @@ def open_terminal(conversation_id: ConversationId) -> Response:
 
 
 def _admitted(socket: WebSocket, needed: tuple[Scope, ...], refusal: str) -> bool:
-    """Accept the socket, and close it again unless the one who asks has the scopes that it needs."""
+    """Accept the socket, and close it if the caller lacks a scope. Return whether the caller is admitted."""
     if g.principal is NOBODY:
         g.principal = first_frame(socket, current_server().guard)
     else:
@@ -143,7 +143,7 @@ def _admitted(socket: WebSocket, needed: tuple[Scope, ...], refusal: str) -> boo
 
 
 class TerminalSession:
-    """One terminal of one client. The request's thread receives what is typed, a second one sends what is printed."""
+    """A terminal of a client. The request's thread receives input, and a second thread sends output."""
 
     def __init__(
         self, store: Store, forwarding: Forwarding, conversation_id: ConversationId, actor: Actor, socket: WebSocket
@@ -181,13 +181,13 @@ class TerminalSession:
     def _note_end(self, sandbox_id: SandboxId, seconds: float) -> None:
         try:
             self._store.approvals.terminals.closed(self._conversation_id, self._actor, self._id, sandbox_id, seconds)
-        except _NOT_NOTED as error:  # deleted meanwhile, or the store is away: nobody waits for this
+        except _NOT_NOTED as error:  # deleted meanwhile, or the store is unavailable: no client waits for this
             _log.warning(
                 "terminal %s of conversation %s has no closing entry: %s", self._id, self._conversation_id, error
             )
 
     def _take(self, tunnel: Tunnel, message: bytes) -> None:
-        """Send on what the client says. Raises SocketClosed."""
+        """Forward a client's message. Raises SocketClosed."""
         try:
             received = read_said(message)
             if isinstance(received, dict) and received.get("type") == "auth":
@@ -209,7 +209,7 @@ class TerminalSession:
         raise SocketClosed
 
     def _print(self, tunnel: Tunnel, sandbox_id: SandboxId, began: float) -> None:
-        """Send what the terminal prints; close the socket at its end, and at the bounds in time."""
+        """Send the terminal's output. Close the socket at its end, and at the time limits."""
         used_at = began
         try:
             while (piece := tunnel.receive(_POLL)) != b"":
@@ -234,7 +234,7 @@ class TerminalSession:
 bash_socket = Blueprint("bash_socket", __name__, url_prefix="/sockets")
 
 
-@bash_socket.get("/bash-events")  # a plain request, whose response is 426
+@bash_socket.get("/bash-events")  # without an upgrade the response is 426
 @bash_socket.get("/bash-events", websocket=True)
 @needs("approve")
 def follow_commands() -> Response:
@@ -253,7 +253,7 @@ def follow_commands() -> Response:
 
 
 class OpenSockets:
-    """The sockets of this process, which end when it stops. Any thread may use it."""
+    """The open sockets of this process, which end when it stops. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -262,7 +262,7 @@ class OpenSockets:
 
     @contextmanager
     def holding(self, socket: WebSocket) -> Iterator[None]:
-        """Within the block a stop ends the socket. Raises Stopping."""
+        """Let `stop` end the socket during the block. Raises Stopping."""
         with self._lock:
             if self._is_stopping:
                 raise Stopping
@@ -274,7 +274,7 @@ class OpenSockets:
                 self._open.discard(socket)
 
     def stop(self) -> None:
-        """End every socket, and refuse new ones: this process stops."""
+        """End every socket, and refuse new ones, because this process stops."""
         with self._lock:
             self._is_stopping = True
             ended = list(self._open)
@@ -283,7 +283,7 @@ class OpenSockets:
 
 
 class CommandSocket:
-    """The commands of one socket. Each is followed by a thread of its own, until its end or that of the socket."""
+    """The commands of a socket. A thread follows each command until it or the socket ends."""
 
     def __init__(self, store: Store, forwarding: Forwarding, owner: str, socket: WebSocket) -> None:
         self._store = store
@@ -350,7 +350,7 @@ class CommandSocket:
             query = f"kind__eq=BashOutput&command_id__eq={quote(command_id)}&order__gt={order}&sort_order=TIMESTAMP"
             try:
                 outputs = _events_of(pages.ask(query))
-            except ResponseTooLong as fault:  # one output alone: what follows is sent, the exit code too
+            except ResponseTooLong as fault:  # skip a single output that is too long
                 self._send_error(type(fault).__name__, f"Output {order + 1} of this command is left out: {fault}")
                 order, pages = order + 1, _Pages(self._ask, sandbox_id)
                 if self._has_ended.wait(_FIRST_POLL):
@@ -378,7 +378,7 @@ class CommandSocket:
                     return
                 page_id = f"page_id={quote(_member(page, 'next_page_id', str))}"
         except SandboxNotNamed:
-            return  # none has run a command, or it is not said which
+            return  # no sandbox has run a command, or the sandbox is ambiguous
         except _REFUSALS_OF_COMMANDS as fault:
             self._send_error(type(fault).__name__, str(fault))
 
@@ -390,7 +390,10 @@ class CommandSocket:
         query: str = "",
         content: Callable[[], bytes] | None = None,
     ) -> dict[str, Any]:
-        """The JSON of an agent server's response. Raises AgentUnreachable and what `Forwarding.open` raises."""
+        """Return the JSON of an agent server's response.
+
+        Raises AgentUnreachable and the errors of `Forwarding.open`.
+        """
         headers = {} if content is None else {"Content-Type": "application/json"}
         sent = content, None, str, self._require_client
         call = ForwardedCall(method, f"/api/bash/{path}", query.encode(), headers.get, *sent)
@@ -438,13 +441,16 @@ class CommandSocket:
 
 
 class _Pages:
-    """Pages of the commands and outputs of a sandbox. One that is too long is asked for again, half as long."""
+    """Pages of the commands and outputs of a sandbox.
+
+    A page that is too long is requested again with half the limit.
+    """
 
     def __init__(self, ask: Callable[[SandboxId, str, str, str], dict[str, Any]], sandbox_id: SandboxId) -> None:
         self._ask, self._sandbox_id, self._limit = ask, sandbox_id, _PAGE
 
     def ask(self, query: str) -> dict[str, Any]:
-        """A page of what a query finds. Raises ResponseTooLong where one event alone is, and as `_ask`."""
+        """Return a page of a query. Raises ResponseTooLong if a single event is too long, and the errors of `_ask`."""
         while True:
             asked = "&".join(filter(None, (f"limit={self._limit}", query)))
             try:
@@ -456,7 +462,7 @@ class _Pages:
 
 
 def _events_of(page: dict[str, Any]) -> list[dict[str, Any]]:
-    """The events of a page. Raises AgentUnreachable: what runs in a sandbox can answer in its agent server's place."""
+    """Return the events of a page. Raises AgentUnreachable, because any program in a sandbox can respond."""
     events: list[dict[str, Any]] = _member(page, "items", list)
     if not all(isinstance(event, dict) for event in events):
         raise AgentUnreachable("The agent server's response is not a page of events")
@@ -464,7 +470,7 @@ def _events_of(page: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _member(told: dict[str, Any], name: str, kind: type) -> Any:
-    """A member of what an agent server tells. Raises AgentUnreachable where it is missing or of another kind."""
+    """Return a member of an agent server's response. Raises AgentUnreachable if it is missing or has another type."""
     value = told.get(name)
     if type(value) is not kind:
         raise AgentUnreachable(f"The agent server's response has no {name} that can be read")

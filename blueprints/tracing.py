@@ -1,6 +1,6 @@
-"""Traces of requests by OpenTelemetry, which the variables OTEL_… switch on. Source: docs/monitoring.md.
+"""Traces of requests by OpenTelemetry, which the variables OTEL_… enable. Source: docs/monitoring.md.
 
-A worker imports this module after its fork, and only where traces are wanted.
+A worker imports this module after its fork, and only if traces are enabled.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,18 +24,18 @@ Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Tracing:
-    """The traces of one worker."""
+    """The traces of a worker."""
 
     def __init__(self, app: Flask, meter: Meter) -> None:
-        """Trace the app's requests from now on. Raises ValueError for a variable that the SDK cannot read."""
+        """Trace all further requests of the app. Raises ValueError for a variable that the SDK cannot read."""
         self._spans = Spans()
         traces.use(self._spans)
         self._meter = meter
-        app.after_request_funcs.setdefault(None, []).insert(0, self._describe)  # the first one is called last
+        app.after_request_funcs.setdefault(None, []).insert(0, self._describe)  # the first function is called last
         app.wsgi_app = self._traced(app.wsgi_app)  # type: ignore[assignment]
 
     def end(self, seconds: float) -> None:
-        """Send what has not been sent yet, in so many seconds at most."""
+        """Send pending traces, within a timeout in seconds."""
         self._spans.end(seconds)
 
     def _traced(self, wsgi_app: Wsgi) -> Wsgi:
@@ -57,7 +57,7 @@ class Tracing:
 
 
 class _RequestTrace(SpanTrace):
-    """The trace of one request."""
+    """The trace of a request."""
 
     def __init__(self, tracer: Tracer, method: str, parent: Context) -> None:
         self._method = method
@@ -66,12 +66,12 @@ class _RequestTrace(SpanTrace):
 
     @contextmanager
     def present(self) -> Iterator[None]:
-        """Within the block it is the trace of this thread; then its span ends."""
+        """Make it the trace of this thread during the block, then end its span."""
         with self.current(), traces.entered(self):
             yield
 
     def describe(self, route: str | None, conversation_id: str | None, status: int, trips: int) -> None:
-        """Name the span by its route, and say how the request ended."""
+        """Name the span by its route, and record how the request ended."""
         if not self.span.is_recording():
             return
         if route:

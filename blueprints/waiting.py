@@ -1,6 +1,6 @@
-"""What waits for a person in one conversation: its actions, and what its sandbox asks to reach or to spend.
+"""Everything in a conversation that waits for a person: actions, destinations and budgets.
 
-The same as it changes: the stream of the inbox, of this conversation alone. Source: docs/approvals.md.
+The stream of the inbox, filtered by this conversation, reports the changes. Source: docs/approvals.md.
 """
 
 from dataclasses import asdict
@@ -14,7 +14,7 @@ from store.approvals.inbox import InboxFilter
 
 waiting = Blueprint("Waiting", __name__, url_prefix="/api/v1/conversation/<conversation_id:conversation_id>")
 
-#: actions that are read at once
+#: Number of actions that are read at once.
 _PAGE = 100
 
 
@@ -25,8 +25,8 @@ _PAGE = 100
 def list_waiting_in_conversation(conversation_id: ConversationId) -> dict[str, Any]:
     """List everything that waits for a person in a conversation: actions, destinations and budgets.
 
-    A destination of a sandbox that several conversations share is in each of them, and so is a budget that has refused
-    a call of the sandbox.
+    Each conversation of a shared sandbox lists the sandbox's destinations, and its budget after the budget has refused
+    a call.
     """
     sandbox_id = current_store.conversations.sandbox_of(conversation_id)
     found, start = [], None

@@ -1,6 +1,7 @@
-"""What agents post: events, and the state of conversations.
+"""Posts of agents: events, and the state of conversations.
 
-An agent in a sandbox shows the sandbox's hook key, the agent of a detached conversation a key with the scope `write`.
+An agent in a sandbox sends the sandbox's hook key. The agent of a detached conversation sends a key with the scope
+`write`.
 """
 
 from collections.abc import Iterator
@@ -21,17 +22,17 @@ from store.sandboxes.sandboxes import SandboxId
 
 webhooks = Blueprint("Webhooks", __name__, url_prefix="/api/v1/webhooks")
 
-#: One batch is read at a time: if several took turns, every other request would wait for one turn of each.
+#: Read one batch at a time. Otherwise each waiting request would wait for a slice of every batch.
 _reading = Lock()
 
-#: long batches that a process appends at a time: one is read while the store takes the other. Who asks for little waits
-#: for these, and not for all that sandboxes send
+#: Concurrent long batches of a process: one is parsed while the store appends the other. Short requests only wait for
+#: these two, and not for all batches that sandboxes send.
 _places = Semaphore(2)
 
-#: bytes of a batch that needs no place
+#: Size of a batch that needs no place, in bytes.
 _SHORT = 8 * 1024
 
-#: most seconds that a batch waits for its place: while the store stands still, none waits for all before it
+#: Maximum wait for a place, in seconds, so that a blocked store does not queue all batches.
 _PATIENCE = 2.0
 
 _BATCH = {
@@ -57,7 +58,7 @@ _BATCH = {
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
-    """Append a batch of events, all or nothing, each once per id; an unknown conversation is created."""
+    """Append a batch of events, all or nothing. Each id is appended once. An unknown conversation is created."""
     return _append(conversation_id)
 
 
@@ -67,7 +68,7 @@ def append_events(conversation_id: ConversationId) -> dict[str, bool | int]:
 @webhooks.doc(**_BATCH)
 @webhooks.response(200, AppendResult)
 def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -> dict[str, bool | int]:  # noqa: ARG001
-    """Append a batch of events under the sandbox's own path."""
+    """Append a batch of events at the sandbox's own path."""
     return _append(conversation_id)
 
 
@@ -77,7 +78,7 @@ def append_events_of_sandbox(sandbox_id: str, conversation_id: ConversationId) -
 @webhooks.arguments(ConversationReport())
 @webhooks.response(200, Success)
 def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
-    """Report what an agent server knows of a conversation: its costs, its tags, its model."""
+    """Report an agent server's state of a conversation: its costs, its tags, its model."""
     return _tell(told)
 
 
@@ -87,24 +88,24 @@ def tell_conversation(told: dict[str, Any]) -> dict[str, bool]:
 @webhooks.arguments(ConversationReport())
 @webhooks.response(200, Success)
 def tell_conversation_of_sandbox(told: dict[str, Any], sandbox_id: str) -> dict[str, bool]:  # noqa: ARG001
-    """Report what an agent server knows of a conversation, under the sandbox's own path."""
+    """Report an agent server's state of a conversation, at the sandbox's own path."""
     return _tell(told)
 
 
 def keep_report(sandbox_id: SandboxId, conversation_id: ConversationId, info: dict[str, Any]) -> None:
-    """Keep what an agent server replied about a conversation as if it had posted it; what would be refused is left."""
+    """Store an agent server's reply about a conversation like a webhook's report. An invalid reply is ignored."""
     try:
         told = ConversationReport().load({**info, "id": conversation_id})
-    except ValidationError:  # its webhook says the same, and is refused with the reason
+    except ValidationError:  # the agent server's webhook sends the report too, and is refused with the reason
         return
     del told["id"], told["too_long"]
     _keep(sandbox_id, conversation_id, told)
 
 
 def _keep(sandbox_id: SandboxId, conversation_id: ConversationId, told: dict[str, Any]) -> None:
-    """Keep a report, without the secrets of its sandbox: an agent makes titles and tags of what it has read."""
+    """Store a report, without the secrets of its sandbox, because an agent derives titles and tags from its input."""
     shown = current_store.masks.in_sandbox(sandbox_id).value(told)
-    if shown != told:  # what stands for a value may be longer than it
+    if shown != told:  # a mask may be longer than its value
         shown = ConversationReport().load({**shown, "id": conversation_id})
     current_store.conversations.in_sandboxes.report(sandbox_id, conversation_id, shown)
 
@@ -124,7 +125,7 @@ def _append(conversation_id: ConversationId) -> dict[str, bool | int]:
 
 @contextmanager
 def _place(size: int) -> Iterator[None]:
-    """Append a batch of so many bytes inside the block."""
+    """Limit the concurrent appends of long batches during the block. size: in bytes."""
     has_place = size > _SHORT and _places.acquire(timeout=_PATIENCE)
     try:
         yield
@@ -134,7 +135,7 @@ def _place(size: int) -> Iterator[None]:
 
 
 def _stops(event: Event) -> bool:
-    """Whether an event says that the agent stops: at the end of a turn, or for an action that waits."""
+    """Return whether an event says that the agent stops, at the end of a turn or for a pending action."""
     told = event.fields
     return (
         event.kind == "ConversationStateUpdateEvent"

@@ -1,8 +1,8 @@
-"""The server's end of a WebSocket, whatever is said over it. Source: RFC 6455; docs/wire.md, 6.
+"""The server side of a WebSocket, for any protocol above it. Source: RFC 6455; docs/wire.md, 6.
 
-The store is asked before the handshake is answered: a store that does not answer is a plain 503, as for any request.
-A client that shows no key in the handshake shows it in its first frame, and the store is asked after that.
-After the handshake, every refusal is a close code.
+The store is asked before the handshake, so that an unavailable store is a plain 503. A client without a key in the
+handshake sends it in its first frame, and the store is asked after that. After the handshake, every refusal is a close
+code.
 
 | close code | when                                                                      |
 |------------|---------------------------------------------------------------------------|
@@ -12,16 +12,15 @@ After the handshake, every refusal is a close code.
 | 1009       | a message has too many bytes or too many fragments                        |
 | 1011       | an error of the server, which its log describes                           |
 | 1012       | the server stops: connect again                                           |
-| 1013       | too many followers, the client was too slow, or the store did not answer  |
+| 1013       | too many followers, the client was too slow, or the store was unavailable |
 |            | when the first frame came; too many wrong keys (RATE_LIMIT_FAILURES):     |
 |            | connect again                                                             |
 | 4001       | no or a wrong key in the first frame; a key that was revoked or expired   |
 | 4004       | the conversation does not exist, or was deleted                           |
 
-wsproto implements the protocol of a `WebSocket`; this module reads and writes the connection of a WSGI request.
-
-A client cannot make anything here grow: messages are read one at a time and are bounded in bytes and in fragments, and
-a write that makes no progress ends the connection. A frame for many clients is made once (`text_frame`).
+wsproto implements the protocol of a `WebSocket`; this module reads and writes the connection of a WSGI request. No
+client can use unbounded memory: messages are read one at a time with limits of bytes and fragments, and a write without
+progress ends the connection. A frame for many clients is made once (`text_frame`).
 """
 
 import contextlib
@@ -57,24 +56,24 @@ from store.errors import (
     TooManyFollowers,
 )
 
-#: bytes read from the connection at once: after each chunk, of at most 700 frames, other connections have their turn
+#: Size of a read, in bytes. After each chunk, of at most 700 frames, other connections get a turn.
 _CHUNK = 4 * 1024
 
-#: frames that one message may consist of, empty ones counted
+#: Maximum number of frames of a message, including empty frames.
 MOST_FRAGMENTS = 1024
 
-#: seconds in which a client must take the frame that closes its connection
+#: Timeout of the close frame, in seconds.
 _CLOSE_TIMEOUT = 1.0
 
-#: close codes of RFC 6455 for what this module itself finds
+#: Close codes of RFC 6455 for errors that this module detects.
 GOING_AWAY, PROTOCOL_ERROR, TOO_BIG = 1001, 1002, 1009
 
 REFUSED, INTERNAL_ERROR, TRY_AGAIN, UNAUTHORIZED = 1008, 1011, 1013, 4001
 
-#: seconds in which the first frame must come that shows a key, and the most bytes that it may have
+#: Timeout in seconds, and maximum size in bytes, of the first frame, which has a key.
 AUTH_SECONDS, AUTH_BYTES = 10.0, 4096
 
-#: the close code for each error that ends a follower
+#: Close code of each error that ends a follower.
 CLOSE_CODES: dict[type[StoreError], int] = {
     ConversationNotFound: 4004,
     Stopping: 1012,
@@ -88,31 +87,31 @@ _log = logging.getLogger(__name__)
 
 
 class SocketClosed(Exception):
-    """The connection has ended: the client or the server closed it, or it broke."""
+    """Raised when the connection has ended: the client or the server closed it, or it broke."""
 
 
 class _Late(Exception):
-    """The client has not sent its first message in time."""
+    """Raised when the first message is late."""
 
 
 class UpgradeRequired(HTTPException):
-    """A plain request for the path of a WebSocket."""
+    """Raised for a plain request to the path of a WebSocket."""
 
     code = 426
 
 
 class TakenOver(Response):
-    """The response of a view that has served a WebSocket: gunicorn must write nothing more on the connection."""
+    """The response of a view that served a WebSocket. gunicorn must write nothing more on the connection."""
 
     def __call__(self, *_: Any) -> Any:
-        raise StopIteration  # the exception by which gunicorn's workers end a connection
+        raise StopIteration  # this exception makes gunicorn's workers close a connection
 
 
 class WebSocket:
-    """One connection. One thread may call `receive`; any thread may call `send` and `close`."""
+    """A connection. One thread may call `receive`; any thread may call `send` and `close`."""
 
     def __init__(self, *, message_bytes: int, ping_seconds: float, idle_seconds: float) -> None:
-        """Check the handshake of the present request, without an answer. Raises UpgradeRequired, BadRequest."""
+        """Check the handshake of the current request, without a response. Raises UpgradeRequired, BadRequest."""
         connection = request.environ.get("gunicorn.socket")
         if connection is None or request.headers.get("Upgrade", "").lower() != "websocket":
             raise UpgradeRequired("This path is a WebSocket: ask for an upgrade")
@@ -122,7 +121,7 @@ class WebSocket:
         self._idle_seconds = idle_seconds
         self._writing = threading.Lock()
         self._closed = False
-        self.is_accepted = False  #: whether the handshake was answered
+        self.is_accepted = False  #: the handshake is complete
         self._ping: Ping | None = None
         self._until = math.inf
         self._protocol = WSConnection(ConnectionType.SERVER)
@@ -131,24 +130,24 @@ class WebSocket:
             self._protocol.initiate_upgrade_connection(headers, request.full_path)
             accepted = AcceptConnection(extra_headers=[(b"X-Request-Id", request_id().encode())])
             self._handshake = self._protocol.send(accepted)
-        except (ProtocolError, UnicodeDecodeError) as error:  # wsproto decodes what it reads of the headers
+        except (ProtocolError, UnicodeDecodeError) as error:  # wsproto decodes the headers that it reads
             raise BadRequest(f"This is not a valid WebSocket handshake: {error}") from None
 
     def accept(self) -> None:
-        """Answer the handshake: from here on the connection is no longer HTTP's. Raises SocketClosed."""
+        """Complete the handshake. After it, the connection is no longer HTTP. Raises SocketClosed."""
         self.is_accepted = True
         self._socket.settimeout(self._ping_seconds)
         self.send(self._handshake)
 
     def send(self, frames: bytes) -> None:
-        """Write whole frames. Raises SocketClosed, also when the client takes nothing for too long."""
+        """Write complete frames. Raises SocketClosed, also if the client reads nothing for too long."""
         with self._writing:
             self._write(frames)
 
     def receive_first(self, seconds: float, size: int) -> bytes | None:
-        """The first message of the client, of at most so many bytes; None if it does not come in so many seconds.
+        """Return the first message; None on timeout.
 
-        Raises SocketClosed, also for a longer one.
+        seconds: the timeout. size: maximum in bytes; a longer message closes the socket. Raises SocketClosed.
         """
         bounds = self._message_bytes
         self._message_bytes, self._until = size, time.monotonic() + seconds
@@ -162,7 +161,7 @@ class WebSocket:
             self._socket.settimeout(self._ping_seconds)
 
     def receive(self) -> bytes:
-        """The next message of the client, whole; text as UTF-8. Raises SocketClosed."""
+        """Return the client's next complete message, with text as UTF-8. Raises SocketClosed."""
         message, fragments = bytearray(), 0
         while True:
             try:
@@ -178,7 +177,7 @@ class WebSocket:
                     elif isinstance(event, CloseConnection):
                         self.send(self._protocol.send(event.response()))
                         raise SocketClosed
-                if self._ping is not None:  # RFC 6455, 5.5.3: one answer will do for several pings, that to the latest
+                if self._ping is not None:  # RFC 6455, 5.5.3: a pong to the latest ping answers all earlier ones
                     self.send(self._protocol.send(self._ping.response()))
                     self._ping = None
                 self._protocol.receive_data(self._read())
@@ -187,7 +186,7 @@ class WebSocket:
                 raise SocketClosed from None
 
     def _check(self, size: int, fragments: int) -> None:
-        """Close the connection of a client whose message exceeds a bound. Raises SocketClosed."""
+        """Close the connection if a message exceeds a limit. Raises SocketClosed."""
         if size > self._message_bytes:
             self.close(TOO_BIG, f"A message may have at most {self._message_bytes} bytes")
             raise SocketClosed
@@ -196,7 +195,7 @@ class WebSocket:
             raise SocketClosed
 
     def close(self, code: int, reason: str) -> None:
-        """Send a close frame and end the connection, which ends `receive` too; a closed connection stays closed."""
+        """Send a close frame and end the connection, and so `receive`. Does nothing on a closed connection."""
         with self._writing:
             if self._closed:
                 return
@@ -207,9 +206,9 @@ class WebSocket:
             self._shut()
 
     def _read(self) -> bytes:
-        """The bytes that the client sends next; a silent client is pinged, and dropped when it does not answer."""
+        """Return the client's next bytes. Ping a silent client, and drop it if it does not answer."""
         silent_since = time.monotonic()
-        take_turns()  # gevent reads bytes that are there without a wait: an endless sender would stop all others
+        take_turns()  # with a fast client `recv` never waits, and so never yields
         while True:
             try:
                 data = self._socket.recv(_CHUNK)
@@ -250,7 +249,7 @@ class WebSocket:
 
 
 def text_frame(payload: bytes) -> bytes:
-    """The bytes by which a server sends one whole text message."""
+    """Return the frame of a text message from the server."""
     size = len(payload)
     if size < 126:
         head = struct.pack("!BB", 0x81, size)
@@ -262,16 +261,16 @@ def text_frame(payload: bytes) -> bytes:
 
 
 def binary_frame(payload: bytes) -> bytes:
-    """The same of one whole binary message."""
+    """Return the frame of a binary message from the server."""
     return b"\x82" + text_frame(payload)[1:]
 
 
 @contextlib.contextmanager
 def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSocket]:
-    """The socket of this request, within the bounds of the settings; a refusal in the block becomes its close code.
+    """Serve this request's socket with the limits of the settings. A refusal in the block becomes its close code.
 
-    refusals: beside those of the store. message_bytes: most of a message; 0: as the settings say.
-    Raises one of UNAVAILABLE before the handshake: then the response is a plain 503.
+    refusals: besides those of the store. message_bytes: maximum size of a message; 0: the setting. Raises one of
+    UNAVAILABLE before the handshake, so that the response is a plain 503.
     """
     settings = current_server().config.http
     socket = WebSocket(
@@ -291,7 +290,7 @@ def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSo
         if not socket.is_accepted:
             raise
         socket.close(TRY_AGAIN, "The store does not answer: connect again")
-    except Exception:  # a bug of ours, of which no response can tell once the connection is no longer HTTP's
+    except Exception:  # a bug: after the handshake no response can report it
         if not socket.is_accepted:
             raise
         _log.exception("socket %s", request.url_rule)
@@ -299,8 +298,11 @@ def served(*refusals: type[Exception], message_bytes: int = 0) -> Iterator[WebSo
 
 
 def first_frame(socket: WebSocket, guard: Guard) -> Principal:
-    """The one whose key the first frame has, who may read. Raises SocketClosed, TooManySilentSockets, and one of
-    UNAVAILABLE. A frame without a valid key counts as a failed try of its address, as such a request does."""
+    """Return the principal of the key in the first frame, who may read.
+
+    A frame without a valid key counts as a failed attempt of its address. Raises SocketClosed, TooManySilentSockets,
+    and one of UNAVAILABLE.
+    """
     quota, address = current_server().silent_sockets, request.remote_addr or ""
     quota.take(address)
     try:
@@ -313,7 +315,7 @@ def first_frame(socket: WebSocket, guard: Guard) -> Principal:
     key = shown.get("session_api_key") if isinstance(shown, dict) and shown.get("type") == "auth" else None
     principal = guard.find(key) if isinstance(key, str) else None
     if principal is None or not principal.may("read"):
-        if principal is None:  # a right key that may not read is no guess
+        if principal is None:  # a valid key without the scope `read` is not a guess
             try:
                 count_failure()
             except TooManyRequests as refusal:

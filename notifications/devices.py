@@ -1,7 +1,6 @@
-"""Devices: whose they are, what they may, and how one is rung: encrypted for its browser (RFC 8291), signed (RFC 8292).
-
-A push service sees the ciphertext, its padded length, the time and the topic: a digest. It is not trusted: one deadline
-covers a try, a redirect is not followed, and the connection goes to an address that was checked, as of a webhook.
+"""Devices: owners, rights, and web push: encrypted for the browser (RFC 8291), signed (RFC 8292).  A push service sees
+the ciphertext, its padded length, the time and the topic, which is a digest. It is not trusted: an attempt has a single
+deadline, redirects are not followed, and the address is checked, as for a webhook.
 """
 
 import json
@@ -27,16 +26,16 @@ from store import Store
 from store.devices import Device, DeviceNotFound, DevicesUnsealed, PushAddress, public_point
 from store.errors import StoreError
 
-#: The setting that allows private push services. Whoever may read can add a device, so that of webhooks is another.
+#: The setting that allows private push services. Every reader can add a device, so it is separate from the webhooks'.
 PRIVATE = "PUSH_PRIVATE"
 
-#: seconds of one try
+#: Timeout of an attempt, in seconds.
 RING_SECONDS = 5.0
 
-#: seconds for which the signature of a request is good (RFC 8292: at most a day)
+#: Validity of a request's signature, in seconds (RFC 8292: at most a day).
 _SIGNED_SECONDS = 43_200
 
-#: A plaintext has a multiple of so many bytes: its length tells little of the command.
+#: Size of padding in bytes, so that the length of a plaintext reveals little of the command.
 _PADDED = 512
 
 
@@ -48,11 +47,11 @@ class EndpointRefused(StoreError):
 
 
 class OutOfTime(NotDelivered):
-    """A ring is worth nothing any more."""
+    """Raised for an outdated message to a device."""
 
 
 def host_of(endpoint: str, *, private: bool) -> str:
-    """The host of an endpoint, whose address is checked with each request. Raises EndpointRefused."""
+    """Return the host of an endpoint. Its address is checked with each request. Raises EndpointRefused."""
     try:
         parts = urlsplit(endpoint)
         host, port = parts.hostname or "", parts.port
@@ -72,24 +71,23 @@ def host_of(endpoint: str, *, private: bool) -> str:
 
 
 class Standing:
-    """Which devices still are their owners', and may decide."""
+    """Checks which devices still belong to a valid owner, and may decide."""
 
     def __init__(self, store: Store, keys: SettingsKeys, is_open: Callable[[], bool]) -> None:
-        """keys: of the settings. is_open: whether no key is needed."""
+        """keys: of the settings. is_open: returns whether no key is needed."""
         self._store = store
         self._keys = keys
         self._is_open = is_open
 
     def proof(self, principal: Principal) -> str:
-        """What the address of a device has of an owner whose key is one of the settings."""
+        """Return the proof in a device's address for an owner whose key is in the settings."""
         return self._keys.proof(principal.key_id)
 
     def live(self, device_ids: Collection[str] = ()) -> list[Device]:
-        """The devices whose owners still may use this server; the others end. A few round trips.
+        """Return the devices whose owners may still use this server, and end the others. Cost: a few round trips.
 
-        device_ids: of those that are asked for; empty: all.
-
-        A device whose seal cannot be opened neither rings nor ends.
+        device_ids: of the requested devices; empty: all. A device whose seal cannot be opened is neither returned nor
+        ended.
         """
         found = self._store.devices.all(device_ids)
         live = self._store.access.keys.live([one.key_id for one in found if one.key_id and not one.person])
@@ -112,11 +110,14 @@ class Standing:
         return [one for one in found if standing[one.id]]
 
     def find(self, device_id: str) -> Device | None:
-        """A device whose owner still may use this server."""
+        """Return a device whose owner may still use this server; None otherwise."""
         return next(iter(self.live([device_id])), None)
 
     def may_decide(self, device: Device, conversation_id: ConversationId | None) -> bool:
-        """Whether the owner of a device may decide in a conversation; None: what is about several. One round trip."""
+        """Return whether the owner of a device may decide in a conversation; None: several conversations.
+
+        Cost: one round trip.
+        """
         if not device.person:
             return device.may("approve")
         people, person = self._store.access.people, _person(device)
@@ -130,16 +131,16 @@ def _person(device: Device) -> Person:
 
 
 class Rings:
-    """Rings devices. Any number of threads may use it."""
+    """Sends messages to devices. Thread-safe."""
 
     def __init__(self, store: Store, posts: Posts, *, contact: str) -> None:
-        """contact: URL by which push services reach the operator; empty: they are told none."""
+        """contact: URL of the operator for push services; empty: none."""
         self._store = store
         self._posts = posts
         self._contact = contact
 
     def send(self, device: Device, body: str, at: Micros) -> None:
-        """Try once. body: a ring. at: the present instant. Raises NotDelivered, TargetGone, DevicesUnsealed."""
+        """Send a message once. at: the current time. Raises NotDelivered, TargetGone, DevicesUnsealed."""
         ring = json.loads(body)
         left = (ring.pop("until") - at) // 1_000_000
         if left <= 0:
@@ -166,13 +167,13 @@ class Rings:
 
 
 def open_rings(store: Store, settings: NotifySettings, public_url: str) -> Rings:
-    """What rings devices from this process. public_url: tells push services of the operator, unless a setting does."""
+    """Make the sender for devices. public_url: the operator's URL for push services, unless a setting has one."""
     posts = Posts(private=bool(settings.push_private), seconds=RING_SECONDS, setting=PRIVATE)
     return Rings(store, posts, contact=settings.push_contact or (public_url if public_url[:6] == "https:" else ""))
 
 
 def _sealed(text: str, address: PushAddress) -> bytes:
-    """The body of a request. JSON may end in blanks, which pad it."""
+    """Encrypt the body of a request. JSON may end in spaces, which pad it."""
     padded = text.encode().ljust(-(-len(text) // _PADDED) * _PADDED)
     own = ec.generate_private_key(ec.SECP256R1())
     sealed: bytes = http_ece.encrypt(
@@ -195,11 +196,11 @@ class RingOutcome(NamedTuple):
     id: str
     name: str
     delivered: bool
-    detail: str  #: why not; empty
+    detail: str  #: why it failed, or empty
 
 
 class DeviceDesk:
-    """What owners do with their devices."""
+    """The operations of owners on their devices."""
 
     def __init__(self, store: Store, standing: Standing, sender: Rings, *, private: bool) -> None:
         """private: push services may have private addresses."""
@@ -209,7 +210,7 @@ class DeviceDesk:
         self._private = private
 
     def push_key(self) -> str:
-        """The public key that a browser subscribes with. Raises DevicesUnsealed."""
+        """Return the public key with which a browser subscribes. Raises DevicesUnsealed."""
         return _text(public_point(self._store.devices.push_key()))
 
     def add(self, principal: Principal, endpoint: str, p256dh: str, auth: str, *, label: str, shows: str) -> Device:
@@ -221,7 +222,7 @@ class DeviceDesk:
         return made
 
     def own(self, principal: Principal) -> Sequence[Device]:
-        """The devices of the caller, the latest renewal first."""
+        """Return the devices of the caller, the latest renewal first."""
         found = [one for one in self.standing.live() if one.owner == principal.owner]
         return sorted(found, key=lambda one: one.renewed_at, reverse=True)
 
@@ -230,11 +231,11 @@ class DeviceDesk:
         self._store.devices.end([self._own(principal, device_id).id])
 
     def end_of(self, owner: str) -> None:
-        """End the devices of a key that was revoked."""
+        """End the devices of a revoked key."""
         self._store.devices.end([one.id for one in self._store.devices.all() if one.owner == owner])
 
     def test(self, principal: Principal, device_id: str) -> RingOutcome:
-        """Ring a device of the caller, from this process. Raises DeviceNotFound, DevicesUnsealed."""
+        """Notify a device of the caller, from this process. Raises DeviceNotFound, DevicesUnsealed."""
         device, at = self._own(principal, device_id), wire.now()
         try:
             self._sender.send(device, test_ring(at), at)

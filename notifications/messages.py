@@ -1,7 +1,7 @@
-"""The words of notifications, and which events are notified of: the quiet rules of the settings.
+"""The texts of notifications, and the quiet rules of the settings, which select events.
 
-A payload is `{"type", "timestamp", "data"}`, after Standard Webhooks; the members of `data` are in docs/approvals.md.
-It has no secret of its conversation that this server knows, and of an action's arguments the beginning alone.
+A payload is `{"type", "timestamp", "data"}`, after Standard Webhooks; docs/approvals.md lists the members of `data`. It
+contains no secret of its conversation that this server knows, and only the beginning of an action's arguments.
 """
 
 import json
@@ -19,10 +19,10 @@ from core.visible import visible
 from core.wire import as_unicode
 from settings.notify import NotifySettings, names
 
-#: most characters of a text in a payload
+#: Maximum number of characters of a text in a payload.
 MOST_TEXT = 300
 
-#: members of an entry that its payload repeats
+#: Members of an entry that its payload contains.
 _REPEATED = (
     *("conversation_id", "action_id", "sandbox_id", "tool", "risk", "security_risk"),
     *("decision", "actor"),
@@ -46,27 +46,27 @@ _TITLES = {
 
 
 class Subject(NamedTuple):
-    """What is known of the subject of an entry beyond the entry itself. An absent fact is empty."""
+    """Facts about the subject of an entry beyond the entry itself. Missing facts are empty."""
 
     title: str = ""  #: of the conversation
     summary: str = ""  #: of the action, by the agent
-    arguments: Any = None  #: of the action, as people are shown them
-    seen: str = ""  #: risk of the action as the server sees it
+    arguments: Any = None  #: of the action, as people see them
+    seen: str = ""  #: the server's rating of the action
     since: str = ""
     expires_at: str = ""
     digest: str = ""
     detail: str = ""
     destination: str = ""  #: NAME:PORT that a sandbox asks for
-    budget: str = ""  #: setting of the budget that more is asked of
-    more: str = ""  #: what an approval adds to it
-    program: str = ""  #: what the program that asks calls itself
+    budget: str = ""  #: setting of the requested budget
+    more: str = ""  #: the amount that an approval adds
+    program: str = ""  #: the asking program's own name
     origin: Origin = NOWHERE  #: of the conversation
-    secrets: Mapping[str, Any] = {}  #: of the conversation: no text shows one
-    trace: str = ""  #: W3C traceparent of the batch that proposed the action; no payload has it
+    secrets: Mapping[str, Any] = {}  #: of the conversation, masked in all texts
+    trace: str = ""  #: W3C traceparent of the batch that proposed the action; not in the payload
 
 
 def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, approval_link: str | None) -> str:
-    """The payload about an entry of an outbox, as JSON. approval_link: a one-time link."""
+    """Return the payload for an entry of an outbox, as JSON. approval_link: a one-time link."""
     outside = ("folder", *sorted(OUTSIDE)) if subject.origin.is_outside else ()
     said = {
         **{name: getattr(subject.origin, name) for name in outside},
@@ -94,13 +94,13 @@ def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, appr
 
 
 def body_of_test(time: str) -> str:
-    """A payload that is about nothing."""
+    """Return a test payload."""
     data = {"detail": "Somebody tests whether notifications of the agent server arrive here."}
     return json.dumps({"type": "notification.test", "timestamp": time, "data": data})
 
 
 def text_of(body: str) -> tuple[str, str]:
-    """The title and the text of a payload, for services whose readers are people."""
+    """Return the title and the text of a payload, for services with human readers."""
     payload = json.loads(body)
     data = payload["data"]
     tool, risk = data.get("tool"), data.get("risk")
@@ -127,8 +127,8 @@ def text_of(body: str) -> tuple[str, str]:
 
 
 def shortened(text: str, most: int = MOST_TEXT) -> str:
-    """A text as one line of at most so many characters, an escape for each that would not show as itself."""
-    return beginning(visible(" ".join(text.split())[: most + 1]), most)  # an escape is longer yet
+    """Convert a text to one line of at most `most` characters, with invisible characters escaped."""
+    return beginning(visible(" ".join(text.split())[: most + 1]), most)  # escapes only make it longer
 
 
 def _name_of(actor: Any) -> str:
@@ -136,7 +136,7 @@ def _name_of(actor: Any) -> str:
 
 
 def _link(public_url: str, entry: Mapping[str, Any]) -> str:
-    """The place of the console that shows the subject of an entry."""
+    """Return the console's URL for the subject of an entry."""
     if entry["type"].startswith(("destination.", "budget.")):
         return f"{public_url.rstrip('/')}/console/#/inbox"
     room = "sandboxes" if entry.get("sandbox_id") and not entry.get("conversation_id") else "conversations"
@@ -146,12 +146,12 @@ def _link(public_url: str, entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuietRules:
-    """What passes is notified of. Events of actions pass by risk and tool, those of conversations also by tag."""
+    """Filters of the notified events: of actions by risk and tool, of conversations also by tag."""
 
     events: frozenset[str]  #: types; empty: all
-    risk: str  #: the least
+    risk: str  #: the minimum
     tools: frozenset[str]  #: empty: all
-    tags: tuple[tuple[str, str | None], ...]  #: name, and value where it matters; empty: all
+    tags: tuple[tuple[str, str | None], ...]  #: name, and value or None for any; empty: all
 
     @classmethod
     def of(cls, settings: NotifySettings) -> "QuietRules":
@@ -164,14 +164,16 @@ class QuietRules:
         )
 
     def pass_entry(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an entry of an outbox passes, its risk and its tags aside."""
+        """Return whether an entry of an outbox passes the filters, except risk and tags."""
         if self.events and entry["type"] not in self.events:
             return False
         return not entry["type"].startswith("action.") or not self.tools or entry.get("tool") in self.tools
 
     def pass_risk(self, entry: Mapping[str, Any]) -> bool:
-        """Whether the risk of an action passes: the agent's own word, where an unknown one counts as HIGH, or the
-        greater of that word and of what the server sees.
+        """Return whether the risk of an action passes.
+
+        The risk is the agent's rating, or the greater of the agent's and the server's rating. An unknown rating of the
+        agent counts as HIGH.
         """
         if not entry["type"].startswith("action."):
             return True
@@ -179,5 +181,5 @@ class QuietRules:
         return not risks <= set(RISKS[: RISKS.index(self.risk)])
 
     def pass_tags(self, tags: Mapping[str, str]) -> bool:
-        """Whether the tags of a conversation pass; a conversation that is gone has none."""
+        """Return whether the tags of a conversation pass. A deleted conversation has none."""
         return not self.tags or any(name in tags and value in (None, tags[name]) for name, value in self.tags)

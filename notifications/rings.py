@@ -1,11 +1,9 @@
-"""What a device shows when it rings, and when what waited has ended.
+"""The notifications that a device shows, for pending and ended requests.
 
-A ring is JSON that `console/worker.js` shows: `title`, `text`, `tag` (one for each thing that waits: a later ring takes
-the place of an earlier one), `place` (of the console), `quiet`, and as it applies `token` (of a one-time link) and
-`decides`: the device offers Approve and Reject. It does so where the text is the whole action and the risk is not HIGH:
-nobody approves by a button what the notification does not show.
-
-`until` is when the ring is worth nothing any more, in µs.
+A notification is JSON that `console/worker.js` shows: `title`, `text`, `tag`, `place` (of the console), `quiet`, and
+optionally `token` (of a one-time link) and `decides`. A later notification with the same `tag` replaces an earlier one.
+`decides` offers Approve and Reject, but only if the text is the whole action and the risk is not HIGH, so that nobody
+approves more than the notification shows. `until` is the expiry of the notification, in µs.
 """
 
 import json
@@ -21,36 +19,36 @@ from core.masking import redacted, without_secrets_of
 from core.wire import Micros, micros, utc_time
 from notifications.messages import Subject, shortened
 
-#: what rings, and the word for what it is
+#: Types of entries that notify, and their subjects.
 _WAITS = {"action.pending": "action", "destination.pending": "destination", "budget.pending": "budget"}
 
-#: what ends a ring quietly
+#: Types of entries that replace a notification quietly.
 _ENDS = frozenset(f"{what}.{how}" for what in _WAITS.values() for how in ("decided", "expired"))
 
 #: Maximum number of characters of a title and of a text: a phone shows fewer.
 _MOST_TITLE, _MOST_TEXT = 80, 240
 
-#: Maximum size of a ring in bytes. A longer one loses its token. A push service takes 4,096 bytes of ciphertext.
+#: Maximum size in bytes. A longer notification loses its token. A push service accepts 4,096 bytes of ciphertext.
 _MOST_BYTES = 3500
 
-#: µs after which a ring is worth nothing: of what waits, and of what has ended
+#: Lifetimes in µs: of a notification about a pending request, and about an ended one.
 _LASTS, _LASTS_QUIETLY = 86_400_000_000, 3_600_000_000
 
 _DECIDED = {"approve": "Approved", "reject": "Rejected", "edit": "Approved with other arguments"}
 
 
 def rings(kind: str) -> bool:
-    """Whether an entry of an outbox concerns devices."""
+    """Return whether an entry of an outbox concerns devices."""
     return kind in _WAITS or kind in _ENDS
 
 
 def waits(kind: str) -> bool:
-    """Whether an entry is about what waits."""
+    """Return whether an entry is about a pending request."""
     return kind in _WAITS
 
 
 def ring_of(entry: Mapping[str, Any], subject: Subject, *, shows: str, token: str | None) -> str:
-    """The ring about an entry. shows: `everything`, or `nothing` beyond that something waits."""
+    """Return the notification for an entry. shows: `everything`, or `nothing` except that a request is pending."""
     at = micros(entry["time"])
     is_quiet, is_told = not waits(entry["type"]), shows == "everything"
     text, is_whole = _text(entry, subject)
@@ -72,7 +70,7 @@ def ring_of(entry: Mapping[str, Any], subject: Subject, *, shows: str, token: st
 
 
 def test_ring(at: Micros) -> str:
-    """A ring that is about nothing."""
+    """Return a test notification."""
     return json.dumps(
         {
             "title": "This device rings",
@@ -98,7 +96,7 @@ def _title(entry: Mapping[str, Any], subject: Subject) -> str:
 
 
 def _text(entry: Mapping[str, Any], subject: Subject) -> tuple[str, bool]:
-    """What waits as one line, and whether that is all of it."""
+    """Return a pending request as one line, and whether that is all of it."""
     if at := subject.destination:
         line = f"Connect to {at}" + (f" ({subject.program})" if subject.program else "")
         return (text := shortened(line, _MOST_TEXT)), text == line
@@ -115,7 +113,7 @@ def _text(entry: Mapping[str, Any], subject: Subject) -> tuple[str, bool]:
 
 
 def _line(arguments: Any) -> str:
-    """All arguments in a line: a command that stands alone as it is, anything else as JSON."""
+    """Return all arguments as a line: a single command literally, anything else as JSON."""
     said = {name: value for name, value in arguments.items() if not says_nothing(value)} if arguments else {}
     if len(said) == 1 and (name := next(iter(said))) in SHELL_ARGUMENTS and isinstance(said[name], str):
         return str(said[name])
@@ -123,7 +121,7 @@ def _line(arguments: Any) -> str:
 
 
 def _tag(entry: Mapping[str, Any], subject: Subject) -> str:
-    """The same for all entries about one thing; 32 characters, as a push service takes for a topic (RFC 8030, 5.4)."""
+    """Return the tag of a subject, with 32 characters as the topic of a push service (RFC 8030, 5.4)."""
     about = entry.get("action_id") or f"{entry.get('sandbox_id')} {subject.destination or subject.budget}"
     digest = sha256(f"{entry.get('conversation_id')} {about}".encode("utf-8", "surrogatepass")).digest()
     return urlsafe_b64encode(digest[:24]).decode()

@@ -1,15 +1,13 @@
-"""Sends one message to one target: to a webhook, signed (source: Standard Webhooks), or to a service of Apprise.
+"""Sends a message to a target: a webhook, signed (source: Standard Webhooks), or a service of Apprise.
 
-A webhook is not trusted: one deadline covers the whole try, a redirect is not followed, and the connection goes to an
-address that was checked. Failures are described in our own words: a response could repeat the URL, which may be secret.
-
-Limitation: Apprise resolves the host of a URL again after it was checked, follows redirects, and says only that it
-failed, not why.
+A webhook is not trusted: an attempt has a single deadline, redirects are not followed, and the address is checked.
+Failures are described in our own words, because a response could repeat the URL, which may be secret. Limitation:
+Apprise resolves the host of a URL again after the check, follows redirects, and reports no reason for a failure.
 
 The settings name the targets. A host is resolved once and each of its addresses is checked, so that a name cannot lead
 to the metadata service of a cloud or, without NOTIFY_PRIVATE, into the network of the server.
 
-The `Desk` is what operators see of notifications, and their tests.
+The `Desk` shows notifications to operators, and sends their tests.
 """
 
 import logging
@@ -45,14 +43,14 @@ from store.notifications import TargetState
 if TYPE_CHECKING:
     from apprise import NotifyBase
 
-#: schemes of Apprise whose URLs have a host where those of other services have a token
+#: Schemes of Apprise whose URLs have a host. Other schemes have a token in its place.
 _WITH_HOST = ("form", "json", "mailto", "xml")
 
 
-#: seconds of one try, and most bytes of a response that are read
+#: Timeout of an attempt in seconds, and maximum number of bytes of a response that are read.
 TRY_SECONDS, _MOST_BYTES = 10.0, 64 * 1024
 
-#: what is said of a failure; the first class that fits counts
+#: Descriptions of failures; the first matching class counts.
 _WORDS: tuple[tuple[type[Exception], str], ...] = (
     (httpx.ConnectTimeout, "it took no connection in time"),
     (httpx.ConnectError, "it takes no connection"),
@@ -61,27 +59,27 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
     (httpx.NetworkError, "the connection broke"),
 )
 
-#: seconds of one try
+#: Timeout of an attempt by Apprise, in seconds.
 SERVICE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A webhook or a service of Apprise. Neither its id nor its name tells a secret."""
+    """A webhook or a service of Apprise. Its id and its name contain no secret."""
 
-    id: str  #: of its URL: the same after a restart, and with another secret
+    id: str  #: of its URL: independent of restarts and of its secret
     name: str  #: scheme and host
     url: str = field(repr=False)
     secret: str = field(default="", repr=False)  #: `whsec_…`; empty: Apprise sends
 
     @property
     def kind(self) -> str:
-        """`webhook` or `apprise`."""
+        """Return `webhook` or `apprise`."""
         return "webhook" if self.secret else "apprise"
 
 
 def targets_of(settings: NotifySettings) -> tuple[Target, ...]:
-    """The targets in the order of the settings, each URL once."""
+    """Return the targets in the order of the settings, each URL once."""
     pairs = [one.rpartition("|")[::2] for one in settings.notify_webhooks.split()]
     found = [Target(_id(url), _name(url), url, secret) for url, secret in pairs]
     found += [Target(_id(url), _name(url), url) for url in settings.notify_urls.split()]
@@ -90,7 +88,7 @@ def targets_of(settings: NotifySettings) -> tuple[Target, ...]:
 
 @cache
 def _id(url: str) -> str:
-    # Slow, so that nobody tries passwords until the id of their URL is this one.
+    # A slow hash, so that nobody can guess a URL's password from its id.
     return scrypt(url.encode(), salt=b"agent-server target", n=2**13, r=8, p=1, dklen=6).hex()
 
 
@@ -105,17 +103,17 @@ def _name(url: str) -> str:
 
 
 class AddressRefused(Exception):
-    """A host must not be sent to; the message is a sentence that names no path."""
+    """Raised for a host that must not be contacted. The message names no path."""
 
 
 class HostUnknown(AddressRefused):
-    """A host has no address."""
+    """Raised for a host without an address."""
 
 
 def checked(host: str, port: int, *, private: bool, setting: str = "NOTIFY_PRIVATE") -> list[str]:
-    """The addresses of a host, each allowed. private: those of private networks are, too. setting: that allows them.
+    """Return the addresses of a host, after checking each. private: allow private networks. setting: named in errors.
 
-    Raises AddressRefused if one of them is not, HostUnknown if the host has none.
+    Raises AddressRefused if an address is not allowed, HostUnknown if the host has none.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -129,7 +127,7 @@ def checked(host: str, port: int, *, private: bool, setting: str = "NOTIFY_PRIVA
 
 
 def refusal(address: str, *, private: bool, setting: str = "NOTIFY_PRIVATE") -> str:
-    """Why an address must not be sent to; empty: it may. setting: that allows private ones."""
+    """Return why an address must not be contacted; empty if it may. setting: allows private addresses."""
     match reach(ip_address(address.partition("%")[0])):
         case Reach.NEVER:
             return "link-local, multicast or reserved: none is sent there"
@@ -139,26 +137,26 @@ def refusal(address: str, *, private: bool, setting: str = "NOTIFY_PRIVATE") -> 
 
 
 class NotDelivered(Exception):
-    """A target did not take a message; the message says why."""
+    """Raised if a target did not accept a message. The message has the reason."""
 
 
 class TargetGone(NotDelivered):
-    """A target rejects further messages."""
+    """Raised if a target rejects further messages."""
 
 
 class Posts:
-    """Sends requests to hosts that are not trusted. Any number of threads may use it."""
+    """Sends requests to untrusted hosts. Thread-safe."""
 
     def __init__(self, *, private: bool, seconds: float = TRY_SECONDS, setting: str = "NOTIFY_PRIVATE") -> None:
-        """private: hosts may have private addresses. seconds: of one try. setting: that allows private addresses."""
+        """private: allow private addresses. seconds: timeout of an attempt. setting: that allows private addresses."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-        # Certificates that SSL_CERT_FILE or SSL_CERT_DIR names count, as within a company.
-        backend = Backend(partial(checked, private=private, setting=setting))  # it resolves no name twice
+        # Certificates of SSL_CERT_FILE or SSL_CERT_DIR are trusted, for instance a company's.
+        backend = Backend(partial(checked, private=private, setting=setting))  # it resolves each name once
         self._transport = Transport(limits, backend, httpx.create_ssl_context())
         self._seconds = seconds
 
     def send(self, url: str, headers: dict[str, str], content: bytes) -> int:
-        """Try once, and return the status, which is that of a success, 404 or 410. Raises NotDelivered."""
+        """Send a request once, and return the status: of success, 404 or 410. Raises NotDelivered."""
         timeout = httpx.Timeout(self._seconds).as_dict()
         headers = {"user-agent": "agent-server", **headers}
         request = httpx.Request("POST", url, headers=headers, content=content, extensions={"timeout": timeout})
@@ -176,7 +174,7 @@ class Posts:
         return status
 
     def _status_of(self, request: httpx.Request) -> int:
-        """The status of a response, once it is whole or as much of it came as is read."""
+        """Return the status of a response, after reading its body up to the maximum."""
         response = self._transport.handle_request(request)
         received = 0
         try:
@@ -190,14 +188,14 @@ class Posts:
 
 
 class Webhooks:
-    """All webhooks. Any number of threads may use it."""
+    """All webhooks. Thread-safe."""
 
     def __init__(self, *, private: bool, seconds: float = TRY_SECONDS) -> None:
-        """As of Posts."""
+        """Arguments: as for Posts."""
         self._posts = Posts(private=private, seconds=seconds)
 
     def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
-        """Try once. at: the time of the try, which the signature covers. Raises NotDelivered, TargetGone."""
+        """Send a message once. at: the current time, which the signature covers. Raises NotDelivered, TargetGone."""
         time = datetime.fromtimestamp(at // 1_000_000, UTC)
         headers = {
             "content-type": "application/json",
@@ -213,19 +211,19 @@ class Webhooks:
 
 
 class Services:
-    """All services. Any number of threads may use it, each for another target."""
+    """All services of Apprise. Threads may use it for different targets at the same time."""
 
     def __init__(self, *, private: bool, seconds: float = SERVICE_SECONDS) -> None:
-        """private: those with a host of their own may have private addresses. seconds: of one try."""
+        """private: services with their own host may have private addresses. seconds: timeout of an attempt."""
         self._private = private
         self._seconds = seconds
-        self._hanging: set[str] = set()  #: targets whose last try has not ended
-        # Their logs have URLs, paths and tokens.
+        self._hanging: set[str] = set()  #: targets whose last attempt has not ended
+        # Their logs contain URLs, paths and tokens.
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
         logging.getLogger("urllib3").setLevel(logging.ERROR)
 
     def send(self, target: Target, title: str, text: str) -> None:
-        """Try once, in a thread that is abandoned if it hangs. Raises NotDelivered."""
+        """Send a message once, in a thread that is abandoned on timeout. Raises NotDelivered."""
         if target.id in self._hanging:
             raise NotDelivered("the try before it still hangs")
         delivered: list[bool] = []
@@ -237,7 +235,7 @@ class Services:
                 delivered.append(self._service(target).notify(body=text, title=title))
             except NotDelivered as refusal:
                 reasons.append(str(refusal))
-            except Exception as error:  # of a plugin; its text may have a secret
+            except Exception as error:  # an error of a plugin; its text may contain a secret
                 reasons.append(f"its plugin raised {type(error).__name__}")
             finally:
                 self._hanging.discard(target.id)
@@ -245,7 +243,7 @@ class Services:
         thread = threading.Thread(target=notify, name=f"apprise {target.id}", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the system has no more threads
+        except RuntimeError:  # the system has no free thread
             self._hanging.discard(target.id)
             raise NotDelivered("this server has no thread for it") from None
         thread.join(self._seconds)
@@ -255,8 +253,8 @@ class Services:
             raise NotDelivered(reasons[0] if reasons else "Apprise could not deliver it")
 
     def _service(self, target: Target) -> "NotifyBase":
-        """The service of a URL, its hosts checked. Raises NotDelivered."""
-        apprise = import_module("apprise")  # a tenth of a worker's start, and few servers have such a target
+        """Return the service of a URL, after checking its hosts. Raises NotDelivered."""
+        apprise = import_module("apprise")  # takes a tenth of a worker's start, and few servers have such a target
         asset = apprise.AppriseAsset(app_id="agent-server", app_desc="agent-server", secure_logging=True)
         service: NotifyBase | None = apprise.Apprise.instantiate(target.url, asset=asset)
         if service is None:
@@ -267,21 +265,21 @@ class Services:
             try:
                 checked(host.strip("[]"), 0, private=self._private)
             except HostUnknown:
-                continue  # some services have a topic there; a host that does not resolve is not reached either
+                continue  # some services have a topic there, and an unresolved host is not reached
             except AddressRefused:
                 raise NotDelivered("its host has an address that nothing is sent to") from None
         return service
 
 
 class Sender:
-    """Any number of threads may use it, each for another target."""
+    """Sends to all targets. Threads may use it for different targets at the same time."""
 
     def __init__(self, webhooks: Webhooks, services: Services) -> None:
         self._webhooks = webhooks
         self._services = services
 
     def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
-        """Try once. at: the present instant. Raises NotDelivered, TargetGone."""
+        """Send a message once. at: the current time. Raises NotDelivered, TargetGone."""
         if target.kind == "webhook":
             self._webhooks.send(target, message_id, body, at)
         else:
@@ -289,7 +287,7 @@ class Sender:
 
 
 def open_sender(*, private: bool) -> Sender:
-    """A sender for all targets of this process. private: targets may have private addresses."""
+    """Make the sender for all targets of this process. private: targets may have private addresses."""
     return Sender(Webhooks(private=private), Services(private=private))
 
 
@@ -316,7 +314,7 @@ class Outcome(NamedTuple):
     id: str
     name: str
     delivered: bool
-    detail: str  #: why not; empty
+    detail: str  #: why it failed, or empty
 
 
 class Desk:
@@ -328,7 +326,7 @@ class Desk:
         self._sender = sender
 
     def overview(self) -> dict[str, Any]:
-        """The targets of the settings in their order, others that have a queue, the devices; and the outboxes."""
+        """Return the targets of the settings in order, other targets with a queue, the devices, and the outboxes."""
         known = self._store.notifications.targets.states()
         kinds = {target.id: target.kind for target in self._targets}
         ours = [known.pop(one.id, TargetState(one.id, one.name)) for one in self._targets]
@@ -341,7 +339,7 @@ class Desk:
         }
 
     def test(self, target_id: str | None) -> list[Outcome]:
-        """Send a test message to one target or to all at once. What waits for a target that took it is due at once.
+        """Send a test message to one target or to all in parallel. A success makes the target's queue due at once.
 
         Raises NoTargets, UnknownTarget.
         """

@@ -1,4 +1,4 @@
-"""Keys and tickets; the one user that a key is, what a sandbox may know, and what a web client shows.
+"""Keys and tickets, the current user, secrets of sandboxes, and features of web clients.
 
 Sources: docs/access.md; the app-server wire.
 """
@@ -12,21 +12,21 @@ from core.access import SCOPES
 from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, ShownTime, Text
 from schemas.people import OwnGrant, PersonName
 
-#: most characters of a key's name
+#: Maximum number of characters of a key's name.
 MOST_NAME = 100
 
 _SCOPES: dict[str, Any] = {"metadata": {"uniqueItems": True}, "validate": validate.Length(min=1, max=len(SCOPES))}
 
 
-#: characters that show nothing: controls, blanks but U+0020, marks of direction, private and special ones; and those
-#: beyond U+FFFF: controls of music, shorthand and hieroglyphs, tags, and private ones
+#: Invisible characters: controls, spaces other than U+0020, direction marks, private and special characters. Beyond
+#: U+FFFF: controls of music, shorthand and hieroglyphs, tags, and private characters.
 _UNSEEN = (
     r"\x00-\x1f\x7f-\xa0\xad\u0600-\u0605\u061c\u06dd\u070f\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f"
     r"\u3000\ue000-\uf8ff\ufdd0-\ufdef\ufeff\ufff0-\ufffb\ufffe\uffff"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff"
 )
 
-#: what a name matches: the document says the same, so a name that fits it is taken whatever Unicode's release
+#: Pattern of a name. The document has the same pattern, so it does not depend on Python's Unicode release.
 _NAME = f"^[^ {_UNSEEN}]([^{_UNSEEN}]*[^ {_UNSEEN}])?$"
 
 
@@ -34,7 +34,7 @@ _NO_PROFILES: dict[str, object] = {"profiles": {}, "active": None}
 
 _NONE: list[str] = []
 
-#: settings, integrations, accounts and bills are not kept here: a client that hides those pages asks for none of them
+#: Settings, integrations, accounts and bills do not exist here. A client that hides those pages requests none of them.
 FEATURES = {
     "enable_billing": False,
     "hide_llm_settings": True,
@@ -54,7 +54,7 @@ FEATURES = {
 }
 
 
-#: a name that people read
+#: A name for people.
 PrintableName = partial(
     Text,
     least=1,
@@ -75,35 +75,39 @@ class KeyRequest(BaseSchema):
     expires_at = Instant(load_default=None, allow_none=True, metadata={"type": "string"})
     person = PersonName(
         load_default="",
-        metadata={"description": "Whose key it is, where several people must approve. Absent: it counts by its name."},
+        metadata={
+            "description": "The key's owner, where several people must approve. Absent: the key counts by its name."
+        },
     )
 
 
 class KeyInfo(BaseSchema):
-    """A key, without the key itself."""
+    """A key, without its secret."""
 
     id = fields.String(required=True)
     name = fields.String(required=True)
     scopes = fields.List(fields.String(metadata={"enum": list(SCOPES)}), required=True)
     created_at = ShownTime()
     expires_at = ShownTime("Null: never.", optional=True)
-    used_at = ShownTime("Its last use, to the minute; null: none yet.", optional=True)
-    person = fields.String(required=True, metadata={"description": "Whose it is; empty: it counts by its name."})
+    used_at = ShownTime("Last use, to the minute; null: not used yet.", optional=True)
+    person = fields.String(
+        required=True, metadata={"description": "The key's owner; empty: the key counts by its name."}
+    )
 
 
 class NewKey(KeyInfo):
-    """A key with the key itself, which no later response has."""
+    """A new key with its secret, which no later response contains."""
 
     key = fields.String(required=True)
     notice = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "What the key changes for a server that is open now; null: nothing."},
+        metadata={"description": "How the key changes a server that is open now; null: it changes nothing."},
     )
 
 
 class TicketRequest(BaseSchema):
-    """What a ticket is for."""
+    """The purpose of a ticket."""
 
     class Meta:
         unknown = RAISE
@@ -112,49 +116,49 @@ class TicketRequest(BaseSchema):
         metadata={"description": "The conversation to follow; absent: all pending actions, conversations or sandboxes."}
     )
     scopes = fields.List(
-        Choice(*SCOPES), validate=_SCOPES["validate"], metadata={"description": "Absent: all that the asker has."}
+        Choice(*SCOPES), validate=_SCOPES["validate"], metadata={"description": "Absent: all scopes of the caller."}
     )
 
 
 class Ticket(BaseSchema):
-    ticket = fields.String(required=True, metadata={"description": "For the query of one socket or stream: `ticket=`."})
+    ticket = fields.String(required=True, metadata={"description": "Query member `ticket` of a socket or stream."})
     expires_in = fields.Integer(required=True, metadata={"description": "Seconds."})
 
 
 class UserQuery(BaseSchema):
     expose_secrets = fields.Boolean(
         load_default=False,
-        metadata={"description": "Also the model's key: X-Session-API-Key must be that of a sandbox which runs."},
+        metadata={"description": "Include the model's key. X-Session-API-Key must be the key of a running sandbox."},
     )
 
 
 class User(BaseSchema):
-    """The one who asks. The model is that of the first spec, or of the sandbox whose session key is shown."""
+    """The caller. The model is that of the first spec, or of the sandbox whose session key is sent."""
 
     id = fields.String(required=True, metadata={"description": "The id of the key."})
     name = fields.String(required=True)
     scopes = fields.List(
         fields.String(metadata={"enum": list(SCOPES)}),
         required=True,
-        metadata={"description": "What the key may do, with the scopes that another one includes."},
+        metadata={"description": "The key's scopes, including implied scopes."},
     )
     person = fields.String(
         required=True,
         allow_none=True,
-        metadata={
-            "description": "The name by which a trusted proxy has authenticated the caller; null: a key was shown."
-        },
+        metadata={"description": "The caller's name from a trusted proxy; null: the caller sent a key."},
     )
-    groups = fields.List(fields.String(), required=True, metadata={"description": "Of a person, as the proxy says."})
+    groups = fields.List(
+        fields.String(), required=True, metadata={"description": "Groups of a person, from the proxy."}
+    )
     grants = fields.List(
         fields.Nested(OwnGrant),
         required=True,
-        metadata={"description": "The rights of a person; those with tags are not in `scopes`."},
+        metadata={"description": "The rights of a person. Rights with tags are not in `scopes`."},
     )
     llm_model = fields.String(allow_none=True)
     llm_base_url = fields.String(allow_none=True)
     llm_api_key = fields.String(
-        allow_none=True, metadata={"description": "Null but with `expose_secrets`: the sandbox has it anyway."}
+        allow_none=True, metadata={"description": "Null without `expose_secrets`. The sandbox has this key anyway."}
     )
     llm_profiles = fields.Constant(_NO_PROFILES)
     mcp_config = fields.Constant(None)
@@ -166,7 +170,7 @@ class SandboxSecret(BaseSchema):
 
 
 class SandboxSecrets(BaseSchema):
-    """The names of what a sandbox's spec has as `secret_env`."""
+    """The names in a sandbox spec's `secret_env`."""
 
     secrets = fields.List(fields.Nested(SandboxSecret), required=True)
 

@@ -1,4 +1,4 @@
-"""App conversations, their start tasks, their folder and the use of their models. Source: the app-server wire."""
+"""App conversations, their start tasks, their folders and their use of models. Source: the app-server wire."""
 
 from typing import Any, ClassVar
 from uuid import UUID
@@ -71,37 +71,37 @@ START_STATUSES = (
 _NULLABLE = {"type": ["string", "null"]}
 
 
-#: Members of the published start that this server does not act on. The detail of the start names them.
+#: Members of the published start that this server ignores. The detail of the start names them.
 _NOT_DONE = (
     *("plugins", "suggested_task", "agent_profile_id", "system_message_suffix", "system_prompt", "disabled_skills"),
 )
 
-#: most characters of a path
+#: Maximum number of characters of a path.
 _MOST_PATH = 4096
 
-#: most characters of the text of a commit or a pull request
+#: Maximum number of characters of the text of a commit or a pull request.
 _MOST_DESCRIPTION = 20_000
 
-#: names of branches that Git takes, of plain characters
+#: Branch names that Git accepts, of plain characters.
 _BRANCH = r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|$)|[/.]$))[A-Za-z0-9][A-Za-z0-9._/+-]*"
 
 _BRANCH_FAULT = Fault(
     "String should be a name of a branch: letters, digits and . _ / + -, such as agent/mend-the-parser", "value_error"
 )
 
-#: most characters of the name of a branch that is pushed: those of a file's name, less what Git adds
+#: Maximum number of characters of a pushed branch's name: a file name, minus Git's additions.
 _MOST_BRANCH = 200
 
 _SUMS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def bare(identity: str | None) -> str | None:
-    """An id in the form of the app-server wire: 32 digits, no dashes."""
+    """Return an id in the form of the app-server wire: 32 digits, no dashes."""
     return UUID(identity).hex if identity else None
 
 
 class TitleOfStart(Text):
-    """A title of any length, cut with a mark: older web clients send a whole message as the title of a start."""
+    """A title of any length, truncated with a mark: older web clients send a whole message as the title of a start."""
 
     def __init__(self, **kwargs: Any) -> None:
         description = f"A longer one than {MOST_TITLE} characters is cut, and ends in `…`."
@@ -122,8 +122,8 @@ class Repository(Text):
         repository: str = super()._deserialize(value, *args, **kwargs)
         if redacted(repository) != repository:
             raise refusal(
-                "A URL with a password would be stored and shown: give it without, and let a service add the "
-                "credential (docs/egress.md)",
+                "A URL with a password would be stored and shown. Send it without the password, and let "
+                "a service add the credential (docs/egress.md)",
                 "value_error",
             )
         if fault := clone_fault(repository, None):
@@ -132,13 +132,13 @@ class Repository(Text):
 
 
 class InitialMessage(SendMessageRequest):
-    """The first message of a conversation; it starts the agent unless `run` is false."""
+    """The first message of a conversation. It starts the agent unless `run` is false."""
 
     run = StrictBoolean(load_default=True)
 
 
 class AppConversationStartRequest(ChangedElsewhere):
-    """A new app conversation. Every member is optional; unknown ones are ignored, and the detail names some of them."""
+    """A new app conversation. All members are optional. Unknown members are ignored; the detail names some of them."""
 
     body_optional = True
     elsewhere: ClassVar[dict[str, str]] = {
@@ -146,7 +146,7 @@ class AppConversationStartRequest(ChangedElsewhere):
         for name in ("confirmation_policy", "security_analyzer")
     }
 
-    sandbox_id = SandboxName(allow_none=True, metadata={"description": "A sandbox that exists; absent: a new one."})
+    sandbox_id = SandboxName(allow_none=True, metadata={"description": "An existing sandbox; absent: a new sandbox."})
     sandbox_spec_id = Text(
         allow_none=True, metadata={"description": "The spec of a new sandbox; absent: the first spec."}
     )
@@ -154,11 +154,12 @@ class AppConversationStartRequest(ChangedElsewhere):
     initial_message = fields.Nested(InitialMessage, allow_none=True)
     title = TitleOfStart()
     tags = Tags(allow_none=True)
-    llm_model = Text(allow_none=True, most=256, metadata={"description": "Used instead of the model of the spec."})
+    llm_model = Text(allow_none=True, most=256, metadata={"description": "Replaces the model of the spec."})
     selected_repository = Repository(
         metadata={
             "description": "`OWNER/NAME` at the `git_provider`, by default GitHub, or a URL. It is cloned into a "
-            "folder of its name in the working folder; if it cannot be, the start fails, and its detail says why."
+            "folder of its name in the working folder. If the clone fails, the start fails with the "
+            "reason in its detail."
         },
     )
     selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
@@ -166,29 +167,29 @@ class AppConversationStartRequest(ChangedElsewhere):
     trigger = Choice(*_TRIGGERS, allow_none=True)
     pr_number = fields.List(fields.Integer(strict=True), load_default=list)
     parent_conversation_id = Id(
-        allow_none=True, metadata={"description": "The parent's sandbox, repository and model are the defaults."}
+        allow_none=True, metadata={"description": "The sandbox, repository and model default to the parent's."}
     )
     agent_type = Choice("default", "plan", load_default="default")
     public = StrictBoolean(allow_none=True)
-    confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
+    confirmation_seconds = ConfirmationSeconds("Absent or null: the default of the spec or the server.")
     approval_mode = mode_choice(
-        "Which actions wait for a decision; absent: the spec's policy. One that holds less back than that needs the "
-        "scope `approve`, as GET /api/v1/approval-modes names them.",
+        "Which actions wait for a decision; absent: the spec's policy. A less strict mode needs "
+        "the scope `approve`. GET /api/v1/approval-modes lists the modes.",
         allow_none=True,
     )
     secrets = Secrets(allow_none=True)
     goes_on_when_allowed = StrictBoolean(
         allow_none=True,
         metadata={
-            "description": "Whether the agent is told, and goes on, once a destination or a budget that stopped it is "
-            "allowed. Absent or null: it is."
+            "description": "Whether the agent is told and continues after a destination or a budget that stopped "
+            "it is allowed. Absent or null: true."
         },
     )
     failed_start_id = Id(
         allow_none=True,
         metadata={
-            "description": "A start task that failed and that this one follows without its repository: an event of the "
-            "new conversation says why it has none."
+            "description": "A failed start task that this start repeats without its repository. An event of the "
+            "new conversation reports why the repository is missing."
         },
     )
 
@@ -205,14 +206,14 @@ class AppConversationStartRequest(ChangedElsewhere):
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
-    """A start request without its secrets, for clients."""
+    """Return a start request without its secrets, for clients."""
     secrets = request.get("secrets")
     shown = {name: request.get(name) for name in AppConversationStartRequest().fields if name != "secrets"}
     return shown | {"secrets": dict.fromkeys(secrets, REDACTED) if secrets else None}
 
 
 class AppConversationStartTask(BaseSchema):
-    """The start of an app conversation, which a supervisor carries on until it is READY or ERROR."""
+    """The start of an app conversation, which a supervisor drives until it is READY or ERROR."""
 
     id = fields.String(required=True)
     created_by_user_id = fields.Constant(None)
@@ -222,7 +223,7 @@ class AppConversationStartTask(BaseSchema):
         lambda task: task.failure.status if task.failure else None,
         metadata={
             "type": ["integer", "null"],
-            "description": "Of an ERROR: the HTTP status of its cause, such as 429 where no place became free.",
+            "description": "For ERROR: the HTTP status of its cause, such as 429 if no place became free.",
         },
     )
     failed_in = fields.Function(
@@ -230,8 +231,8 @@ class AppConversationStartTask(BaseSchema):
         metadata={
             "type": ["string", "null"],
             "enum": [*START_STATUSES[:-2], None],
-            "description": "Of an ERROR: the status that it had before. PREPARING_REPOSITORY where its repository was "
-            "not cloned.",
+            "description": "For ERROR: the previous status, such as PREPARING_REPOSITORY if its repository was not "
+            "cloned.",
         },
     )
     app_conversation_id = fields.Function(lambda task: bare(task.app_conversation_id), metadata=_NULLABLE)
@@ -278,7 +279,7 @@ class AppConversationSearch(AppConversationFilter, OrderedSearch):
 
 
 class UpdateAppConversationRequest(ChangedElsewhere):
-    """Changes of an app conversation; an absent member stays as it is. Null removes it, but for title and tags."""
+    """Changes of an app conversation. Absent members are unchanged. Null removes a member, except title and tags."""
 
     elsewhere = SET_ELSEWHERE
 
@@ -288,9 +289,9 @@ class UpdateAppConversationRequest(ChangedElsewhere):
     selected_branch = Text(allow_none=True, most=MOST_REPOSITORY)
     git_provider = Choice(*_PROVIDERS, allow_none=True)
     tags = Tags(allow_none=True)
-    confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
+    confirmation_seconds = ConfirmationSeconds("Null: reset to the default. Needs the scope `approve`.")
     goes_on_when_allowed = StrictBoolean(
-        allow_none=True, metadata={"description": "As in the start. Null: the default again."}
+        allow_none=True, metadata={"description": "As in the start. Null: reset to the default."}
     )
 
     @post_load
@@ -299,7 +300,7 @@ class UpdateAppConversationRequest(ChangedElsewhere):
 
 
 class SendAppMessageRequest(SentMessage):
-    """A message for the agent; it starts the agent unless `run` is false."""
+    """A message for the agent. It starts the agent unless `run` is false."""
 
     content = fields.List(ContentPart(), required=True, validate=[validate.Length(min=1), require_content])
     run = StrictBoolean(load_default=True)
@@ -353,23 +354,26 @@ class AppConversation(BaseSchema):
     )
     conversation_url = fields.Function(
         lambda state: running(state["sandbox"], _url(state)),
-        metadata={**_NULLABLE, "description": "At the agent server; null unless the sandbox runs."},
+        metadata={**_NULLABLE, "description": "URL at the agent server; null unless the sandbox runs."},
     )
     session_api_key = fields.Function(
         lambda state: state["sandbox"].shown_key if state["sandbox"] and SHOWS_KEYS.get() else None,
-        metadata={**_NULLABLE, "description": "Null unless the sandbox runs, and for a key that may not approve."},
+        metadata={
+            **_NULLABLE,
+            "description": "Null unless the sandbox runs and the caller's key has the scope `approve`.",
+        },
     )
     confirmation_seconds = fields.Integer(dump_default=None, allow_none=True)
     approval_mode = shown_mode()
     capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
-        dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
+        dump_default=0, metadata={"description": "How often its agent continued without a decision of this server."}
     )
     goes_on_when_allowed = fields.Function(
         lambda state: state["app"].get("goes_on_when_allowed") is not False,
         metadata={
             "type": "boolean",
-            "description": "Whether the agent is told, and goes on, once what stopped it is allowed.",
+            "description": "Whether the agent is told and continues after the request that stopped it is allowed.",
         },
     )
     acp_server = fields.Constant(None)
@@ -387,7 +391,7 @@ class AppConversationPage(BaseSchema):
 
 
 class AppEventFilter(EventFilter):
-    """The filters of events, with the names of the app-server wire beside those of the agent-server wire."""
+    """The filters of events, with the names of the app-server wire and of the agent-server wire."""
 
     kind__eq = fields.String()
 
@@ -406,7 +410,7 @@ class AppEventSearch(AppEventFilter):
     with_decisions = fields.Boolean(
         data_key="decisions",
         load_default=False,
-        metadata={"description": "Whether the page has `decisions`: by the id of an action, who decided it."},
+        metadata={"description": "Whether the page has `decisions`: action id → who decided it."},
     )
 
 
@@ -414,7 +418,7 @@ class AppEventPage(EventPage):
     decisions = fields.Dict(
         keys=fields.String(),
         values=fields.Nested(ActionDecision),
-        metadata={"description": "With `decisions=true`: by the id of an action of this page, who decided it."},
+        metadata={"description": "With `decisions=true`: action id of this page → who decided it."},
     )
 
 
@@ -424,7 +428,7 @@ class FileQuery(BaseSchema):
         load_default="PLAN.md",
         least=1,
         most=_MOST_PATH,
-        metadata={"description": "In the conversation's folder; `/workspace/project` stands for that folder too."},
+        metadata={"description": "Path in the conversation's folder. `/workspace/project` is an alias of the folder."},
     )
 
 
@@ -435,7 +439,7 @@ class FolderQuery(BaseSchema):
 class FolderRecord(BaseSchema):
     """A record of a conversation's folder."""
 
-    seq = fields.Integer(required=True, metadata={"description": "Of the last of the events."})
+    seq = fields.Integer(required=True, metadata={"description": "Seq of the last of the events."})
     event_ids = fields.List(
         fields.String(), required=True, metadata={"description": "The events at which the folder was as recorded."}
     )
@@ -446,34 +450,34 @@ class FolderRecords(BaseSchema):
 
     forks_have_files = fields.Boolean(
         required=True,
-        metadata={"description": "Whether a fork has a sandbox of its own, and only begins at an event with a record."},
+        metadata={"description": "Whether a fork has its own sandbox and can only begin at an event with a record."},
     )
     can_return = fields.Boolean(
         required=True,
-        metadata={"description": "Whether the conversation returns to such an event in its own sandbox."},
+        metadata={"description": "Whether the conversation can return to such an event in its own sandbox."},
     )
     records = fields.List(fields.Nested(FolderRecord), required=True)
 
 
 class ReturnRequest(BaseSchema):
-    """Where a conversation returns to: an event, or with `undo` the last event before its last return."""
+    """Target of a return: an event, or with `undo` the last event before the last return."""
 
-    event_id = Text(load_default=None, allow_none=True, metadata={"description": "One with a record."})
+    event_id = Text(load_default=None, allow_none=True, metadata={"description": "An event with a record."})
     undo = StrictBoolean(load_default=False, metadata={"description": "Whether to undo the last return."})
 
     @validates_schema(skip_on_field_errors=True)
     def _one_of_both(self, data: dict[str, Any], **_: object) -> None:
         if (data["event_id"] is None) != data["undo"]:
-            raise ValidationError([Fault("Give event_id, or undo: true, and not both", "value_error")], "event_id")
+            raise ValidationError([Fault("Send either event_id, or undo: true", "value_error")], "event_id")
 
 
 class Return(BaseSchema):
-    """A return that was made."""
+    """A completed return."""
 
-    id = fields.String(required=True, metadata={"description": "The event `returned_to`, which is in the log now."})
+    id = fields.String(required=True, metadata={"description": "Id of the new event `returned_to` in the log."})
     event_id = fields.String(required=True, metadata={"description": "The event to which the conversation returned."})
     left_event_id = fields.String(
-        required=True, metadata={"description": "The last event before the return: a return to it undoes this one."}
+        required=True, metadata={"description": "The last event before the return. A return to it undoes this return."}
     )
 
 
@@ -484,20 +488,24 @@ def _moment(description: str) -> Text:
 class GitQuery(BaseSchema):
     path = Text(required=True, least=1, most=_MOST_PATH)
     ref = Text(
-        load_default=None, most=MOST_REPOSITORY, metadata={"description": "Absent: the agent server chooses one."}
+        load_default=None, most=MOST_REPOSITORY, metadata={"description": "Absent: the agent server chooses the ref."}
     )
     since = _moment(
-        "What has changed since then in the folder, which needs no repository: `start` of the conversation, or before "
-        "an event, by its seq or its id. Absent: what differs from a ref of the repository."
+        "Show changes of the folder since a moment: `start` of the conversation, or before an "
+        "event, by its seq or its id. The folder needs no repository. Absent: show differences "
+        "from a ref of the repository."
     )
-    until = _moment("With `since`: as the folder was before that event. Absent: as it is.")
+    until = _moment("With `since`: compare with the folder before this event. Absent: with the current folder.")
 
     @validates_schema
     def _one_kind(self, query: dict[str, Any], **_: Any) -> None:
         if query.get("ref") is not None and query.get("since") is not None:
-            raise ValidationError([Fault("ref goes without since: a ref is of a repository", "value_error")], "ref")
+            raise ValidationError(
+                [Fault("ref cannot be combined with since, because a ref belongs to a repository", "value_error")],
+                "ref",
+            )
         if query.get("until") is not None and query.get("since") is None:
-            raise ValidationError([Fault("until goes with since alone", "value_error")], "until")
+            raise ValidationError([Fault("until needs since", "value_error")], "until")
 
 
 class GitChange(BaseSchema):
@@ -517,8 +525,8 @@ def _repository() -> Text:
         least=1,
         most=_MOST_PATH,
         metadata={
-            "description": "Of the repository, in the conversation's folder. Absent: that folder, or the only "
-            "repository right below it."
+            "description": "Path of the repository in the conversation's folder. Absent: the folder itself, or the "
+            "only repository directly below it."
         },
     )
 
@@ -528,23 +536,25 @@ class RemoteQuery(BaseSchema):
 
 
 class Remote(BaseSchema):
-    """Where the work of a conversation can be pushed, and what a push may be called."""
+    """Where the work of a conversation can be pushed, with proposed names for the push."""
 
-    path = fields.String(required=True, metadata={"description": "Of the repository, in the conversation's folder."})
-    url = fields.String(required=True, metadata={"description": "Of its remote, without a credential."})
-    branch = fields.String(required=True, metadata={"description": "That its folder is on; empty: none."})
-    base = fields.String(required=True, metadata={"description": "The remote's default branch; empty: not known."})
+    path = fields.String(
+        required=True, metadata={"description": "Path of the repository in the conversation's folder."}
+    )
+    url = fields.String(required=True, metadata={"description": "URL of its remote, without a credential."})
+    branch = fields.String(required=True, metadata={"description": "Current branch of the folder; empty: none."})
+    base = fields.String(required=True, metadata={"description": "The remote's default branch; empty: unknown."})
     proposed_branch = fields.String(required=True)
     proposed_title = fields.String(required=True)
     lacks = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "Why no pull request can be opened there; null: one can."},
+        metadata={"description": "Why no pull request can be opened; null: it can."},
     )
 
 
 class PushRequest(BaseSchema):
-    """What is pushed: all changes of the folder that Git does not ignore, as one commit of a branch."""
+    """A push: all changes of the folder that Git does not ignore, as a commit of a branch."""
 
     branch = Text(required=True, least=1, most=_MOST_BRANCH, pattern=_BRANCH, refused=_BRANCH_FAULT)
     title = Text(
@@ -561,7 +571,7 @@ class PushRequest(BaseSchema):
         load_default=None,
         allow_none=True,
         most=_MOST_PATH,
-        metadata={"description": "The remote as `GET …/git/remote` shows it: 409 if it is another one by now."},
+        metadata={"description": "The remote from `GET …/git/remote`; 409 if it has changed since."},
     )
     pull_request = StrictBoolean(load_default=False, metadata={"description": "Whether to open a pull request."})
     base = Text(
@@ -570,21 +580,21 @@ class PushRequest(BaseSchema):
         most=_MOST_BRANCH,
         pattern=_BRANCH,
         refused=_BRANCH_FAULT,
-        metadata={"description": "The branch that the pull request is for. Absent: the remote's default branch."},
+        metadata={"description": "Target branch of the pull request. Absent: the remote's default branch."},
     )
 
 
 class Push(BaseSchema):
-    """A push that was made; the conversation's log has it as an event `pushed`."""
+    """A completed push. The conversation's log contains it as an event `pushed`."""
 
     branch = fields.String(required=True)
     commit = fields.String(required=True)
-    url = fields.String(required=True, metadata={"description": "Of the remote, without a credential."})
-    pull_request = fields.String(required=True, allow_none=True, metadata={"description": "The address of one."})
+    url = fields.String(required=True, metadata={"description": "URL of the remote, without a credential."})
+    pull_request = fields.String(required=True, allow_none=True, metadata={"description": "URL of the pull request."})
     offered_url = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "Where the host says that a pull request can be opened by hand."},
+        metadata={"description": "URL from the host for opening a pull request manually."},
     )
 
 
@@ -609,9 +619,9 @@ class Hooks(BaseSchema):
 
 
 def combined(stats: dict[str, Any]) -> dict[str, Any] | None:
-    """The use of all models of an agent together; None until the agent reports any.
+    """Return the combined use of all models of an agent; None until the agent reports its use.
 
-    The first model names itself and its response. Source: `TokenUsage.__add__` of the published SDK.
+    The model name and the response id are those of the first model. Source: `TokenUsage.__add__` of the published SDK.
     """
     each = [one for one in (stats.get("usage_to_metrics") or {}).values() if isinstance(one, dict)]
     if not each:
@@ -633,6 +643,6 @@ def combined(stats: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _number(usage: dict[str, Any], name: str) -> float:
-    """A member that an agent reported; 0 if it is not a number."""
+    """Return a member that an agent reported; 0 if it is not a number."""
     value = usage.get(name)
     return value if isinstance(value, int | float) else 0

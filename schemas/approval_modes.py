@@ -1,4 +1,4 @@
-"""Approval modes: `core/modes.py` is the table of them. Source: docs/approvals.md, "Modes"."""
+"""Approval modes. `core/modes.py` defines them. Source: docs/approvals.md, "Modes"."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,19 +10,19 @@ from core.wire import acts_unasked
 from schemas.fields import BaseSchema, Choice
 
 
-def mode_choice(description: str = "GET /api/v1/approval-modes says what each is.", **kwargs: Any) -> Choice:
-    """The name of a mode, in a request."""
+def mode_choice(description: str = "GET /api/v1/approval-modes describes the modes.", **kwargs: Any) -> Choice:
+    """Return the field of a mode's name in a request."""
     return Choice(*MODE_NAMES, metadata={"description": description}, **kwargs)
 
 
 def shown_mode(start: Callable[[Any], Mapping[str, Any]] = lambda state: state) -> fields.Function:
-    """The mode of a conversation, in a response. start: finds the members of its state in what is shown."""
+    """Return the field of a conversation's mode in a response. start: returns the conversation's state."""
     return fields.Function(
         lambda shown: _mode_of(start(shown)),
         metadata={
             "type": ["string", "null"],
             "enum": [*MODE_NAMES, None],
-            "description": "Which actions wait for a decision; null: a policy that is none of the modes.",
+            "description": "Which actions wait for a decision; null: a policy that matches no mode.",
         },
     )
 
@@ -39,15 +39,15 @@ class ApprovalMode(BaseSchema):
     """An approval mode."""
 
     name = fields.String(required=True, metadata={"enum": list(MODE_NAMES)})
-    words = fields.String(required=True, metadata={"description": "For a choice, such as `Ask everything`."})
-    detail = fields.String(required=True, metadata={"description": "What it means, in a sentence."})
-    policy = fields.Dict(required=True, metadata={"description": "The confirmation policy that its agent has."})
+    words = fields.String(required=True, metadata={"description": "Label for people, such as `Ask everything`."})
+    detail = fields.String(required=True, metadata={"description": "Meaning, in a sentence."})
+    policy = fields.Dict(required=True, metadata={"description": "The confirmation policy of the agent."})
     needs_sandbox = fields.Boolean(
-        required=True, metadata={"description": "Whether it is refused where no sandbox holds the agent."}
+        required=True, metadata={"description": "Whether it is refused without a sandbox that contains the agent."}
     )
     approves_inside = fields.Boolean(
         required=True,
-        metadata={"description": "Whether the server approves by itself what waits and stays inside the folder."},
+        metadata={"description": "Whether the server approves actions that stay inside the folder."},
     )
 
 

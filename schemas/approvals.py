@@ -1,6 +1,5 @@
-"""Approvals: confirmation policies, decisions, rules, and the inbox: the pending actions of all conversations.
-
-Source: docs/approvals.md.
+"""Approvals: confirmation policies, decisions, rules, and the inbox (the pending actions of all conversations). Source:
+docs/approvals.md.
 """
 
 import json
@@ -43,10 +42,11 @@ from schemas.fields import (
     refusal,
 )
 
-#: most arguments, conversations and tags that a rule names; most characters of its reason; most that max_uses may be
+#: Maximum numbers of a rule: arguments, conversations, tags, characters of its reason, and max_uses.
 MOST_ARGUMENTS, MOST_CONVERSATIONS, MOST_TAGS, MOST_REASON, MOST_USES = 100, 100, 20, 200, 10**9
 
-#: what `core.approvals.pattern_fault` leaves: at most so many `*`, and none after what the shell reads otherwise
+#: Patterns that `core.approvals.pattern_fault` allows: a maximum number of `*`, and none after characters that the
+#: shell interprets.
 _FEW_STARS = f"^[^*]*([*][^*]*){{0,{MOST_STARS}}}$"
 _NO_TURN = r"^([^$\\!`]|[$\\!`]+[^*$\\!`])*[$\\!`]*$"
 
@@ -54,7 +54,7 @@ _TEST = {
     "oneOf": [
         {"type": "object", "required": [name], "properties": {name: schema}, "additionalProperties": False}
         for name, schema in (
-            ("equals", {"description": "Any JSON; numbers are equal by value, and 1 is not true."}),
+            ("equals", {"description": "Any JSON. Numbers are compared by value, and 1 is not true."}),
             (
                 "pattern",
                 {
@@ -62,9 +62,10 @@ _TEST = {
                     "minLength": 1,
                     "maxLength": MOST_MATCHED,
                     "allOf": [{"pattern": _FEW_STARS}, {"pattern": _NO_TURN}],
-                    "description": "Text as a whole. `*` stands for a run of ASCII letters, digits, spaces and "
-                    "`_ . / : , @ + - =`; never for a shell metacharacter. In a rule that rejects, `*` stands for any "
-                    "text, and if it is unsure whether the pattern matches, a person decides.",
+                    "description": "Pattern of the whole text. `*` matches a run of ASCII letters, digits, spaces "
+                    "and `_ . / : , @ + - =`, never a shell metacharacter. In a rule that rejects, "
+                    "`*` matches any text, and if it is unsure whether the pattern matches, a "
+                    "person decides.",
                 },
             ),
             (
@@ -74,11 +75,11 @@ _TEST = {
                     "minLength": 1,
                     "maxLength": commands.MOST_PATTERN,
                     "allOf": [{"pattern": commands.PATTERN}, {"pattern": commands.FEW_STARS}],
-                    "description": "A command of a shell line, such as `git status *`: `*` alone stands for any "
-                    "further words, within a word for any text of it. A rule that approves has to name the program; "
-                    "it may name variables before it and files that it may write, as in `CI=1 make * > build.log`. "
-                    "Several rules may approve one line together. A rule that rejects finds the command however it "
-                    "is wrapped.",
+                    "description": "A command of a shell line, such as `git status *`. A separate `*` matches any "
+                    "further words, a `*` within a word any text of the word. A rule that approves "
+                    "must name the program. It may name variables before it and files that it may "
+                    "write, as in `CI=1 make * > build.log`. Several rules may approve a line "
+                    "together. A rule that rejects finds the command in any wrapping.",
                 },
             ),
             (
@@ -88,43 +89,45 @@ _TEST = {
                     "minLength": 1,
                     "maxLength": MOST_PATH,
                     "pattern": PATH_PATTERN,
-                    "description": "A path, such as `src/**`: `*` stands for any text of one part, `**` for any parts, "
-                    "neither for `.git`. Relative patterns approve relative paths, absolute ones absolute paths.",
+                    "description": "A path, such as `src/**`. `*` matches any text of a segment, `**` any "
+                    "segments, but neither matches `.git`. Relative patterns approve relative "
+                    "paths, absolute patterns absolute paths.",
                 },
             ),
-            ("any", {"const": True, "description": "Whatever it is, also absent."}),
+            ("any", {"const": True, "description": "Any value, also a missing one."}),
         )
     ]
 }
 
 _GREATER = {
     "enum": [*RISKS],
-    "description": "The greater of `security_risk`, the agent's word, and of what the server sees.",
+    "description": "The greater of `security_risk`, the agent's rating, and the server's rating.",
 }
 
 _NULLABLE_OBJECT = {"type": ["object", "null"]}
 
-#: most people that a rule asks for
+#: Maximum number of people that a rule asks for.
 MOST_QUORUM = 10
 
-#: most characters of a filter
+#: Maximum number of characters of a filter.
 _LONGEST = 256
 
 _NULLABLE = {"type": ["string", "null"]}
 
-#: most bytes of JSON of edited arguments: an agent's event about them, which has at most 1 MiB, tells more than them
+#: Maximum size of edited arguments, in bytes of JSON: the agent's event about them has further members and at most 1
+#: MiB.
 MOST_ARGUMENTS_BYTES = 512 * 1024
 
-#: most decisions of one request: as many as may wait by default (MAX_PENDING_ACTIONS)
+#: Maximum number of decisions of a request, as many as MAX_PENDING_ACTIONS by default.
 MOST_DECISIONS = 256
 
 
-#: what the id of a change of the inbox matches, and the id itself, as the stream's events bear it
+#: Pattern of the id of an inbox change, as in the stream's events.
 CHANGE_ID = "^[0-9]{1,20}-[0-9]{1,20}$"
 
 
 class ConfirmationSeconds(StrictInteger):
-    """Seconds after which a pending action of a conversation is rejected. Source: docs/approvals.md"""
+    """Seconds after which a pending action of a conversation is rejected. Source: docs/approvals.md."""
 
     def __init__(self, null: str) -> None:
         words = f"Seconds after which an action that waits for a decision is rejected; 0: it waits forever. {null}"
@@ -137,7 +140,10 @@ class ConfirmationResponse(BaseSchema):
     accept = StrictBoolean(required=True)
     reason = Text(
         load_default="User rejected the action.",
-        metadata={"description": "At most MAX_REASON_BYTES bytes of UTF-8: each rejected action's observation has it."},
+        metadata={
+            "description": "At most MAX_REASON_BYTES bytes of UTF-8. The observation of each rejected action "
+            "contains it."
+        },
     )
 
 
@@ -146,28 +152,30 @@ class ConfirmationResult(BaseSchema):
         dump_default=True,
         metadata={
             "default": True,
-            "description": "False when nothing was pending: the decision changed nothing.",
+            "description": "False if no action was pending, so that the decision changed nothing.",
         },
     )
 
 
 class SeenEffect(BaseSchema):
-    """One thing that an action does, as the server sees it."""
+    """An effect of an action, as the server detects it."""
 
     effect = fields.String(required=True, metadata={"enum": [*EFFECTS]})
     risk = fields.String(required=True, metadata={"enum": [*RISKS]})
     words = fields.String(required=True, metadata={"description": "The effect in words, such as `Deletes`."})
     because = fields.String(
-        required=True, metadata={"description": "The command, the file or the tool of it; 80 characters at most."}
+        required=True, metadata={"description": "Its command, file or tool, at most 80 characters."}
     )
 
 
 class SeenAction(BaseSchema):
-    """What the server sees of an action, whatever its agent says. Source: docs/approvals.md"""
+    """The server's own assessment of an action, independent of its agent. Source: docs/approvals.md."""
 
-    risk = fields.String(required=True, metadata={"enum": [*RISKS], "description": "The greatest of its effects."})
+    risk = fields.String(required=True, metadata={"enum": [*RISKS], "description": "The greatest risk of its effects."})
     effects = fields.List(
-        fields.Nested(SeenEffect), required=True, metadata={"description": "Each once, the most dangerous first."}
+        fields.Nested(SeenEffect),
+        required=True,
+        metadata={"description": "Distinct effects, the most dangerous first."},
     )
 
 
@@ -178,12 +186,10 @@ class PendingAction(BaseSchema):
     tool_name = fields.Raw(metadata={"type": ["string", "null"]})
     tool_call_id = fields.Raw(metadata={"type": ["string", "null"]})
     summary = fields.Raw(metadata={"type": ["string", "null"]})
-    security_risk = fields.Raw(
-        metadata={"description": "`UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`, by the agent's judgement."}
-    )
-    arguments = fields.Raw(metadata={"description": "The arguments that the tool would get."})
+    security_risk = fields.Raw(metadata={"description": "The agent's rating: `UNKNOWN`, `LOW`, `MEDIUM` or `HIGH`."})
+    arguments = fields.Raw(metadata={"description": "The arguments of the tool."})
     since = fields.String(
-        required=True, metadata={"format": "date-time", "description": "When the action was appended, UTC."}
+        required=True, metadata={"format": "date-time", "description": "Time when the action was appended, UTC."}
     )
     risk = fields.String(required=True, metadata=_GREATER)
     seen = fields.Nested(SeenAction, required=True)
@@ -197,13 +203,13 @@ class ConfirmationPolicy(BaseSchema):
 
     kind = Choice("NeverConfirm", "AlwaysConfirm", "ConfirmRisky", required=True)
     threshold = Choice(
-        "LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: actions of this risk and of higher ones wait."}
+        "LOW", "MEDIUM", "HIGH", metadata={"description": "ConfirmRisky: actions of this or a higher risk wait."}
     )
-    confirm_unknown = StrictBoolean(metadata={"description": "ConfirmRisky: actions of an unknown risk wait too."})
+    confirm_unknown = StrictBoolean(metadata={"description": "ConfirmRisky: actions of unknown risk wait too."})
 
     @post_load
     def _whole(self, policy: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """The policy with the defaults of its kind and nothing else, so that equal policies are equal text."""
+        """Return the policy with exactly the members of its kind, so that equal policies are equal text."""
         if policy["kind"] != "ConfirmRisky":
             return {"kind": policy["kind"]}
         return {
@@ -218,7 +224,7 @@ class SetConfirmationPolicy(BaseSchema):
 
 
 class ArgumentTest(fields.Field[dict[str, Any]]):
-    """How one argument is compared: {"equals": JSON}, {"pattern" | "command" | "path": text} or {"any": true}."""
+    """The test of an argument: {"equals": JSON}, {"pattern" | "command" | "path": text} or {"any": true}."""
 
     def __init__(self) -> None:
         super().__init__(metadata=_TEST)
@@ -268,7 +274,7 @@ def _check_tag(name: str) -> None:
 
 
 class ScopeText(Text):
-    """A text that says in which conversations a rule holds."""
+    """A text that restricts a rule to conversations."""
 
     def __init__(self, fault: Callable[[str], str | None], metadata: Mapping[str, Any], description: str) -> None:
         self._fault = fault
@@ -287,7 +293,7 @@ def _claimed(description: str) -> Text:
 
 
 class RuleMembers(BaseSchema):
-    """What a rule may name; null is as good as absent, for all but the reason."""
+    """The conditions of a rule. Null is equivalent to absent, except for the reason."""
 
     class Meta:
         unknown = RAISE
@@ -300,16 +306,16 @@ class RuleMembers(BaseSchema):
         metadata={
             "maxProperties": MOST_ARGUMENTS,
             "propertyNames": {"maxLength": MOST_NAME},
-            "description": "Absent: any arguments. Otherwise arguments that are not named must be null, false, 0 or "
-            "empty.",
+            "description": "Absent: any arguments. Otherwise unnamed arguments must be null, false, 0 or empty.",
         },
     )
     max_risk = Choice(
         *RISKS,
         allow_none=True,
         metadata={
-            "description": "The highest risk. Absent: any; otherwise none that is unknown. A rule that approves "
-            "compares both the agent's word and what the server sees, one that rejects the agent's word alone."
+            "description": "Highest allowed risk, which excludes unknown risks. Absent: any risk. A rule that "
+            "approves compares the agent's and the server's rating, a rule that rejects only the "
+            "agent's."
         },
     )
     conversation_ids = fields.List(
@@ -322,21 +328,21 @@ class RuleMembers(BaseSchema):
         least=1,
         most=MOST_NAME,
         allow_none=True,
-        metadata={"description": "Conversations that this key started, by its id. Absent: those of all keys."},
+        metadata={"description": "Conversations that the key of this id started. Absent: conversations of all keys."},
     )
     repository = ScopeText(
         repository_fault,
         {"pattern": REPOSITORY},
-        "Conversations about this repository, `HOST/OWNER/NAME`. Absent: about any, and none.",
+        "Conversations about this repository, `HOST/OWNER/NAME`. Absent: all conversations.",
     )
     folder = ScopeText(
         folder_fault,
         {"pattern": "^/"},
-        "Conversations in this folder or below it, by the absolute path that their start named. Absent: any.",
+        "Conversations in or below this folder, an absolute path of their start. Absent: any folder.",
     )
-    machine = _claimed("Conversations of agents that say they run on this machine, by its host name. Absent: any.")
-    person = _claimed("Conversations of agents that say they run for this user. Absent: any.")
-    agent = _claimed("Conversations of agents outside of sandboxes that call themselves so. Absent: any.")
+    machine = _claimed("Conversations of agents that report this host name. Absent: any machine.")
+    person = _claimed("Conversations of agents that report this user. Absent: any user.")
+    agent = _claimed("Conversations of agents outside of sandboxes that report this name. Absent: any agent.")
     tags = NamedTags(allow_none=True)
     expires_at = Instant(allow_none=True, metadata={"type": "string"})
     max_uses = StrictInteger(
@@ -350,8 +356,9 @@ class RuleMembers(BaseSchema):
         allow_none=True,
         validate=validate.Length(min=1, max=len(EFFECTS)),
         metadata={
-            "description": "Effects that the server sees in an action. A rule that approves: it has no other; one that "
-            "rejects: it has any of them. Absent: whatever they are."
+            "description": "Effects that the server detects in an action. A rule that approves matches actions "
+            "without other effects; a rule that rejects matches actions with any of them. Absent: "
+            "any effects."
         },
     )
 
@@ -368,20 +375,22 @@ class ApprovalRuleRequest(RuleMembers):
     """A rule to make."""
 
     decision = Choice("approve", "reject", "ask", required=True)
-    tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES, metadata={"description": "As the agent names it."})
+    tool_name = Text(
+        required=True, least=1, most=MOST_CALL_BYTES, metadata={"description": "The agent's name of the tool."}
+    )
     quorum = StrictInteger(
         least=1,
         load_default=1,
         validate=validate.Range(max=MOST_QUORUM, error=f"Input should be less than or equal to {MOST_QUORUM}"),
-        metadata={"description": "Of a rule that asks: how many people must approve the action."},
+        metadata={"description": "For a rule that asks: how many people must approve the action."},
     )
     not_by_owner = StrictBoolean(
         load_default=False,
-        metadata={"description": "Of a rule that asks: the owner of the conversation may not be one of them."},
+        metadata={"description": "For a rule that asks: exclude the owner of the conversation."},
     )
     not_by_asker = StrictBoolean(
         load_default=False,
-        metadata={"description": "Of a rule that asks: who sent the last user's message may not be one of them."},
+        metadata={"description": "For a rule that asks: exclude the sender of the last user message."},
     )
 
     @validates_schema
@@ -433,7 +442,7 @@ class DecidedExample(BaseSchema):
     tool_name = fields.String(required=True)
     text = fields.String(
         required=True,
-        metadata={"description": "Its command, or what it does to a path; else its arguments. 300 characters at most."},
+        metadata={"description": "Its command or its operation on a path, else its arguments, at most 300 characters."},
     )
     decision = fields.String(required=True, metadata={"enum": ["approve", "reject", "edit"]})
     actor = fields.Nested(Decider, required=True)
@@ -445,34 +454,37 @@ def _number(description: str) -> fields.Integer:
 
 
 class _Rehearsed(BaseSchema):
-    """What a rule would have done with decisions of people, where they were read."""
+    """The decisions that a rule would have made, compared with those of people."""
 
-    answered = _number("Those that the rule would have answered.")
-    rejected = _number("Those of the answered that a person decided otherwise; an edit is otherwise, too.")
-    unread = _number("Decisions whose conversation is deleted or in cold storage; the rule was not tried on them.")
+    answered = _number("Decisions that the rule would have made.")
+    rejected = _number("Answered decisions that a person made differently, including edits.")
+    unread = _number("Decisions of deleted or cold conversations, on which the rule was not tried.")
     examples = fields.List(
         fields.Nested(DecidedExample),
         required=True,
-        metadata={"description": "Of the answered: first those that a person decided otherwise, then a few others."},
+        metadata={
+            "description": "Examples of answered decisions: first those that a person made differently, then a few "
+            "others."
+        },
     )
 
 
 class RehearsalResult(_Rehearsed):
-    """What a rule would have done with decisions of people."""
+    """The decisions that a rule would have made on a page of people's decisions."""
 
     decided = _number("Decisions of this page.")
     next_page_id = fields.String(required=True, allow_none=True)
 
 
 class BackgroundRehearsal(_Rehearsed):
-    """A rehearsal on all recorded decisions. While it runs the sums are those of what was read so far."""
+    """A rehearsal on all recorded decisions. While it runs, the sums are partial."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     state = fields.String(required=True, metadata={"enum": ["running", "done", "failed"]})
-    detail = fields.String(required=True, metadata={"description": "Why it ended early; empty otherwise."})
-    read = _number("Entries of the audit that were read, the newest first.")
-    of = _number("Entries of the audit when it began.")
-    decided = _number("Decisions of people among them.")
+    detail = fields.String(required=True, metadata={"description": "Why it ended early, or empty."})
+    read = _number("Audit entries that were read, the newest first.")
+    of = _number("Audit entries at its start.")
+    decided = _number("People's decisions among the entries.")
 
 
 class ProposalSearch(BaseSchema):
@@ -482,19 +494,21 @@ class ProposalSearch(BaseSchema):
 
 
 class ProposedRule(BaseSchema):
-    """A rule for what people have approved again and again, and never rejected."""
+    """A rule for actions that people approved repeatedly and never rejected."""
 
     rule = fields.Nested(ApprovalRuleRequest, required=True)
-    sentence = fields.String(required=True, metadata={"description": "What the rule covers."})
-    approved = _number("Approvals that it would have answered.")
-    last_at = fields.String(required=True, metadata={"format": "date-time", "description": "Time of the last one."})
+    sentence = fields.String(required=True, metadata={"description": "Coverage of the rule."})
+    approved = _number("Approvals that it would have made.")
+    last_at = fields.String(
+        required=True, metadata={"format": "date-time", "description": "Time of the last approval."}
+    )
     examples = fields.List(fields.Nested(DecidedExample), required=True, metadata={"maxItems": 3})
 
 
 class ProposedRules(BaseSchema):
     items = fields.List(fields.Nested(ProposedRule), required=True)
-    decided = _number("Decisions that were read, the most recent ones.")
-    unread = _number("Those of them whose conversation is deleted or in cold storage.")
+    decided = _number("The most recent decisions, which were read.")
+    unread = _number("Decisions of deleted or cold conversations.")
 
 
 def _scope_name() -> fields.String:
@@ -502,23 +516,24 @@ def _scope_name() -> fields.String:
         required=True,
         metadata={
             "enum": [*get_args(ScopeName)],
-            "description": "Where the rule holds; `key`: in every conversation of the key that started this one. For "
-            "an agent outside of sandboxes `folder`, `machine`, `person` and `agent` hold for that key alone.",
+            "description": "Where the rule applies. `key`: in every conversation of the key that started this one. "
+            "For an agent outside of sandboxes `folder`, `machine`, `person` and `agent` apply "
+            "only to that key.",
         },
     )
 
 
 class ScopedAnswer(BaseSchema):
-    """A ready answer in one scope."""
+    """A ready answer in a scope."""
 
     scope = _scope_name()
-    sentence = fields.String(required=True, metadata={"description": "What the rule covers, and where."})
+    sentence = fields.String(required=True, metadata={"description": "Coverage of the rule, and its scope."})
     rule = fields.Nested(ApprovalRuleRequest, required=True)
-    answered = _number("Of the last decisions about this tool, those that the rule would have answered.")
+    answered = _number("Recent decisions about this tool that the rule would have made.")
 
 
 class ReadyAnswer(ScopedAnswer):
-    """An answer to an action, and to others like it, in the narrowest scope."""
+    """An answer to an action and to similar actions, in the narrowest scope."""
 
     kind = fields.String(
         required=True,
@@ -528,30 +543,30 @@ class ReadyAnswer(ScopedAnswer):
             "command that only reads; `tool`: this tool in this conversation.",
         },
     )
-    of = _number("The last decisions about this tool that were read, 20 at most.")
+    of = _number("Recent decisions about this tool that were read, at most 20.")
     proposed = fields.String(required=True, metadata={"description": "The scope to offer first, one of `scopes`."})
     scopes = fields.List(
         fields.Nested(ScopedAnswer),
         required=True,
-        metadata={"description": "The same answer in each scope that it may have, the narrowest first."},
+        metadata={"description": "The answer in each possible scope, the narrowest first."},
     )
 
 
 class RuleScope(BaseSchema):
-    """A scope of rules that are made of an action."""
+    """A scope of rules made from an action."""
 
     scope = _scope_name()
     words = fields.String(required=True, metadata={"description": "Such as `in this conversation`."})
-    members = fields.Dict(required=True, metadata={"description": "Members of a rule, which say it."})
+    members = fields.Dict(required=True, metadata={"description": "Members of a rule that express the scope."})
 
 
 class RuleTerm(BaseSchema):
-    """How long a rule may hold."""
+    """A duration of a rule."""
 
     name = fields.String(required=True)
     words = fields.String(required=True, metadata={"description": "Such as `for 1 hour`."})
     seconds = fields.Integer(
-        required=True, allow_none=True, metadata={"description": "From now; null: until it is revoked."}
+        required=True, allow_none=True, metadata={"description": "Duration from now; null: until it is revoked."}
     )
 
 
@@ -559,14 +574,16 @@ class ReadyAnswers(BaseSchema):
     items = fields.List(fields.Nested(ReadyAnswer), required=True)
     scopes = fields.List(fields.Nested(RuleScope), required=True, metadata={"description": "The narrowest first."})
     lasts = fields.List(
-        fields.Nested(RuleTerm), required=True, metadata={"description": "The proposed one first; not part of a rule."}
+        fields.Nested(RuleTerm),
+        required=True,
+        metadata={"description": "Durations of rules, the proposed duration first. They are not members of a rule."},
     )
 
 
 class Always(fields.Field[Any]):
     """Member `always` of a decision: `true`, or the members of the rule that differ from its defaults.
 
-    Loaded as True, or as a dict for `core.approvals.rule_of`; false counts as absent: None.
+    Loaded as True, or as a dict for `core.approvals.rule_of`. False is equivalent to absent: None.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -587,7 +604,7 @@ class Always(fields.Field[Any]):
 
 
 class ApprovalRule(BaseSchema):
-    """A rule as it is listed."""
+    """A rule in a list."""
 
     id = fields.String(attribute="rule.id", required=True)
     decision = fields.String(attribute="rule.decision", required=True, metadata={"enum": ["approve", "reject", "ask"]})
@@ -604,7 +621,9 @@ class ApprovalRule(BaseSchema):
     person = fields.String(attribute="rule.person", metadata=_NULLABLE)
     agent = fields.String(attribute="rule.agent", metadata=_NULLABLE)
     tags = fields.Raw(attribute="rule.tags", metadata=_NULLABLE_OBJECT)
-    expires_at = ShownTime("From then on it decides nothing; null: never.", attribute="rule.expires_at", optional=True)
+    expires_at = ShownTime(
+        "Time after which it decides nothing; null: never.", attribute="rule.expires_at", optional=True
+    )
     max_uses = fields.Integer(attribute="rule.max_uses", metadata={"type": ["integer", "null"]})
     reason = fields.String(attribute="rule.reason", required=True)
     effects = fields.Raw(
@@ -612,27 +631,27 @@ class ApprovalRule(BaseSchema):
     )
     created_at = ShownTime(attribute="rule.created_at")
     created_by = fields.String(
-        attribute="rule.created_by", required=True, metadata={"description": "Name of the key that made it."}
+        attribute="rule.created_by", required=True, metadata={"description": "Name of the key that made the rule."}
     )
     quorum = fields.Integer(attribute="rule.quorum", required=True, metadata={"minimum": 1})
     not_by_owner = fields.Boolean(attribute="rule.not_by_owner", required=True)
     not_by_asker = fields.Boolean(attribute="rule.not_by_asker", required=True)
-    uses = fields.Integer(required=True, metadata={"description": "Actions that it has decided."})
+    uses = fields.Integer(required=True, metadata={"description": "Actions that the rule has decided."})
     last_used_at = ShownTime("Null: not used yet.", optional=True)
-    ended_at = ShownTime("When it was revoked, or forgotten because it had expired; null: it is kept.", optional=True)
+    ended_at = ShownTime("Time when it was revoked or removed after its expiry; null: it is stored.", optional=True)
     ended_by = fields.String(
-        required=True, metadata={"description": "Name of the key that revoked it; empty: nobody did."}
+        required=True, metadata={"description": "Name of the key that revoked it; empty: it was not revoked."}
     )
 
 
 class RuleSearch(BaseSchema):
-    """Which rules are listed."""
+    """The filter of the list of rules."""
 
-    ended = fields.Boolean(load_default=False, metadata={"description": "Those that were revoked, too."})
+    ended = fields.Boolean(load_default=False, metadata={"description": "Include revoked rules."})
 
 
 class TagFilter(Text):
-    """A tag's name, or NAME=VALUE; loaded as both, the value None where there is none."""
+    """A tag's name, or NAME=VALUE. Loaded as a pair, with None for a missing value."""
 
     def __init__(self, **kwargs: Any) -> None:
         most = MOST_TAG_KEY + len("=") + MOST_TAG
@@ -646,7 +665,7 @@ class TagFilter(Text):
 
 
 class PendingActionFilter(BaseSchema):
-    """The filters of pending actions; all that are given must pass."""
+    """The filters of pending actions. An action must match all of them."""
 
     conversation_id = Id()
     tool = Text(data_key="tool_name", most=MOST_CALL_BYTES)
@@ -655,21 +674,21 @@ class PendingActionFilter(BaseSchema):
     shown_risk = Choice(
         *RISKS,
         data_key="risk",
-        metadata={"description": "The greater of the agent's word and of what the server sees."},
+        metadata={"description": "The greater of the agent's and the server's rating."},
     )
-    effect = Choice(*EFFECTS, metadata={"description": "An effect that the server sees in the action."})
-    machine = Text(most=MOST_SCOPE, metadata={"description": "Machine of an agent outside of sandboxes, whole."})
-    agent = Text(most=MOST_SCOPE, metadata={"description": "Name of an agent outside of sandboxes, whole."})
+    effect = Choice(*EFFECTS, metadata={"description": "An effect that the server detects in the action."})
+    machine = Text(most=MOST_SCOPE, metadata={"description": "Full machine name of an agent outside of sandboxes."})
+    agent = Text(most=MOST_SCOPE, metadata={"description": "Full name of an agent outside of sandboxes."})
     since = Instant(data_key="since__gte")
     until = Instant(data_key="since__lt")
     text = Text(
         most=_LONGEST,
-        metadata={"description": "A part of tool, summary, thought, arguments or title, whatever its case."},
+        metadata={"description": "Case-insensitive part of tool, summary, thought, arguments or title."},
     )
 
 
 class PendingActionSearch(PendingActionFilter):
-    """The filters, an order and a page; the order is by when the actions began to wait."""
+    """The filters, an order and a page. The order is by the start of the wait."""
 
     descending = SortOrder("TIMESTAMP")
     limit = Limit(100)
@@ -682,22 +701,25 @@ class PendingActionSearch(PendingActionFilter):
 
 
 class ShownQuorum(BaseSchema):
-    """The people who must approve an action, as its reader sees it; a stream has none."""
+    """The people who must approve an action, as its reader sees it. A stream has none."""
 
     needed = fields.Integer(required=True, metadata={"minimum": 1})
-    approved_by = fields.List(fields.String(), required=True, metadata={"description": "Who has, the first one first."})
-    own = fields.Boolean(
-        required=True, metadata={"description": "Whether the reader may not, as its owner, or as who asked for it."}
+    approved_by = fields.List(
+        fields.String(), required=True, metadata={"description": "People who approved, in order."}
     )
-    voted = fields.Boolean(required=True, metadata={"description": "Whether the reader has approved it."})
+    own = fields.Boolean(
+        required=True,
+        metadata={"description": "Whether the reader may not approve, as the owner or the sender of the request."},
+    )
+    voted = fields.Boolean(required=True, metadata={"description": "Whether the reader has approved the action."})
 
 
 class AskedFrom(BaseSchema):
-    """The terminal at which an agent outside of sandboxes asks. All names are the words of its hook, not checked."""
+    """The terminal of an agent outside of sandboxes. All names come from its hook and are not checked."""
 
     agent = fields.String(required=True, metadata={"description": "Such as `claude-code`."})
     machine = fields.String(required=True)
-    person = fields.String(required=True, metadata={"description": "User on the machine; empty: not told."})
+    person = fields.String(required=True, metadata={"description": "User on the machine; empty: unknown."})
     folder = fields.String(required=True, metadata={"description": "The working folder of the session."})
     kind = fields.String(
         required=True,
@@ -714,35 +736,38 @@ class AskedFrom(BaseSchema):
         required=True,
         metadata={
             "format": "date-time",
-            "description": "Until then the hook waits for an answer. Later `in_terminal` is true.",
+            "description": "The hook waits for an answer until this time. Later `in_terminal` is true.",
         },
     )
     in_terminal = fields.Boolean(
         required=True,
         metadata={
-            "description": "Whether the hook has stopped waiting: only the terminal can answer, `can` is empty, and a "
-            "decision is refused with 409 `in_terminal`."
+            "description": "Whether the hook has stopped waiting. Then only the terminal can answer, `can` is "
+            "empty, and a decision is refused with 409 `in_terminal`."
         },
     )
 
 
 class WaitingAction(BaseSchema):
-    """An action that waits for a decision, with what a person needs for it."""
+    """An action that waits for a decision, with all that a person needs to decide."""
 
     conversation_id = fields.String(required=True)
     conversation_title = fields.String(required=True, allow_none=True)
     tags = fields.Dict(
-        keys=fields.String(), values=fields.String(), required=True, metadata={"description": "Of the conversation."}
+        keys=fields.String(),
+        values=fields.String(),
+        required=True,
+        metadata={"description": "Tags of the conversation."},
     )
     action_id = fields.String(required=True, metadata={"description": "Id of the ActionEvent."})
     tool_name = fields.String(required=True)
     summary = fields.Raw(required=True, metadata=_NULLABLE)
-    thought = fields.String(required=True, metadata={"description": "What the agent said about it."})
+    thought = fields.String(required=True, metadata={"description": "The agent's comment on it."})
     security_risk = fields.String(required=True, metadata={"enum": ["UNKNOWN", "LOW", "MEDIUM", "HIGH"]})
-    arguments = fields.Raw(required=True, metadata={"description": "The arguments that the tool would get."})
+    arguments = fields.Raw(required=True, metadata={"description": "The arguments of the tool."})
     since = fields.String(required=True, metadata={"format": "date-time"})
     expires_at = fields.String(
-        required=True, allow_none=True, metadata={"description": "When it is rejected; null: it waits forever."}
+        required=True, allow_none=True, metadata={"description": "Time when it is rejected; null: it waits forever."}
     )
     digest = fields.String(
         required=True, metadata={"description": "Binds a decision to this tool and these arguments."}
@@ -755,13 +780,13 @@ class WaitingAction(BaseSchema):
     )
     decided_together = fields.Boolean(
         required=True,
-        metadata={"description": "Whether all pending actions of the conversation must be decided at once and alike."},
+        metadata={"description": "Whether all pending actions of the conversation need a common decision."},
     )
     complete = fields.Boolean(
         required=True,
         metadata={
-            "description": "false: its agent shows words in place of the arguments, and more may run than is shown. No "
-            "rule decides such an action."
+            "description": "false: its agent shows a description instead of the arguments, and more may run than "
+            "is shown. No rule decides such an action."
         },
     )
     risk = fields.String(required=True, metadata=_GREATER)
@@ -770,25 +795,27 @@ class WaitingAction(BaseSchema):
         required=True,
         metadata={
             "type": ["object", "null"],
-            "description": "The arguments of a rule that would approve actions like it: the ready answer `like`. Null: "
-            "none is proposed.",
+            "description": "The arguments of a rule that would approve similar actions, from the ready answer "
+            "`like`. Null: none is proposed.",
         },
     )
     folder = fields.String(
-        required=True, allow_none=True, metadata={"description": "That the start of its conversation named."}
+        required=True, allow_none=True, metadata={"description": "Folder from the start of its conversation."}
     )
     repository = fields.String(
-        required=True, allow_none=True, metadata={"description": "The same, as HOST/OWNER/NAME."}
+        required=True,
+        allow_none=True,
+        metadata={"description": "Repository from the start of its conversation, as HOST/OWNER/NAME."},
     )
     asked_from = fields.Nested(
         AskedFrom,
         required=True,
         allow_none=True,
-        metadata={"description": "Null: the agent runs in a sandbox, or posts its events itself."},
+        metadata={"description": "Null: the agent runs in a sandbox, or posts its own events."},
     )
     quorum = fields.Nested(
         ShownQuorum,
-        metadata={"description": "Absent: no rule asks, and one person decides."},
+        metadata={"description": "Absent: no rule asks, so that one person decides."},
     )
 
 
@@ -798,7 +825,7 @@ class WaitingActionPage(BaseSchema):
 
 
 def page_id(descending: bool, cursor: tuple[int, str, int] | None) -> str | None:
-    """The cursor of a page as clients get it; None where no page follows."""
+    """Return the cursor of a page for clients; None on the last page."""
     if cursor is None:
         return None
     at, member, seq = cursor
@@ -811,7 +838,7 @@ def _prefix(descending: bool) -> str:
 
 
 def _cursor(text: str, descending: bool) -> tuple[int, str, int]:
-    """Raises ValidationError for the cursor of another order, and for what is not a cursor."""
+    """Parse a cursor. Raises ValidationError for invalid cursors and cursors of another order."""
     places = "([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,15})-((?:[0-9a-f]{2})*)"
     match = re.fullmatch(re.escape(_prefix(descending)) + places, text)
     try:
@@ -830,22 +857,27 @@ ChangeId = partial(
 
 
 class InboxStreamQuery(PendingActionFilter):
-    """Where a stream begins, and its filters; by `tag`, the end of an action is sent whatever its tags are then."""
+    """Where a stream begins, and its filters.
+
+    With `tag`, the end of an action is sent whatever its tags are by then.
+    """
 
     class Meta(PendingActionFilter.Meta):
         exclude = ("since", "until", "text")
 
     destinations = fields.Boolean(
         load_default=False,
-        metadata={"description": "Send what sandboxes ask to reach too, as events whose names begin with destination."},
+        metadata={"description": "Also send destinations that sandboxes ask for, as events named destination…."},
     )
     last_event_id = ChangeId(
-        metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: a snapshot."}
+        metadata={
+            "description": "Send the changes after this id, as with Last-Event-ID; absent: begin with a snapshot."
+        }
     )
 
 
 class PendingDecision(BaseSchema):
-    """The decision of one action; that of an edit has the arguments, and makes no rule."""
+    """The decision of an action. Only an edit has arguments, and an edit makes no rule."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {
         "oneOf": [
@@ -864,11 +896,9 @@ class PendingDecision(BaseSchema):
     decision = Choice("approve", "reject", "edit", required=True)
     reason = Text(metadata={"description": "At most MAX_REASON_BYTES bytes of UTF-8."})
     digest = Digest(
-        metadata={
-            "description": "The action's digest as it was shown: the decision is refused if the action is another one."
-        },
+        metadata={"description": "The digest of the shown action. The decision is refused if the action has changed."},
     )
-    arguments = fields.Raw(metadata={"type": "object", "description": "Of an edit, in the place of the action's."})
+    arguments = fields.Raw(metadata={"type": "object", "description": "For an edit: replaces the action's arguments."})
 
     always = Always()
 
@@ -917,7 +947,7 @@ class RuleOfDecision(BaseSchema):
     detail = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "Why no rule was made; the decision holds."},
+        metadata={"description": "Why no rule was made. The decision took effect anyway."},
     )
 
 
@@ -930,19 +960,19 @@ class StillWaiting(BaseSchema):
 
 
 class DecisionsResult(BaseSchema):
-    """All decisions were taken."""
+    """The result of decisions that all took effect."""
 
     success = fields.Boolean(required=True)
     rules = fields.List(fields.Nested(RuleOfDecision), required=True)
     waiting = fields.List(
         fields.Nested(StillWaiting),
-        metadata={"description": "Of the approved actions, those that others must approve too; absent: none."},
+        metadata={"description": "Approved actions that others must approve too; absent: none."},
     )
 
 
 class DecidedAction(BaseSchema):
-    """An action that was approved and is not observed yet."""
+    """An action that is approved and not yet observed."""
 
     action_id = fields.String(required=True)
     decision = fields.String(required=True, metadata={"enum": ["approve", "edit"]})
-    arguments = fields.Raw(metadata={"description": "Edited ones, which take the place of the action's."})
+    arguments = fields.Raw(metadata={"description": "Edited arguments, which replace the action's."})

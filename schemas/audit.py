@@ -1,4 +1,7 @@
-"""The audit: pages of entries, of one conversation and of all, and their cursors. Source: docs/approvals.md."""
+"""The audit: pages of entries, of a conversation and of all conversations, and their cursors.
+
+Source: docs/approvals.md.
+"""
 
 import re
 from typing import Any
@@ -20,34 +23,34 @@ from schemas.fields import (
     refusal,
 )
 
-#: kinds of actors, and decisions, that an entry can have; `store/approvals/audit.py` has what they mean
+#: Kinds of actors, and decisions, of an entry. `store/approvals/audit.py` describes them.
 ACTOR_KINDS = (
     *("key", "link", "message", "run", "rule", "expiry", "agent", "sandbox", "deletion", "server", "person"),
     *("terminal", "lease"),
 )
 DECISIONS = (
     *("approve", "reject", "edit", "deleted", "unapproved"),
-    *("asked", "refused"),  # of destinations alone
-    *("rule_made", "rule_revoked"),  # of destinations, and of a conversation
+    *("asked", "refused"),  # only destinations
+    *("rule_made", "rule_revoked"),  # destinations and conversations
     *("terminal_opened", "terminal_closed", "preview_opened", "push_begun"),
-    "joined",  # of sandboxes alone
+    "joined",  # only sandboxes
     *("agree", "owner_changed", "mode_changed"),
-    "withdrawn",  # of what an agent in a terminal asks
+    "withdrawn",  # requests of agents in terminals
 )
 
-#: pattern of the name of a chain of the destinations of a day
+#: Pattern of a daily chain of destinations.
 _CHAIN = "destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
-#: most characters of an actor's name, and of a text that is searched for
+#: Maximum number of characters of an actor's name, and of a searched text.
 _MOST_NAME, _MOST_TEXT = 256, 256
 
 
-#: pattern of the seq of an entry
+#: Pattern of the seq of an entry.
 _SEQ = "[1-9][0-9]{0,9}"
 
 
 class SeqCursor(PageId):
-    """The cursor of one conversation's audit: the seq that its page follows; 0 where there is none."""
+    """The cursor of a conversation's audit: the seq before its page; 0 for the first page."""
 
     def __init__(self) -> None:
         super().__init__(_SEQ, first=0)
@@ -59,7 +62,7 @@ class SeqCursor(PageId):
 
 
 class PlaceCursor(PageId):
-    """The cursor of the audit of all: whether its order descends, and a time in µs, a chain and a seq."""
+    """The cursor of the audit of all conversations: whether its order descends, and a time in µs, a chain and a seq."""
 
     _read = re.compile(
         f"(asc|desc)[.]([0-9]{{1,16}})-([0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}|{_CHAIN})-({_SEQ})"
@@ -83,13 +86,13 @@ class _Pages(BaseSchema):
         "json",
         "jsonl",
         load_default="json",
-        metadata={"default": "json", "description": "`jsonl`: every entry that follows `page_id`, one to a line."},
+        metadata={"default": "json", "description": "`jsonl`: every entry after `page_id`, one per line."},
     )
 
     @validates_schema(pass_original=True)
     def _one_form(self, search: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
         if search.get("format") == "jsonl" and "limit" in original:
-            fault = Fault("limit goes with format json alone: jsonl has every entry", "value_error")
+            fault = Fault("limit needs the format json: jsonl contains every entry", "value_error")
             raise ValidationError([fault], field_name="limit")
 
 
@@ -98,24 +101,24 @@ class ConversationAuditSearch(_Pages):
 
 
 class AuditSearch(_Pages):
-    """The filters of the audit of all conversations; an entry must pass all that are given."""
+    """The filters of the audit of all conversations. An entry must match all of them."""
 
     since = Instant(data_key="time__gte", metadata={"description": "Keep entries with time >= this; naive is UTC."})
     until = Instant(data_key="time__lt", metadata={"description": "Keep entries with time < this; naive is UTC."})
-    actor = Text(least=1, most=_MOST_NAME, metadata={"description": "The whole name of the actor."})
+    actor = Text(least=1, most=_MOST_NAME, metadata={"description": "The actor's full name."})
     actor_kind = Choice(*ACTOR_KINDS)
     decision = Choice(*DECISIONS)
-    tool_name = Text(least=1, most=MOST_CALL_BYTES, metadata={"description": "Of an action that the entry describes."})
+    tool_name = Text(least=1, most=MOST_CALL_BYTES, metadata={"description": "Tool of an action in the entry."})
     text = Text(
         least=1,
         most=_MOST_TEXT,
         metadata={"description": "A part of the command, the summary, the destination, the reason or the title."},
     )
-    conversation_id = Id(metadata={"description": "The entries about its actions, which are a chain."})
+    conversation_id = Id(metadata={"description": "Entries about the conversation's actions, which are a chain."})
     chain = Text(
         pattern=f"^{_CHAIN}$",
         refused=Fault("Should be destinations- and a day, such as 2026-11-25.", "value_error"),
-        metadata={"description": "The entries about the destinations of a day: `destinations-2026-11-25`."},
+        metadata={"description": "Entries about the destinations of a day: `destinations-2026-11-25`."},
     )
     descending = SortOrder("TIME")
     start = PlaceCursor()
@@ -135,7 +138,7 @@ class AuditSearch(_Pages):
 
 
 def place_id(descending: bool, place: tuple[int, str, int] | None) -> str | None:
-    """The cursor of a place; None, where no page follows."""
+    """Return the cursor of a place; None on the last page."""
     if place is None:
         return None
     at, chain, seq = place
@@ -143,35 +146,33 @@ def place_id(descending: bool, place: tuple[int, str, int] | None) -> str | None
 
 
 class Decider(BaseSchema):
-    """Who decided."""
+    """The actor of a decision."""
 
     kind = fields.String(required=True, metadata={"enum": list(ACTOR_KINDS)})
-    name = fields.String(
-        required=True, metadata={"description": "Of its key or of the person, or the ids of the rules."}
-    )
+    name = fields.String(required=True, metadata={"description": "Name of the key or the person, or ids of the rules."})
 
 
 class Actor(Decider):
-    """Who decided, and from where."""
+    """The actor of a decision, with an address."""
 
-    address = fields.String(required=True, metadata={"description": "From which it asked; empty where nobody did."})
+    address = fields.String(required=True, metadata={"description": "Address of the request; empty without a request."})
 
 
 class AuditedDestination(BaseSchema):
-    """What a sandbox asked to reach, or what a rule is of."""
+    """The destination of a sandbox's request or of a rule."""
 
-    name = fields.String(required=True, metadata={"description": "Of a rule also `*.` and a suffix."})
+    name = fields.String(required=True, metadata={"description": "In a rule also `*.` and a suffix."})
     port = fields.Integer(required=True)
-    program = fields.String(metadata={"description": "What the program said of itself."})
-    sandbox_id = fields.String(metadata={"description": "Absent of a rule."})
+    program = fields.String(metadata={"description": "The program's own name."})
+    sandbox_id = fields.String(metadata={"description": "Absent for a rule."})
 
 
 class AuditedBudget(BaseSchema):
     """A budget of models that was asked for."""
 
     setting = fields.String(required=True)
-    key_id = fields.String(metadata={"description": "Of MODEL_BUDGET_KEY."})
-    sandbox_id = fields.String(required=True, metadata={"description": "Whose call was refused first."})
+    key_id = fields.String(metadata={"description": "Only for MODEL_BUDGET_KEY."})
+    sandbox_id = fields.String(required=True, metadata={"description": "Sandbox whose call was refused first."})
 
 
 class ShownAction(BaseSchema):
@@ -183,24 +184,25 @@ class ShownAction(BaseSchema):
         metadata={"description": "Its command, or what it does to a path; else its arguments. 300 characters at most."},
     )
     summary = fields.String(
-        required=True, allow_none=True, metadata={"description": "The agent's own. 150 characters at most."}
+        required=True, allow_none=True, metadata={"description": "The agent's summary, at most 150 characters."}
     )
 
 
 class AuditEntry(BaseSchema):
-    """One decision. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry without `hash`."""
+    """A decision. `hash` is the hex SHA-256 of the canonical JSON (RFC 8785) of the entry without `hash`."""
 
     conversation_id = fields.String(
         required=True,
         allow_none=True,
         metadata={
             "format": "uuid",
-            "description": "Null of a destination whose sandbox has none, or several, and of a rule that names none.",
+            "description": "Null for a destination whose sandbox has no or several conversations, and for a rule "
+            "without a conversation.",
         },
     )
     chain = fields.String(
         metadata={
-            "description": "Of destinations, and of rules that name no conversation: the chain of their day. Absent: "
+            "description": "For destinations, and rules without a conversation: the chain of their day. Absent: "
             "the conversation is the chain."
         }
     )
@@ -209,46 +211,56 @@ class AuditEntry(BaseSchema):
     actor = fields.Nested(Actor, required=True)
     decision = fields.String(required=True, metadata={"enum": list(DECISIONS)})
     action_ids = fields.List(fields.String(), required=True)
-    digests = fields.List(fields.String(), required=True, metadata={"description": "Of each action, as it was shown."})
-    conversation_title = fields.String(metadata={"description": "When it was decided. Absent: it had none."})
+    digests = fields.List(
+        fields.String(), required=True, metadata={"description": "Digest of each action as it was shown."}
+    )
+    conversation_title = fields.String(
+        metadata={"description": "Title at the time of the decision. Absent: it had none."}
+    )
     shown = fields.List(
         fields.Nested(ShownAction, allow_none=True),
         metadata={
-            "description": "Of the first 20 actions, what each was; null for an action of an earlier release. Absent: "
-            "the entry is about none, or of an earlier release."
+            "description": "Descriptions of the first 20 actions; null for an action of an earlier release. "
+            "Absent: the entry is about no action, or of an earlier release."
         },
     )
     edited = fields.List(
-        fields.String(), metadata={"description": "Of each action, as it was edited; absent: nothing was edited."}
+        fields.String(), metadata={"description": "Digest of each edited action; absent: no action was edited."}
     )
     edited_shown = fields.List(
         fields.Nested(ShownAction),
-        metadata={"description": "Of each action, what it is after the edit; absent of earlier releases."},
+        metadata={"description": "Descriptions of the edited actions; absent in earlier releases."},
     )
     agreed = fields.List(
         fields.String(),
-        metadata={"description": "Names of all who approved it, where several people must. Absent: one decides."},
+        metadata={"description": "Names of all people who approved it, if several must. Absent: one person decides."},
     )
-    needed = fields.Integer(metadata={"description": "Of `agree`: how many people must approve it."})
-    destination = fields.Nested(AuditedDestination, metadata={"description": "Absent: the entry is about none."})
+    needed = fields.Integer(metadata={"description": "For `agree`: how many people must approve it."})
+    destination = fields.Nested(
+        AuditedDestination, metadata={"description": "Absent: the entry is about no destination."}
+    )
     budget = fields.Nested(AuditedBudget, metadata={"description": "Absent: the entry is about no budget."})
-    sandbox_id = fields.String(metadata={"description": "Of a join: the sandbox. Absent: the entry is about none."})
+    sandbox_id = fields.String(
+        metadata={"description": "For a join: the sandbox. Absent: the entry is about no sandbox."}
+    )
     rule_id = fields.String(
-        metadata={"description": "Of a rule for destinations that was made, revoked or used, and of an approval rule."}
+        metadata={"description": "Id of a destination rule that was made, revoked or used, or of an approval rule."}
     )
     scope = fields.String(
-        metadata={"enum": ["once", "conversation", "always"], "description": "Of a decision about a destination."}
+        metadata={"enum": ["once", "conversation", "always"], "description": "Scope of a decision about a destination."}
     )
     reason = fields.String(required=True)
-    previous = fields.String(required=True, metadata={"description": "`hash` of the entry before; empty in the first."})
+    previous = fields.String(
+        required=True, metadata={"description": "`hash` of the previous entry; empty in the first."}
+    )
     hash = fields.String(required=True)
 
 
 class ActionDecision(BaseSchema):
-    """Who decided an action, how, when and why: a part of its entry of the audit."""
+    """Who decided an action, how, when and why: a part of its audit entry."""
 
     action_ids = fields.List(
-        fields.String(), required=True, metadata={"description": "All that were decided with the same entry."}
+        fields.String(), required=True, metadata={"description": "All actions of the audit entry."}
     )
     actor = fields.Nested(Decider, required=True)
     decision = fields.String(
@@ -257,10 +269,10 @@ class ActionDecision(BaseSchema):
     )
     edited_shown = fields.List(
         fields.Nested(ShownAction),
-        metadata={"description": "Of an edit: what was approved in place of what was shown."},
+        metadata={"description": "For an edit: the approved actions."},
     )
     reason = fields.String(required=True)
-    seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "Of the entry in the audit."})
+    seq = fields.Integer(required=True, metadata={"minimum": 1, "description": "Seq of the audit entry."})
     time = fields.String(required=True, metadata={"format": "date-time"})
 
 

@@ -1,4 +1,4 @@
-"""What a web client offers to choose from: models, tools, skills, hooks, folders. Source: the agent-server wire."""
+"""Choices of a web client: models, tools, skills, hooks and folders. Source: the agent-server wire."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from marshmallow import fields
 
 from schemas.fields import BaseSchema, Text
 
-#: most characters of a path
+#: Maximum number of characters of a path.
 _MOST_PATH = 4096
 
 _NOTHING: list[Any] = []
@@ -44,7 +44,7 @@ class ToolCatalog(BaseSchema):
 
 
 class ProjectQuery(BaseSchema):
-    """The folder of a project, which lies in a sandbox that may not exist yet."""
+    """The folder of a project, in a sandbox that may not exist yet."""
 
     body_optional = True
 
@@ -52,14 +52,14 @@ class ProjectQuery(BaseSchema):
 
 
 class OwnSkills(BaseSchema):
-    """No skills: this server has none of its own, and an agent server loads those of its workspace by itself."""
+    """No skills: agent servers load the skills of their workspaces."""
 
     skills = fields.Constant(_NOTHING)
     sources = fields.Constant(_NO_SOURCES)
 
 
 class OwnHooks(BaseSchema):
-    """No hooks: an agent server loads those of its workspace by itself."""
+    """No hooks: agent servers load the hooks of their workspaces."""
 
     hook_config = fields.Constant(None)
 
@@ -73,7 +73,7 @@ class Home(BaseSchema):
 
 
 class WorkspaceParent(BaseSchema):
-    """A folder whose folders a client offers. It is remembered as it is said, and read nowhere."""
+    """A folder whose subfolders a client offers. It is stored unchanged, and the server never reads it."""
 
     id = Text(required=True, least=1, most=_MOST_PATH)
     name = Text(required=True, least=1, most=256)

@@ -1,7 +1,7 @@
-"""What a key keeps for its clients: settings, profiles of models and agents, secrets. Source: the agent-server wire.
+"""Settings of a key's clients: settings, profiles of models and agents, secrets. Source: the agent-server wire.
 
-Clients know members of these that this server does not: they are kept as they come, and the agent server that receives
-them checks what is its own.
+Clients use members that this server does not know. They are stored unchanged, and the agent server that receives them
+checks its own members.
 """
 
 import json
@@ -15,10 +15,10 @@ from core.masking import MOST_STEPS, REDACTED
 from schemas.conversations import MOST_SECRET_BYTES
 from schemas.fields import BaseSchema, Choice, StrictBoolean, StrictInteger, Text, refusal
 
-#: characters of the name of a profile and of a secret
+#: Maximum number of characters of the name of a profile and of a secret.
 _MOST_NAME = 64
 
-#: what the names of both match, for the OpenAPI document
+#: Patterns of both names, for the OpenAPI document.
 PROFILE_NAME = "^[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}$"
 SECRET_NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 
@@ -30,12 +30,12 @@ def _named(text: str, pattern: str, what: str) -> str:
 
 
 def profile_name(text: str) -> str:
-    """The name of a profile. Raises ValidationError."""
+    """Return the name of a profile. Raises ValidationError."""
     return _named(text, PROFILE_NAME, "A profile's name should have 1 to 64 letters, digits, blanks and _ . @ -")
 
 
 def secret_name(text: str) -> str:
-    """The name of a secret. Raises ValidationError."""
+    """Return the name of a secret. Raises ValidationError."""
     return _named(text, SECRET_NAME, "A secret's name should be a letter and then letters, digits and _, 64 at most")
 
 
@@ -50,14 +50,17 @@ class ProfileName(Text):
 
 
 class _Open(Schema):
-    """Members that are known have their types; the others are kept."""
+    """Known members are validated; others are stored."""
 
     class Meta:
         unknown = INCLUDE
 
 
 class Llm(_Open):
-    """A model, as an agent server reads it: `max_input_tokens`, `temperature` and the like are kept too."""
+    """A model, as an agent server reads it.
+
+    Further members, such as `max_input_tokens` or `temperature`, are stored too.
+    """
 
     model = Text(least=1, most=256)
     api_key = Text(most=8192, allow_none=True)
@@ -65,18 +68,20 @@ class Llm(_Open):
     provider_connection_id = Text(
         most=128,
         allow_none=True,
-        metadata={"description": "A provider connection, whose key and base URL the model has; null: its own."},
+        metadata={
+            "description": "A provider connection with the model's key and base URL; null: the model has its own."
+        },
     )
 
 
 class SavedLlm(Llm):
-    """A model that is kept under a name."""
+    """A model with a name."""
 
     model = Text(required=True, least=1, most=256)
 
 
 class AgentSettings(_Open):
-    """Changes of an agent's settings, merged into what is kept; null removes."""
+    """Changes of an agent's settings, merged into the stored settings. Null removes."""
 
     agent_kind = Choice("openhands", "acp")
     llm = fields.Nested(Llm, allow_none=True)
@@ -86,10 +91,10 @@ class AgentSettings(_Open):
 
 
 class ConversationSettings(_Open):
-    """Changes of what new conversations begin with; null removes."""
+    """Changes of the settings of new conversations. Null removes."""
 
     max_iterations = StrictInteger(least=1, allow_none=True)
-    confirmation_mode = StrictBoolean(allow_none=True, metadata={"description": "Whether actions wait."})
+    confirmation_mode = StrictBoolean(allow_none=True, metadata={"description": "Whether actions wait for a decision."})
     security_analyzer = Choice("llm", "none", "pattern", "policy_rail", allow_none=True)
 
 
@@ -108,8 +113,10 @@ class SettingsUpdate(BaseSchema):
 
     agent_settings_diff = fields.Nested(AgentSettings)
     conversation_settings_diff = fields.Nested(ConversationSettings)
-    misc_settings_diff = fields.Dict(keys=fields.String(), metadata={"description": "A web client's own; kept as is."})
-    active_profile = ProfileName(allow_none=True, metadata={"description": "A model's profile; null: none."})
+    misc_settings_diff = fields.Dict(
+        keys=fields.String(), metadata={"description": "A web client's own settings, stored unchanged."}
+    )
+    active_profile = ProfileName(allow_none=True, metadata={"description": "A model's profile; null: no profile."})
     active_agent_profile_id = fields.UUID(allow_none=True, metadata={"description": "Null: none."})
 
     @validates_schema(pass_original=True)
@@ -119,7 +126,7 @@ class SettingsUpdate(BaseSchema):
 
 
 class SettingsInfo(BaseSchema):
-    """The settings of the key that asks. Values that are secrets read `**********`, or are sealed."""
+    """The settings of the caller's key. Secret values are `**********`, or sealed."""
 
     agent_settings = fields.Dict(keys=fields.String(), required=True)
     conversation_settings = fields.Dict(keys=fields.String(), required=True)
@@ -136,7 +143,7 @@ class SettingsChoice(BaseSchema):
 
 
 class SettingsField(BaseSchema):
-    """One setting of a form."""
+    """A setting of a form."""
 
     key = fields.String(required=True)
     label = fields.String(required=True)
@@ -160,14 +167,14 @@ class SettingsSection(BaseSchema):
 
 
 class SettingsForm(BaseSchema):
-    """The settings that a web client shows a form for."""
+    """The settings of a web client's form."""
 
     model_name = fields.String(required=True)
     sections = fields.List(fields.Nested(SettingsSection), required=True)
 
 
 class McpServer(_Open):
-    """An MCP server that agents use, as an agent server reads it."""
+    """An MCP server for agents, as an agent server reads it."""
 
 
 class SecretItem(BaseSchema):
@@ -180,7 +187,7 @@ class SecretList(BaseSchema):
 
 
 class SecretPut(BaseSchema):
-    """A secret to keep; no response has its value."""
+    """A secret to store. No response has its value."""
 
     name = Text(required=True, metadata={"pattern": SECRET_NAME})
     value = Text(
@@ -229,10 +236,10 @@ class ProfileDetail(BaseSchema):
 
 
 class ProfileSave(BaseSchema):
-    """A model to keep under a name."""
+    """A model to store under a name."""
 
     llm = fields.Nested(SavedLlm, required=True)
-    include_secrets = StrictBoolean(load_default=True, metadata={"description": "False: without its key."})
+    include_secrets = StrictBoolean(load_default=True, metadata={"description": "False: store it without its key."})
 
 
 class ProfileDraft(BaseSchema):
@@ -263,7 +270,7 @@ class ProfileActivated(ProfileDone):
 
 
 class AgentProfile(_Open):
-    """An agent that conversations are started with: a model's profile, and what the agent may use."""
+    """An agent for new conversations: a model's profile, and what the agent may use."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {
         "anyOf": [
@@ -309,7 +316,7 @@ class AgentProfileActivated(BaseSchema):
 
 
 class AgentProfileDraft(BaseSchema):
-    """What to look at instead of the profile that is kept."""
+    """A profile to inspect instead of the stored one."""
 
     body_optional = True
 
@@ -317,7 +324,7 @@ class AgentProfileDraft(BaseSchema):
 
 
 class AgentProfileReport(BaseSchema):
-    """What a start with the profile would find."""
+    """What a start with the profile would use."""
 
     agent_kind = fields.String(required=True)
     valid = fields.Boolean(required=True)
@@ -373,7 +380,7 @@ AGENT_FORM = {
 
 
 def conversation_form(confirmation_mode: bool) -> dict[str, Any]:
-    """The form of what conversations begin with. confirmation_mode: what holds where nobody has set it."""
+    """Return the form of the settings of new conversations. confirmation_mode: its default."""
     analyzers = [{"value": value, "label": label} for value, label in (("llm", "The model"), ("none", "None"))]
     return {
         "model_name": "ConversationSettings",

@@ -1,5 +1,6 @@
-"""Conversations: the requests that start and change one, and those for its agent; its state, what its agent server
-reports of it, and the list of all."""
+"""Conversations: requests to start and change one, and to its agent; its state, its agent server's reports, and the
+list.
+"""
 
 import json
 from typing import Any, ClassVar
@@ -46,33 +47,33 @@ from schemas.fields import (
 )
 from schemas.sandboxes import SandboxName
 
-#: characters of a secret's name, and bytes of one secret
+#: Maximum number of characters of a secret's name, and of bytes of a secret.
 MOST_SECRET_NAME, MOST_SECRET_BYTES = 128, 64 * 1024
 
-#: bytes of a path and of a name in it, as Linux bounds them (PATH_MAX, NAME_MAX)
+#: Maximum bytes of a path and of a file name, as in Linux (PATH_MAX, NAME_MAX).
 MOST_PATH, MOST_FILE_NAME = 4096, 255
 
-#: most tags: lists, events, exports and agents carry them whole
+#: Maximum number of tags: lists, events, exports and agents carry all of them.
 MOST_TAGS = 50
 
 
-#: why: agents put secrets into the environment of commands, and one that does not fit there would fail each of them
+#: Agents put secrets into the environment of commands. An invalid variable would make each command fail.
 _NO_VARIABLE = "should have neither = nor NUL, which no environment variable's name has"
 _NO_VALUE = "should have no NUL, which no environment variable has"
 
 _HOLDS_NOTHING = {"kind": "NeverConfirm"}
 
 
-#: what masking promises where a secret is set
+#: The promise of masking, for descriptions of secrets.
 _MASKED = f"Values of {LEAST} characters or more are masked in events; shorter ones cannot be."
 
-#: Maximum size of each member that every list of conversations shows, in bytes of JSON
+#: Maximum size of each member that every list of conversations shows, in bytes of JSON.
 _BOUNDS = {
     **dict.fromkeys((*REPORTED_MEMBERS, "tags", "stats", "security_analyzer"), MOST_REPORTED_BYTES),
     "agent": MOST_AGENT_BYTES,
 }
 
-#: what of a conversation's state has a request of its own, by which it is changed
+#: Members of a conversation's state that another request changes.
 SET_ELSEWHERE = {
     "confirmation_policy": "POST /api/conversations/{conversation_id}/confirmation_policy sets it",
     "security_analyzer": "POST /api/conversations/{conversation_id}/security_analyzer sets it",
@@ -83,18 +84,18 @@ SET_ELSEWHERE = {
     "max_iterations": "the start of a conversation sets it",
 }
 
-#: the values of parameters that the query may repeat
+#: The values of repeatable query parameters.
 _IDS = fields.List(Id())
 _STATUSES = fields.List(Choice(*EXECUTION_STATUSES))
 
 _NULLABLE = {"type": ["string", "null"]}
 
-#: members that hold descriptions of values and no values: what looks like a secret there is the name of a parameter
+#: Members with descriptions instead of values, where apparent secrets are names of parameters.
 _DESCRIPTIONS = ("client_tools", "tool_module_qualnames")
 
 
 class Tags(fields.Dict):
-    """Labels, MOST_TAGS at most: keys of a-z and 0-9, values of MOST_TAG characters. Source: the agent-server wire."""
+    """Labels, at most MOST_TAGS: keys of a-z and 0-9, values of MOST_TAG characters. Source: the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
         names = {"pattern": "^[a-z0-9]+$", "maxLength": MOST_TAG_KEY}
@@ -152,7 +153,7 @@ class Secrets(fields.Dict):
 
 
 class Settings(fields.Dict):
-    """Settings of an agent or of a part of it, stored without the values that look like secrets."""
+    """Settings of an agent or of a part of it, stored without values that look like secrets."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(keys=fields.String(), allow_none=True, **kwargs)
@@ -162,7 +163,7 @@ class Settings(fields.Dict):
 
 
 class Workspace(Settings):
-    """The workspace of an agent. Its `working_dir` must be a path that some folder can have."""
+    """The workspace of an agent. Its `working_dir` must be a possible path."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
         workspace = super()._deserialize(value, *args, **kwargs)
@@ -176,7 +177,7 @@ class Workspace(Settings):
 
 
 def _acts_unasked(member: str, kind: str, value: str) -> dict[str, Any]:
-    """An agent of that kind in that member of a start, beside a policy that would hold something back."""
+    """Return the schema of a start whose agent never waits, with a policy under which actions wait."""
     agent = {"type": "object", "properties": {kind: {"const": value}}, "required": [kind]}
     policy = {"not": {"properties": {"kind": {"const": _HOLDS_NOTHING["kind"]}}}}
     return {
@@ -186,12 +187,12 @@ def _acts_unasked(member: str, kind: str, value: str) -> dict[str, Any]:
 
 
 def _too_long(told: dict[str, Any]) -> list[str]:
-    """The members that have more bytes than are kept of them."""
+    """Return the members that are larger than the stored maximum."""
     return [name for name, most in _BOUNDS.items() if name in told and len(json.dumps(told[name])) > most]
 
 
 def _require_room(told: dict[str, Any]) -> None:
-    """Refuse a member that would make every list long. Raises ValidationError."""
+    """Raise ValidationError for a member that would make every list long."""
     if found := _too_long(told):
         raise ValidationError(
             {name: [Fault(f"At most {_BOUNDS[name]} bytes of JSON are kept of it", "too_long")] for name in found}
@@ -199,7 +200,7 @@ def _require_room(told: dict[str, Any]) -> None:
 
 
 class StartConversationRequest(BaseSchema):
-    """A new conversation. Every member is optional; unknown ones are ignored. Source: the agent-server wire."""
+    """A new conversation. All members are optional; unknown members are ignored. Source: the agent-server wire."""
 
     body_optional = True
 
@@ -213,18 +214,19 @@ class StartConversationRequest(BaseSchema):
         }
     }
 
-    conversation_id = Id(allow_none=True, metadata={"description": "Chosen by the server when absent."})
+    conversation_id = Id(allow_none=True, metadata={"description": "Absent: the server chooses it."})
     title = Title()
     confirmation_policy = fields.Nested(ConfirmationPolicy, metadata={"description": "Default: NeverConfirm."})
-    confirmation_seconds = ConfirmationSeconds("Absent or null: the default, that of the spec or of the server.")
+    confirmation_seconds = ConfirmationSeconds("Absent or null: the default of the spec or the server.")
     tags = Tags()
     initial_message = fields.Nested(
-        SendMessageRequest, allow_none=True, metadata={"description": "Sent first; it always starts a run."}
+        SendMessageRequest, allow_none=True, metadata={"description": "First message. It always starts a run."}
     )
     agent = Settings(
         metadata={
-            "description": "With one of these three the agent is started in a sandbox, and its agent server gets this "
-            "body with all its members; without, the conversation is detached. Stored visibly without its secrets."
+            "description": "With `agent`, `agent_settings` or `agent_profile_id` the agent is started in a "
+            "sandbox, and its agent server gets the whole body. Otherwise the conversation is "
+            "detached. It is stored and shown without its secrets."
         }
     )
     agent_settings = Settings()
@@ -239,7 +241,7 @@ class StartConversationRequest(BaseSchema):
     tool_module_qualnames = fields.Dict(keys=fields.String(), allow_none=True)
     user_id = Text(allow_none=True)
     secrets = Secrets(
-        allow_none=True, metadata={"description": "Never shown again. Refused when the server has no SECRET_KEY."}
+        allow_none=True, metadata={"description": "Never shown again. Refused if the server has no SECRET_KEY."}
     )
 
     @validates_schema(skip_on_field_errors=True)
@@ -261,13 +263,13 @@ class StartConversationRequest(BaseSchema):
 
 
 class UpdateConversationRequest(ChangedElsewhere):
-    """Changes of a conversation; a title or tags that are absent or null stay as they are."""
+    """Changes of a conversation. A title or tags that are absent or null are unchanged."""
 
     elsewhere = SET_ELSEWHERE
 
     title = Title()
     tags = Tags(allow_none=True, metadata={"description": "Replaces all tags."})
-    confirmation_seconds = ConfirmationSeconds("Null: the default again. Needs the scope `approve`.")
+    confirmation_seconds = ConfirmationSeconds("Null: reset to the default. Needs the scope `approve`.")
 
     @post_load
     def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -287,12 +289,12 @@ class UpdateSecrets(BaseSchema):
 
 
 class ForkRequest(ChangedElsewhere):
-    """The members of a fork that differ from its source; every one is optional. Source: the agent-server wire."""
+    """The members of a fork that differ from its source, all optional. Source: the agent-server wire."""
 
     body_optional = True
     elsewhere = SET_ELSEWHERE
 
-    id = Id(allow_none=True, metadata={"description": "Of the copy; chosen by the server when absent."})
+    id = Id(allow_none=True, metadata={"description": "Id of the copy; absent: the server chooses it."})
     title = Title()
     tags = Tags(allow_none=True)
     reset_metrics = StrictBoolean(load_default=True)
@@ -300,7 +302,7 @@ class ForkRequest(ChangedElsewhere):
 
 
 class FinalResponse(BaseSchema):
-    response = fields.String(required=True, metadata={"description": "Empty while the agent has written nothing."})
+    response = fields.String(required=True, metadata={"description": "Empty if the agent has written nothing."})
 
 
 class ConversationFilter(BaseSchema):
@@ -308,10 +310,10 @@ class ConversationFilter(BaseSchema):
 
 
 class SkillsChoice(BaseSchema):
-    """Whether a response has the skills of the agent, which may be large. Source: the agent-server wire."""
+    """Whether a response contains the skills of the agent, which may be large. Source: the agent-server wire."""
 
     include_skills = fields.Boolean(
-        load_default=False, metadata={"description": "Keep `agent.agent_context.skills`, which is emptied otherwise."}
+        load_default=False, metadata={"description": "Include `agent.agent_context.skills`, which is otherwise empty."}
     )
 
 
@@ -320,22 +322,22 @@ class ConversationSearch(ConversationFilter, SkillsChoice, OrderedSearch):
 
 
 class ExternalSession(BaseSchema):
-    """The session of an agent that runs in a terminal, in its hook's words: a conversation of the kind `external`."""
+    """The session of an agent in a terminal, by its hook's account: a conversation of the kind `external`."""
 
     kind = fields.Constant("external")
     agent = fields.String(required=True, metadata={"description": "Such as `claude-code`."})
-    version = fields.String(required=True, metadata={"description": "Of the agent; empty: not told."})
+    version = fields.String(required=True, metadata={"description": "Version of the agent; empty: unknown."})
     machine = fields.String(required=True)
-    person = fields.String(required=True, metadata={"description": "User on the machine; empty: not told."})
+    person = fields.String(required=True, metadata={"description": "User on the machine; empty: unknown."})
     folder = fields.String(required=True)
-    mode = fields.String(required=True, metadata={"description": "The agent's own permission mode when it began."})
+    mode = fields.String(required=True, metadata={"description": "The agent's own permission mode at the start."})
     session = fields.String(required=True, metadata={"description": "The agent's id of the session."})
 
 
 class ConversationInfo(BaseSchema):
     """The state of a conversation, with every member that clients expect. Source: the agent-server wire.
 
-    The policy that is shown is the one that holds: an agent that acts unasked has none, whatever its server reports.
+    The policy is the effective one: an agent that acts unasked has none, whatever its server reports.
     """
 
     id = fields.String(required=True, metadata={"format": "uuid"})
@@ -377,14 +379,14 @@ class ConversationInfo(BaseSchema):
     approval_mode = shown_mode()
     capabilities = fields.List(fields.String(), dump_default=list)
     unapproved_resumes = fields.Integer(
-        dump_default=0, metadata={"description": "How often its agent went on without a decision of this server."}
+        dump_default=0, metadata={"description": "How often its agent continued without a decision of this server."}
     )
 
     external = fields.Nested(
         ExternalSession,
         dump_default=None,
         allow_none=True,
-        metadata={"description": "Of an agent that runs in a terminal outside of sandboxes; null: it is none."},
+        metadata={"description": "Session of an agent in a terminal; null for other agents."},
     )
 
     @pre_dump
@@ -393,7 +395,7 @@ class ConversationInfo(BaseSchema):
 
 
 def with_skills(state: dict[str, Any], include_skills: bool) -> dict[str, Any]:
-    """A conversation's state; without the skills in its agent's context unless they are included."""
+    """Return a conversation's state, with or without the skills in its agent's context."""
     agent = state.get("agent")
     context = agent.get("agent_context") if isinstance(agent, dict) else None
     if include_skills or not isinstance(context, dict) or not context.get("skills"):
@@ -411,7 +413,7 @@ class ConversationPage(BaseSchema):
 
 
 def read_conversation_ids(ids: list[str]) -> list[str]:
-    """The ids of a batch get, dashed. Raises ValidationError, with the index of each that is not an id."""
+    """Return the ids of a batch get, dashed. Raises ValidationError, with the index of each invalid id."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     if len(ids) > MOST_IDS:
@@ -421,33 +423,33 @@ def read_conversation_ids(ids: list[str]) -> list[str]:
 
 
 class ConversationListSearch(OrderedSearch):
-    """The filters of conversations, all of which must pass, beside `status`; an order and a page."""
+    """The filters of conversations beside `status`, an order and a page. A conversation must match all filters."""
 
     order = ListingOrder("CREATED_AT", "UPDATED_AT", "TITLE", default="UPDATED_AT_DESC")
     start = PlaceId(by_title=True)
-    title = Text(data_key="text", most=MOST_TITLE, metadata={"description": "A part of the title, whatever its case."})
+    title = Text(data_key="text", most=MOST_TITLE, metadata={"description": "Case-insensitive part of the title."})
     tag = TagFilter(metadata={"description": "A tag: `NAME` or `NAME=VALUE`."})
     sandbox_id = SandboxName()
     kind = Choice(
         *CONVERSATION_KINDS,
-        metadata={"description": "Where its agent runs: in a sandbox, `external` in a terminal, `detached` nowhere."},
+        metadata={"description": "Where its agent runs: `sandbox`, `external` in a terminal, or `detached` nowhere."},
     )
     updated_since = Instant(data_key="updated__gte")
     updated_until = Instant(data_key="updated__lt")
 
 
 class ListedConversation(BaseSchema):
-    """What a list shows of a conversation."""
+    """A conversation in a list."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(required=True, allow_none=True)
     execution_status = fields.String(required=True, metadata={"enum": list(EXECUTION_STATUSES)})
-    pending = fields.Integer(required=True, metadata={"description": "The number of its pending actions."})
+    pending = fields.Integer(required=True, metadata={"description": "Number of pending actions."})
     events = fields.Function(lambda state: state["seq"], metadata={"type": "integer", "minimum": 0})
     tags = fields.Dict(required=True)
     sandbox_id = fields.Function(
         lambda state: state["sandbox_id"] or None,
-        metadata={**_NULLABLE, "description": "Null: it is detached. Its status is that of the list of sandboxes."},
+        metadata={**_NULLABLE, "description": "Null: it is detached. The list of sandboxes has its status."},
     )
     parent_conversation_id = fields.Function(
         lambda state: state["app"]["parent_conversation_id"], metadata={**_NULLABLE, "format": "uuid"}
@@ -457,7 +459,7 @@ class ListedConversation(BaseSchema):
         ExternalSession,
         required=True,
         allow_none=True,
-        metadata={"description": "Of an agent that runs in a terminal outside of sandboxes; null: it is none."},
+        metadata={"description": "Session of an agent in a terminal; null for other agents."},
     )
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
@@ -469,13 +471,13 @@ class ListedConversationPage(BaseSchema):
 
 
 def read_statuses(statuses: list[str]) -> list[str]:
-    """The statuses of a search, each once. Raises ValidationError, with the index of each that is none."""
+    """Return the distinct statuses of a search. Raises ValidationError, with the index of each invalid status."""
     found: list[Any] = _STATUSES.deserialize(statuses)
     return list(dict.fromkeys(found))
 
 
 class ChangeNumber(WholeNumber):
-    """The number of a change, as the events of a list's stream bear it."""
+    """The number of a change, as in the events of a list's stream."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(least=0, most=10**16 - 1, **kwargs)
@@ -487,8 +489,9 @@ class RunQuery(BaseSchema):
     accepts = fields.Boolean(
         load_default=True,
         metadata={
-            "description": "Whether the run accepts the pending actions. With false it is refused with 409 while an "
-            "action waits: a client that saw none says so, and accepts none that came meanwhile."
+            "description": "Whether the run accepts the pending actions. With false it is refused with 409 while "
+            "an action waits. Send false if you saw no pending action, so that the run accepts none "
+            "that arrived meanwhile."
         },
     )
 
@@ -498,7 +501,7 @@ class ListStreamQuery(BaseSchema):
 
     after = ChangeNumber(
         data_key="last_event_id",
-        metadata={"description": "Send the changes after this one, as Last-Event-ID does; absent: from now on."},
+        metadata={"description": "Send the changes after this id, as with Last-Event-ID; absent: from now on."},
     )
 
 
@@ -511,13 +514,15 @@ class AgentAnswer(BaseSchema):
 
 
 class StartGoal(BaseSchema):
-    objective = Text(required=True, metadata={"description": "What the agent shall reach."})
+    objective = Text(required=True, metadata={"description": "Goal of the agent."})
     max_iterations = StrictInteger(least=1, load_default=10)
 
 
 class Navigate(BaseSchema):
     event_id = Text(
-        load_default=None, allow_none=True, metadata={"description": "The new head of the log; null: before all."}
+        load_default=None,
+        allow_none=True,
+        metadata={"description": "The new head of the log; null: before all events."},
     )
 
 
@@ -527,7 +532,9 @@ class LoadPlugin(BaseSchema):
 
 class SwitchLlm(BaseSchema):
     llm = fields.Dict(
-        keys=fields.String(), required=True, metadata={"description": "With its key: it is stored nowhere here."}
+        keys=fields.String(),
+        required=True,
+        metadata={"description": "A model with its key. This server does not store it."},
     )
 
 
@@ -569,7 +576,7 @@ class BashCommand(BaseSchema):
 class ConversationReport(BaseSchema):
     """The members of a ConversationInfo that are stored; the others follow from its events.
 
-    A member that is too long is left out, and named in `too_long`: a refusal would lose all others with it.
+    A member that is too long is left out and named in `too_long`, because a refusal would lose all other members.
     """
 
     of_agents = True

@@ -21,20 +21,20 @@ from schemas.fields import (
     refusal,
 )
 
-#: what a name matches, and before it what the name in a rule may begin with
+#: Pattern of a name, and the prefix that a rule's name may have.
 NAME = r"([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
 WILDCARD = r"(\*\.)?"
 
-#: most characters of a sandbox's id, and of a reason
+#: Maximum number of characters of a sandbox's id, and of a reason.
 _MOST_ID, _MOST_REASON = 128, 1000
 
 
-#: hexadecimal digits of characters of an id and of a name: a letter, a digit and `_ . -`
+#: Hexadecimal digits of the characters of an id and of a name: letters, digits and `_ . -`.
 _HEX = "(2[de]|3[0-9]|4[1-9a-f]|5[0-9af]|6[1-9a-f]|7[0-9a])+"
 
 
 class DestinationName(Text):
-    """A lower-case DNS name; of a rule also `*.` and a suffix of at least two labels."""
+    """A lower-case DNS name. In a rule also `*.` and a suffix of at least two labels."""
 
     def __init__(self, *, of_rule: bool = False, required: bool = True) -> None:
         pattern = f"^{WILDCARD if of_rule else ''}{NAME}$"
@@ -68,7 +68,7 @@ class _PageStart(PageId):
 
 
 def page_id(cursor: tuple[int, str] | None) -> str | None:
-    """The cursor of a page as clients get it; None where no page follows."""
+    """Return the cursor of a page for clients; None on the last page."""
     return None if cursor is None else f"{cursor[0]}-{cursor[1].encode().hex()}"
 
 
@@ -79,16 +79,21 @@ class DestinationSearch(BaseSchema):
 
 
 class AskedBudgetInfo(BaseSchema):
-    """A budget of models that is used up, and what an approval adds to it: the same amount once more."""
+    """A spent budget of models, and what an approval adds to it: the same amount again."""
 
     setting = fields.String(required=True, metadata={"enum": list(BUDGET_SETTINGS)})
     key_id = fields.String(
-        required=True, allow_none=True, metadata={"description": "Whose budget it is; empty: nobody's; null: no key's."}
+        required=True,
+        allow_none=True,
+        metadata={"description": "Owner of the budget; empty: no key; null: not a budget of keys."},
     )
     day = fields.String(
         required=True,
         allow_none=True,
-        metadata={"format": "date", "description": "In UTC, after which it is whole again; null: of a conversation."},
+        metadata={
+            "format": "date",
+            "description": "Day in UTC, after which the budget is restored; null: budget of a conversation.",
+        },
     )
     dollars = fields.Float(required=True, allow_none=True)
     tokens = fields.Integer(required=True, allow_none=True)
@@ -99,21 +104,21 @@ class AskedDestinationInfo(BaseSchema):
 
     subject = fields.String(required=True, metadata={"enum": ["destination", "budget"]})
     sandbox_id = fields.String(
-        required=True, metadata={"description": "Of a budget the one whose call was refused first."}
+        required=True, metadata={"description": "For a budget: the sandbox whose call was refused first."}
     )
     conversation_id = fields.String(
-        required=True, allow_none=True, metadata={"description": "Null where the sandbox has none, or several."}
+        required=True, allow_none=True, metadata={"description": "Null if the sandbox has no or several conversations."}
     )
-    name = fields.String(required=True, allow_none=True, metadata={"description": "Null, as the port: it is a budget."})
+    name = fields.String(required=True, allow_none=True, metadata={"description": "Null, like the port, for a budget."})
     port = fields.Integer(required=True, allow_none=True)
     program = fields.String(required=True, allow_none=True)
-    tries = fields.Integer(required=True, metadata={"description": "How often the sandbox has tried."})
+    tries = fields.Integer(required=True, metadata={"description": "Number of attempts of the sandbox."})
     since = ShownTime()
     tried_at = ShownTime()
     expires_at = ShownTime(optional=True)
     digest = fields.String(required=True, metadata={"description": "Binds a decision to what was shown."})
     budget = fields.Nested(
-        AskedBudgetInfo, required=True, allow_none=True, metadata={"description": "Null: it is a destination."}
+        AskedBudgetInfo, required=True, allow_none=True, metadata={"description": "Null for a destination."}
     )
 
 
@@ -143,7 +148,7 @@ class DestinationDecision(BaseSchema):
     sandbox_id = Text(required=True, least=1, most=_MOST_ID)
     name = DestinationName(required=False)
     port = StrictInteger(least=1, most=65535)
-    budget = Choice(*BUDGET_SETTINGS, metadata={"description": "In place of name and port: the setting of the budget."})
+    budget = Choice(*BUDGET_SETTINGS, metadata={"description": "Instead of name and port: the setting of the budget."})
     decision = Choice("approve", "reject", required=True)
     scope = Choice(
         "once",
@@ -151,12 +156,15 @@ class DestinationDecision(BaseSchema):
         "always",
         required=True,
         metadata={
-            "description": "For the next connection, for as long as the sandbox is, or by a rule for all. Of a budget "
-            "`once` to approve: the same amount once more; and `conversation` to reject: until it is whole again."
+            "description": "For the next connection, for the lifetime of the sandbox, or for all sandboxes by a "
+            "rule. For a budget: `once` approves the same amount again, and `conversation` rejects "
+            "until the budget is restored."
         },
     )
     reason = Text(
-        load_default="", most=_MOST_REASON, metadata={"description": "Stands in the audit; the sandbox is not told."}
+        load_default="",
+        most=_MOST_REASON,
+        metadata={"description": "Recorded in the audit; the sandbox does not get it."},
     )
     digest = Digest(required=True)
 
@@ -173,7 +181,9 @@ class DestinationDecision(BaseSchema):
 
 class DestinationDecided(BaseSchema):
     success = fields.Boolean(required=True)
-    rule_id = fields.String(required=True, allow_none=True, metadata={"description": "Of the rule of `always`."})
+    rule_id = fields.String(
+        required=True, allow_none=True, metadata={"description": "Id of the rule that `always` made."}
+    )
 
 
 class DestinationRuleRequest(BaseSchema):
@@ -190,13 +200,16 @@ class DestinationRuleInfo(BaseSchema):
     name = fields.String(required=True)
     port = fields.Integer(required=True)
     decision = fields.String(required=True, metadata={"enum": ["approve", "reject"]})
-    created_by = fields.String(required=True, metadata={"description": "Name of the key that made it."})
+    created_by = fields.String(required=True, metadata={"description": "Name of the key that made the rule."})
     created_at = ShownTime()
-    uses = fields.Integer(required=True, metadata={"description": "Connections that it has decided."})
+    uses = fields.Integer(required=True, metadata={"description": "Connections that the rule has decided."})
 
 
 class ReachedDestinationInfo(BaseSchema):
-    """What a sandbox did at one destination; name and port are null for all beyond the most that are counted."""
+    """A sandbox's connections to a destination.
+
+    name and port are null for all destinations beyond the counted maximum.
+    """
 
     name = fields.String(required=True, allow_none=True)
     port = fields.Integer(required=True, allow_none=True)

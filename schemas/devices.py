@@ -1,4 +1,4 @@
-"""Devices that ring by web push, as their owners add and see them. Source: docs/approvals.md."""
+"""Devices with web push, as their owners add and see them. Source: docs/approvals.md."""
 
 from base64 import urlsafe_b64decode
 from typing import Any
@@ -42,7 +42,7 @@ class DeviceKeys(BaseSchema):
 
 
 class DeviceRequest(BaseSchema):
-    """A browser's push subscription, as its `toJSON()` gives it, and what its owner wants."""
+    """A browser's push subscription, from its `toJSON()`, and its owner's choices."""
 
     class Meta:
         unknown = RAISE
@@ -52,7 +52,9 @@ class DeviceRequest(BaseSchema):
         most=_MOST_URL,
         pattern="^https?://.+$",
         refused=Fault("Input should be the URL of a push service, as the browser gives it", "value_error"),
-        metadata={"description": "`https:`, of a public host. With PUSH_PRIVATE=1 also `http:` and private hosts."},
+        metadata={
+            "description": "An `https:` URL of a public host. With PUSH_PRIVATE=1 also `http:` and private hosts."
+        },
     )
     keys = fields.Nested(DeviceKeys, required=True)
     expirationTime = fields.Raw(
@@ -60,33 +62,35 @@ class DeviceRequest(BaseSchema):
         allow_none=True,
         metadata={"type": "number", "description": "Ignored."},
     )
-    name = PrintableName(required=True, metadata={"description": "What you call the device."})
+    name = PrintableName(required=True, metadata={"description": "Your name of the device."})
     shows = Choice(
         "everything",
         "nothing",
         load_default="everything",
-        metadata={"description": "`nothing`: that something waits, and no more."},
+        metadata={"description": "`nothing`: notifications only say that something waits."},
     )
 
 
 class DeviceInfo(BaseSchema):
-    """A device that rings. No member shows its address or its keys."""
+    """A device with web push. No member shows its address or its keys."""
 
     id = fields.String(required=True)
     name = fields.String(required=True, attribute="label")
-    host = fields.String(required=True, metadata={"description": "Of its push service."})
+    host = fields.String(required=True, metadata={"description": "Host of its push service."})
     shows = fields.String(required=True, metadata={"enum": ["everything", "nothing"]})
     renewed_at = ShownTime()
-    expires_at = ShownTime("It rings no more, unless it is added again.")
-    queued = fields.Integer(required=True, attribute="state.queued", metadata={"description": "Messages that wait."})
+    expires_at = ShownTime("Time of the last notification, unless the device is added again.")
+    queued = fields.Integer(required=True, attribute="state.queued", metadata={"description": "Pending messages."})
     last_success_at = ShownTime(
-        "When its push service took the last message.", attribute="state.sent_at", optional=True, required=True
+        "Time of the last delivered message.", attribute="state.sent_at", optional=True, required=True
     )
-    last_failure_at = ShownTime("When a try failed last.", attribute="state.failed_at", optional=True, required=True)
+    last_failure_at = ShownTime(
+        "Time of the last failed attempt.", attribute="state.failed_at", optional=True, required=True
+    )
     last_failure = fields.Function(
         lambda device: device.state.failure or None,
         required=True,
-        metadata={"type": ["string", "null"], "description": "Why it failed."},
+        metadata={"type": ["string", "null"], "description": "Reason of the last failure."},
     )
 
 
@@ -94,6 +98,6 @@ class OwnDevices(BaseSchema):
     """The devices of the caller."""
 
     application_server_key = fields.String(
-        required=True, metadata={"description": "The server's public key, which a browser subscribes with; base64url."}
+        required=True, metadata={"description": "The server's public key for a browser's subscription, in base64url."}
     )
     items = fields.List(fields.Nested(DeviceInfo), required=True)

@@ -1,4 +1,4 @@
-"""The two shapes of an error, and how a refusal becomes an HTTPValidationError."""
+"""The two shapes of an error, and the conversion of a refusal into an HTTPValidationError."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from marshmallow import fields
 
 from schemas.fields import BaseSchema, Fault
 
-#: marshmallow's messages, in the words that clients of the wire know
+#: marshmallow's messages, in the words that clients of the wire know.
 _MESSAGES = {
     "Missing data for required field.": Fault("Field required", "missing"),
     "Field may not be null.": Fault("Input should not be null", "none_forbidden"),
@@ -20,17 +20,17 @@ _MESSAGES = {
 
 
 class Location(fields.Field[str | int]):
-    """One step of the path to a fault: a name or an index."""
+    """A segment of the path to a fault: a name or an index."""
 
 
 class ValidationError(BaseSchema):
     loc = fields.List(
         Location(metadata={"anyOf": [{"type": "string"}, {"type": "integer"}]}),
         required=True,
-        metadata={"description": "Where: `path`, `query` or `body`, then names and indexes."},
+        metadata={"description": "Location: `path`, `query` or `body`, then names and indexes."},
     )
-    msg = fields.String(required=True, metadata={"description": "What is wrong, and what is allowed."})
-    type = fields.String(required=True, metadata={"description": "The kind of fault, for programs."})
+    msg = fields.String(required=True, metadata={"description": "The fault, and the allowed values."})
+    type = fields.String(required=True, metadata={"description": "Kind of fault, for programs."})
 
 
 class HTTPValidationError(BaseSchema):
@@ -38,14 +38,14 @@ class HTTPValidationError(BaseSchema):
 
 
 class Error(BaseSchema):
-    """Every error but 422."""
+    """Every error except 422."""
 
-    detail = fields.String(required=True, metadata={"description": "What is wrong, for people."})
-    error_id = fields.String(metadata={"description": "Of a 500: the server's log has the error under this id."})
+    detail = fields.String(required=True, metadata={"description": "The error, for people."})
+    error_id = fields.String(metadata={"description": "For a 500: id of the error in the server's log."})
 
 
 def validation_errors(place: str, messages: Any) -> list[dict[str, Any]]:
-    """marshmallow's nested messages as the `detail` of HTTPValidationError, under `path`, `query` or `body`."""
+    """Convert marshmallow's nested messages to the `detail` of HTTPValidationError, under `path`, `query` or `body`."""
     return [{"loc": location, "msg": str(fault), "type": fault.type} for location, fault in _faults([place], messages)]
 
 

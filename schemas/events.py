@@ -1,6 +1,5 @@
-"""Events: filters, pages, a batch to append, a histogram, a message to send, and how a client follows a log.
-
-Also a search in the messages of all conversations, and messages that wait until their conversation can receive them.
+"""Events: filters, pages, a batch to append, a histogram, a message to send, and the cursors of followers.  Also a
+search in the messages of all conversations, and messages that wait until their conversation can receive them.
 """
 
 import json
@@ -35,38 +34,38 @@ from schemas.fields import (
     refusal,
 )
 
-#: events in one batch
+#: Maximum number of events of a batch.
 MOST_EVENTS = 500
 
-#: ids in one batch get
+#: Maximum number of ids of a batch get.
 MOST_IDS = 100
 
-#: seconds that a search may wait
+#: Maximum wait of a search, in seconds.
 MOST_WAIT = 30
 
 
-#: of a cursor of events, for the OpenAPI document
-PAGE_ID = {"minLength": 1, "maxLength": MOST_NAME, "description": "`next_page_id` of the page before: an event's id."}
+#: A cursor of events, for the OpenAPI document.
+PAGE_ID = {"minLength": 1, "maxLength": MOST_NAME, "description": "`next_page_id` of the previous page: an event's id."}
 
-#: hours and minutes of a day, and of a zone's offset
+#: Hours and minutes of a day, and of a zone's offset.
 _CLOCK, _ZONE = "([01][0-9]|2[0-3]):[0-5][0-9]", "([01][0-9]|2[0-3]):?[0-5][0-9]"
 
 _CACHE_PROMPT = {"type": "boolean", "default": False}
 
-#: buckets of one histogram: more than a plot of a screen's width can show apart
+#: Maximum number of buckets of a histogram: more than a screen-wide plot can show.
 MOST_BUCKETS = 200
 
-#: most characters of the text that is searched for
+#: Maximum number of characters of a searched text.
 _LONGEST_TEXT = 500
 
 _CURSOR = re.compile("messages[.]([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,9})-([0-9]{1,10})")
 
-#: what the id of a start task begins with where a conversation's id may stand
+#: Prefix of the id of a start task in place of a conversation's id.
 _OF_START = "task-"
 
 
 class EventFilter(BaseSchema):
-    """The filters of count and search; an event must pass all that are given. Source: docs/wire.md, 3."""
+    """The filters of count and search. An event must match all of them. Source: docs/wire.md, 3."""
 
     kind = Kind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
     source = fields.String(metadata={"description": "Optional filter by event source: agent, user, environment."})
@@ -83,11 +82,12 @@ class EventFilter(BaseSchema):
 
 
 def text_filter() -> fields.String:
-    """The filter by what is in messages, actions, observations and errors."""
+    """Return the filter by the text of messages, actions, observations and errors."""
     return fields.String(
         metadata={
-            "description": "Optional filter by text, whatever its case: of messages, commands and other arguments of "
-            "actions, observations and errors. A page may be empty and have a next_page_id: read on by it."
+            "description": "Optional case-insensitive filter by text of messages, commands and other arguments of "
+            "actions, observations and errors. A page may be empty and have a next_page_id: "
+            "continue with it."
         }
     )
 
@@ -101,12 +101,12 @@ class EventSearch(EventFilter):
     descending = SortOrder("TIMESTAMP")
     after_seq = Place(
         metadata={
-            "description": "Read in the order of appending, after this seq; `X-Last-Seq` is the seq to read after next."
-            " Without `page_id` and `sort_order=TIMESTAMP_DESC`."
+            "description": "Read events after this seq in the order of appending. Continue with `X-Last-Seq`. Not "
+            "with `page_id` or `sort_order=TIMESTAMP_DESC`."
         }
     )
     wait = Seconds(
-        most=MOST_WAIT, metadata={"description": "With after_seq: seconds to wait for an event when none follows."}
+        most=MOST_WAIT, metadata={"description": "With after_seq: maximum wait for the next event, in seconds."}
     )
 
     @validates_schema
@@ -114,12 +114,12 @@ class EventSearch(EventFilter):
         if "wait" in search and "after_seq" not in search:
             raise ValidationError([Fault("wait needs after_seq", "value_error")], field_name="wait")
         if "after_seq" in search and ("page_id" in search or search.get("descending")):
-            fault = Fault("after_seq goes with neither page_id nor sort_order TIMESTAMP_DESC", "value_error")
+            fault = Fault("after_seq cannot be combined with page_id or sort_order TIMESTAMP_DESC", "value_error")
             raise ValidationError([fault], field_name="after_seq")
 
 
 class Event(BaseSchema):
-    """One record of a conversation. Other members depend on the kind, and are stored unchanged."""
+    """A record of a conversation. Other members depend on the kind, and are stored unchanged."""
 
     id = fields.String(required=True, metadata={"minLength": 1, "maxLength": MOST_NAME})
     kind = fields.String(
@@ -130,7 +130,7 @@ class Event(BaseSchema):
     timestamp = fields.String(
         required=True,
         metadata={
-            # not "date-time": that format demands a zone, and agents write none
+            # not "date-time", which requires a zone: agents write none
             "pattern": rf"^{DAY}([Tt ]{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,12}})?)?([Zz]|[+\- ]{_ZONE})?)?$",
             "description": "ISO 8601; without a zone it is UTC.",
             "example": "2026-11-20T20:37:22.528416",
@@ -147,12 +147,12 @@ class AppendResult(BaseSchema):
     """The outcome of an append."""
 
     success = fields.Boolean(required=True)
-    appended = fields.Integer(required=True, metadata={"description": "Events that were new."})
-    seq = fields.Integer(required=True, metadata={"description": "Sequence number of the conversation's last event."})
+    appended = fields.Integer(required=True, metadata={"description": "Number of new events."})
+    seq = fields.Integer(required=True, metadata={"description": "Seq of the conversation's last event."})
 
 
 class ContentPart(fields.Raw):
-    """A text or image part of a message, loaded as an agent server writes it. Source: the agent-server wire."""
+    """A text or image part of a message, loaded in an agent server's form. Source: the agent-server wire."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -194,7 +194,7 @@ class ContentPart(fields.Raw):
 
 
 class TextContent(BaseSchema):
-    """A part of a message that is text."""
+    """A text part of a message."""
 
     kind = "text"
 
@@ -207,7 +207,7 @@ class TextContent(BaseSchema):
 
 
 class ImageContent(BaseSchema):
-    """A part of a message that is images."""
+    """An image part of a message."""
 
     kind = "image"
 
@@ -220,7 +220,7 @@ class ImageContent(BaseSchema):
 
 
 class SendMessageRequest(BaseSchema):
-    """A message for the agent, which is a user's: no other role can send."""
+    """A user's message for the agent. No other role can send."""
 
     role = Choice("user", load_default="user")
     content = fields.List(ContentPart(), load_default=list, metadata={"default": []})
@@ -233,29 +233,29 @@ class SendMessageRequest(BaseSchema):
 
 
 def require_content(content: list[dict[str, Any]]) -> None:
-    """Raises ValidationError of a message without a text and without an image, which would wake an agent for nothing.
+    """Raise ValidationError for a message without text and image, which would wake an agent in vain.
 
-    A message to the events of an agent server may have none. Source: the agent-server wire, 1.2.
+    A message to the events of an agent server may be empty. Source: the agent-server wire, 1.2.
     """
     if content and not any(part.get("image_urls") or part.get("text", "").strip() for part in content):
         raise refusal("A message should have a text that is not blank, or an image", "value_error")
 
 
 class SentMessage(SendMessageRequest):
-    """A message that says whether it may reject what waits."""
+    """A message that says whether it may reject pending actions."""
 
     rejects = StrictBoolean(
         load_default=True,
         metadata={
-            "description": "Whether the message rejects the pending actions. With false it is refused with 409 while "
-            "an action waits, or waits too if it is queued: a client that saw none says so, and rejects none that came "
-            "meanwhile."
+            "description": "Whether the message rejects the pending actions. With false it is refused with 409 "
+            "while an action waits; a queued message waits. Send false if you saw no pending "
+            "action, so that the message rejects none that arrived meanwhile."
         },
     )
 
 
 def read_ids(ids: Any) -> list[str]:
-    """The ids of a batch get: a JSON array of text, or the values of a query. Raises ValidationError."""
+    """Return the ids of a batch get: a JSON array of text, or the values of a query. Raises ValidationError."""
     if not isinstance(ids, list):
         raise refusal("Input should be a valid array of event ids", "list_type")
     if len(ids) > MOST_IDS:
@@ -271,21 +271,21 @@ def read_ids(ids: Any) -> list[str]:
 
 
 def action_ids(events: Iterable[bytes]) -> list[str]:
-    """The ids of the actions among events."""
+    """Return the ids of the actions among events."""
     return [event["id"] for event in map(json.loads, events) if bare_kind(event["kind"]) == "ActionEvent"]
 
 
 def read_some_ids(ids: list[str]) -> list[str]:
-    """As `read_ids`, at least one."""
+    """Return at least one id, as `read_ids` does."""
     if not ids:
         raise ValidationError(["Missing data for required field."])
     return read_ids(ids)
 
 
 def read_batch(raw: bytes) -> list[WireEvent]:
-    """The events of an append, each with its own bytes. Raises ValidationError by index, or wire.InvalidJson.
+    """Return the events of an append, each with its own bytes. Raises ValidationError by index, or wire.InvalidJson.
 
-    A loop and not a schema: the members beyond the four must leave the server byte for byte as they came.
+    A loop and not a schema, because unknown members must leave the server byte for byte as they came.
     """
     elements = json_elements(raw, MOST_EVENTS)
     if elements is None:
@@ -306,7 +306,10 @@ def read_batch(raw: bytes) -> list[WireEvent]:
 
 
 def read_event(event: Any, raw: bytes, most: int = MOST_EVENT_BYTES) -> WireEvent:
-    """An event of a parsed JSON value and its own bytes, at most so many. Raises ValidationError."""
+    """Return an event from a parsed JSON value and its own bytes.
+
+    most: maximum size in bytes. Raises ValidationError.
+    """
     if not isinstance(event, dict):
         raise refusal("Input should be a valid object", "dict_type")
     if len(raw) > most:
@@ -339,7 +342,7 @@ def read_event(event: Any, raw: bytes, most: int = MOST_EVENT_BYTES) -> WireEven
 
 
 def _call_faults(action: dict[str, Any]) -> dict[str, Any]:
-    """What is wrong with the names of a tool call, which the conversation keeps until the action is observed."""
+    """Return faults in the names of a tool call, which the conversation stores until the action is observed."""
     faults = {}
     for name in ("tool_name", "tool_call_id", "llm_response_id"):
         value = action.get(name)
@@ -350,16 +353,16 @@ def _call_faults(action: dict[str, Any]) -> dict[str, Any]:
 
 
 class HistogramQuery(BaseSchema):
-    """The window, and how its events are counted. Source: docs/wire.md, 3."""
+    """The window and series of a histogram. Source: docs/wire.md, 3."""
 
-    by = Choice("kind", "source", load_default="kind", metadata={"description": "What the series are."})
+    by = Choice("kind", "source", load_default="kind", metadata={"description": "Key of the series."})
     buckets = WholeNumber(
         least=1,
         most=MOST_BUCKETS,
         load_default=60,
-        metadata={"description": "The number of equal parts of the window."},
+        metadata={"description": "Number of equal buckets of the window."},
     )
-    body = fields.String(metadata={"description": "Count messages alone that contain this text, whatever its case."})
+    body = fields.String(metadata={"description": "Count only messages that contain this text, case-insensitively."})
     since = Instant(
         data_key="timestamp__gte",
         metadata={"description": "Start of the window; absent: the first event's time. Naive is UTC."},
@@ -371,12 +374,13 @@ class HistogramQuery(BaseSchema):
 
 
 class Histogram(BaseSchema):
-    """The events of a window, each in one bucket of one series."""
+    """The events of a window, each in a bucket of a series."""
 
     start = ShownTime("Start of the window.", data_key="from", optional=True)
     end = ShownTime("End of the window, exclusive.", data_key="to", optional=True)
     bucket_seconds = fields.Float(
-        required=True, metadata={"description": "Bucket number i, from 0, begins so many seconds times i after `from`."}
+        required=True,
+        metadata={"description": "Length of a bucket. Bucket i, from 0, begins i times as many seconds after `from`."},
     )
     total = fields.Integer(required=True)
     series = fields.Dict(
@@ -384,7 +388,7 @@ class Histogram(BaseSchema):
         values=fields.List(fields.Integer()),
         required=True,
         metadata={
-            "description": "The events in each bucket by name, the most frequent name first. Where there are more than "
+            "description": "Number of events in each bucket by name, the most frequent name first. With more than "
             "20 names, `other` has the sum of all but 19."
         },
     )
@@ -414,11 +418,14 @@ class Follow(BaseSchema):
 class Stream(EventFilter):
     """Where a stream begins, and the filters of its events."""
 
-    after_seq = Place(metadata={"description": "Send the events after this seq; 0, the default, is all."})
+    after_seq = Place(metadata={"description": "Send the events after this seq; default: 0, all events."})
 
 
 class InboundMessage(SentMessage):
-    """A user's message over a socket; its content may be plain text. It always runs. Source: docs/wire.md, 6."""
+    """A user's message over a socket.
+
+    Its content may be plain text, and it always starts a run. Source: docs/wire.md, 6.
+    """
 
     @pre_load
     def _text_is_a_part(self, message: Any, **_: Any) -> Any:
@@ -427,7 +434,7 @@ class InboundMessage(SentMessage):
         return {**message, "run": True} if isinstance(message, dict) else message
 
 
-#: the cursor of a page: creation of a conversation in µs, its id, chunk of its text, seq
+#: The cursor of a page: creation of a conversation in µs, its id, chunk of its text, seq.
 Cursor = tuple[int, str, int, int]
 
 
@@ -445,13 +452,13 @@ class MessageCursor(PageId):
 
 
 class MessageQuery(BaseSchema):
-    """What a message must have, and a page. Source: docs/wire.md, 8."""
+    """The filters of messages, and a page. Source: docs/wire.md, 8."""
 
     text = Text(
         required=True,
         least=1,
         most=_LONGEST_TEXT,
-        metadata={"description": "A part of the message, whatever its case: `body` of the search for events."},
+        metadata={"description": "Case-insensitive part of the message, as `body` of the search for events."},
     )
     source = fields.String(metadata={"description": "Optional filter by event source: agent, user, environment."})
     since = Instant(
@@ -466,7 +473,7 @@ class MessageQuery(BaseSchema):
 
 class FoundMessage(BaseSchema):
     conversation_id = fields.String(required=True)
-    title = fields.String(required=True, allow_none=True, metadata={"description": "That of the conversation."})
+    title = fields.String(required=True, allow_none=True, metadata={"description": "Title of the conversation."})
     event = fields.Nested(Event, required=True, metadata={"description": "A MessageEvent."})
 
 
@@ -475,12 +482,12 @@ class FoundMessagePage(BaseSchema):
     next_page_id = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "Null after the last page; a page before it may be short, or empty."},
+        metadata={"description": "Null on the last page. Earlier pages may be short or empty."},
     )
 
 
 def message_page_id(cursor: Cursor | None) -> str | None:
-    """The cursor of a page as clients get it; None where no page follows."""
+    """Return the cursor of a page for clients; None on the last page."""
     if cursor is None:
         return None
     at, conversation_id, chunk, seq = cursor
@@ -488,7 +495,7 @@ def message_page_id(cursor: Cursor | None) -> str | None:
 
 
 class PendingMessage(SentMessage):
-    """A message for an agent that may still start; the agent runs once it has it."""
+    """A message for an agent that may not have started. The agent runs after receiving it."""
 
     content = fields.List(ContentPart(), required=True, validate=[validate.Length(min=1), require_content])
 
@@ -501,11 +508,11 @@ class QueuedPendingMessage(BaseSchema):
 
     id = fields.UUID(required=True)
     queued = fields.Boolean(required=True)
-    position = fields.Integer(required=True, metadata={"description": "In the queue, from 1."})
+    position = fields.Integer(required=True, metadata={"description": "Position in the queue, from 1."})
 
 
 def read_receiver(text: str) -> tuple[str | None, str | None]:
-    """The conversation's id, or the id of its start task where the text is `task-ID`. Raises ValidationError."""
+    """Return the conversation's id, or the start task's id of `task-ID`. Raises ValidationError."""
     try:
         identity = canonical_id(text.removeprefix(_OF_START))
     except ValidationError:

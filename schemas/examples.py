@@ -1,11 +1,11 @@
-"""What the OpenAPI document says of the API as a whole, and examples of the operations that a newcomer uses first.
+"""The description of the API in the OpenAPI document, and examples of the operations that a newcomer uses first.
 
-`tests/test_openapi.py` validates each example against the schema of its own operation.
+`tests/test_openapi.py` validates each example against the schema of its operation.
 """
 
 from typing import Any, NamedTuple
 
-#: of the API, in Markdown
+#: Description of the API, in Markdown.
 DESCRIPTION = """\
 Run AI agents in sandboxes, watch them work, and approve what they do.
 
@@ -121,14 +121,14 @@ _BOX = {
 
 
 class Example(NamedTuple):
-    """A request and the response of one operation; None: it has none, or none in JSON."""
+    """A request and a response of an operation; None if there is none in JSON."""
 
     response: Any
     request: Any = None
     status: str = "200"
 
 
-#: by method and path
+#: By method and path.
 EXAMPLES = {
     ("post", "/api/v1/app-conversations"): Example(_WAITING, _START),
     ("post", "/api/v1/app-conversations/stream-start"): Example([_WAITING, _READY], _START),

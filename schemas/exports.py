@@ -1,10 +1,9 @@
 """An export: a conversation as JSON lines: the head, then each event byte for byte in log order, then a digest.
 
-The head has the members of the conversation as `GET /api/conversations/{id}` shows it, which has no secrets, and three
-more: `format`, `version` and `events`, the number of the events that follow. An event whose bytes have a line feed,
-which may stand between its members, is a JSON string of its bytes. The line of an action that was decided is followed
-by one that says who decided it, how and when; an import reads over it. The last line has the SHA-256 of all bytes
-before it.
+The head has the conversation's members from `GET /api/conversations/{id}`, which has no secrets. It also has `format`,
+`version` and `events`, the number of events. An event with line feeds between its members is a JSON string of its
+bytes. After the line of a decided action comes a line with who decided it, how and when; an import ignores it. The last
+line has the SHA-256 of all bytes before it.
 """
 
 import hashlib
@@ -32,38 +31,38 @@ from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import action_ids, read_event
 from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told, refusal
 
-#: version 1, which no release wrote, had no digest
+#: Format and version. Version 1, which no release wrote, had no digest.
 FORMAT, VERSION = "agent-server-conversation", 2
 
-#: how the lines begin that are no events, the head apart: those of decisions, and the last one
+#: Prefixes of the lines that are not events, beside the head: of decisions, and of the last line.
 _OWN = b'{"format":"agent-server-conversation-'
 _DECISION, _END = _OWN + b'decision"', _OWN + b'end"'
 
-#: what an export matches as a whole, for the OpenAPI document: an object, then objects and strings, then the digest
+#: Pattern of a whole export, for the OpenAPI document: an object, then objects and strings, then the digest.
 _END_PATTERN = _END.decode().replace("{", r"\{")
 LINES = rf'^ *\{{[^\n]+\n((?!{_END_PATTERN}) *[{{"][^\n]+\n)*' + rf'{_END_PATTERN},"sha256":"[0-9a-f]{{64}}"\}}\n?$'
 
-#: most bytes of a line: a head has what many reports of an agent have brought
+#: Maximum size of a line, in bytes: a head contains many reports of an agent.
 MOST_LINE_BYTES = 32 * 1024 * 1024
 
-#: most bytes of an event of a log: earlier releases took events of a whole mebibyte, and the server rewrites some, with
-#: escapes for what is not ASCII
+#: Maximum size of an event in a log, in bytes. Earlier releases accepted events of a mebibyte, and the server rewrites
+#: some events with escapes for non-ASCII text.
 _MOST_LOGGED_BYTES = 4 * 1024 * 1024
 
-#: bytes that are read at once
+#: Size of a read, in bytes.
 _PIECE = 64 * 1024
 
-#: members of the head that an import keeps as they are, beside those that stand in the hash
+#: Members of the head that an import stores unchanged, beside those in the hash.
 _KEPT = {*REPORTED_MEMBERS, "agent", "forked_from_conversation_id", "forked_from_event_id", "parent_conversation_id"}
 
 _INFO = ConversationInfo()
 
-#: µs by which a time of a head may lie ahead of this host's clock
+#: Maximum time in µs by which a head may be ahead of this host's clock.
 _AHEAD = 24 * 3600 * 1_000_000
 
 
 class BadLine(ValueError):
-    """A line of an import is wrong. messages: marshmallow's."""
+    """Raised if a line of an import is invalid. messages: marshmallow's."""
 
     def __init__(self, number: int, messages: Any) -> None:
         super().__init__(number, messages)
@@ -72,17 +71,17 @@ class BadLine(ValueError):
 
 
 def _is_past(at: Micros) -> None:
-    """Raises ValidationError for a time that is to come, or that no calendar has.
+    """Raise ValidationError for a future time, or one outside of the calendar.
 
-    A conversation that changed in the future would never rest: it would not expire, not become cold, and keep the
-    server from being idle.
+    A conversation that changed in the future would never be inactive: it would neither expire nor become cold, and keep
+    the server from being idle.
     """
     if at > now() + _AHEAD or micros(utc_time(at)) != at:
         raise refusal("Input should be a time from the year 1 on that is past", "date_past")
 
 
 class ExportHead(ConversationReport):
-    """The first line, as an import takes it; other members are ignored."""
+    """The first line of an import. Other members are ignored."""
 
     format = Choice(FORMAT, required=True)
     version = StrictInteger(least=VERSION, most=VERSION, required=True)
@@ -96,7 +95,8 @@ class ExportHead(ConversationReport):
     security_analyzer = Settings(load_default=None)
     created_at = Instant(required=True, validate=_is_past)
     updated_at = Instant(required=True, validate=_is_past)
-    unapproved_resumes = StrictInteger(least=0, most=2**31, load_default=0)  # the store counts on from there
+    # the store continues counting from this value
+    unapproved_resumes = StrictInteger(least=0, most=2**31, load_default=0)
     forked_from_conversation_id = Text(most=MOST_NAME, allow_none=True)
     forked_from_event_id = Text(most=MOST_NAME, allow_none=True)
 
@@ -106,9 +106,9 @@ def export(
     pages: Iterable[list[bytes]],
     decisions: Callable[[list[str]], Mapping[str, Any]] = lambda _: {},
 ) -> Iterator[bytes]:
-    """The lines of an export, a page of events at a time, the first page with the head. state: of the conversation.
+    """Yield the lines of an export, a page of events at a time, the first page with the head.
 
-    decisions: those of some actions, by their ids; by default none.
+    state: of the conversation. decisions: returns the decisions of actions by their ids; default: none.
     """
     pages, digest = iter(pages), hashlib.sha256()
     lines = _head_line(state) + b"".join(_page_lines(next(pages, []), decisions))
@@ -122,7 +122,7 @@ def export(
 
 
 def _page_lines(page: list[bytes], decisions: Callable[[list[str]], Mapping[str, Any]]) -> Iterator[bytes]:
-    """The lines of some events, and beside each action that was decided its decision."""
+    """Yield the lines of events, with the decision after each decided action."""
     actions = {place: ids[0] for place, raw in enumerate(page) if b"ActionEvent" in raw and (ids := action_ids([raw]))}
     decided = decisions(list(actions.values()))
     for place, raw in enumerate(page):
@@ -133,24 +133,24 @@ def _page_lines(page: list[bytes], decisions: Callable[[list[str]], Mapping[str,
 
 
 def _end_line(digest: str) -> bytes:
-    """The last line of an export; with its line feed."""
+    """Return the last line of an export, with its line feed."""
     return _END + f',"sha256":"{digest}"}}\n'.encode()
 
 
 def _head_line(state: Mapping[str, Any]) -> bytes:
-    """The first line of the export of a conversation, of its state; with its line feed."""
+    """Return the first line of the export of a conversation, with its line feed."""
     head = {"format": FORMAT, "version": VERSION, "events": state["seq"], **_INFO.dump(state)}
     return json.dumps(head, separators=(",", ":")).encode() + b"\n"
 
 
 def event_line(raw: bytes) -> bytes:
-    """The line of an event; with its line feed."""
+    """Return the line of an event, with its line feed."""
     is_line = b"\n" not in raw and raw == raw.strip() and not raw.startswith(_OWN)
     return (raw if is_line else json.dumps(raw.decode(), ensure_ascii=False).encode()) + b"\n"
 
 
 def read_export(source: IO[bytes]) -> tuple[dict[str, Any], Iterator[Event]]:
-    """The head of an import, whose members beside those of the hash are in `info`; and its events as they are read.
+    """Return the head of an import, with members outside of the hash in `info`, and its events as they are read.
 
     One line is in memory at a time, at most MOST_LINE_BYTES. Raises BadLine, also while the events are read.
     """
@@ -161,7 +161,7 @@ def read_export(source: IO[bytes]) -> tuple[dict[str, Any], Iterator[Event]]:
 
 
 def _lines(source: IO[bytes]) -> Iterator[bytes]:
-    """The lines without their line feeds; the last one needs none."""
+    """Yield the lines without their line feeds. The last line needs none."""
     held, number = bytearray(), 1
     while piece := source.read(_PIECE):
         *whole, rest = piece.split(b"\n")
@@ -196,7 +196,7 @@ def _read_head(line: bytes) -> dict[str, Any]:
 
 
 def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> Iterator[Event]:
-    """The events that the first line announces. digest: of that line."""
+    """Yield the events that the first line announces. digest: of that line."""
     number, beside, end = 1, 0, None
     for number, line in enumerate(lines, 2):
         if end is None and line.startswith(_END):
@@ -219,7 +219,7 @@ def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> 
 
 
 def _check_end(line: bytes | None, digest: str, number: int) -> None:
-    """Refuse an export whose last line is missing or has another digest than its lines. Raises BadLine."""
+    """Raise BadLine if the last line is missing or its digest does not match."""
     if line is None:
         raise BadLine(number, [Fault("The last line, which has the digest of all others, is missing", "missing")])
     if line + b"\n" != _end_line(digest):

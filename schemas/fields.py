@@ -1,8 +1,7 @@
 """The types of the wire: the values that each accepts, and the message and type of its refusals.
 
-A refusal is a `Fault`: its text is for people, its `type` for programs, as in HTTPValidationError.
-
-The cursor of a listing is a place and its order, as the `page_id` of a search. Source: docs/wire.md, 8.
+A refusal is a `Fault`: its text is for people, its `type` for programs, as in HTTPValidationError. The cursor of a
+listing, the `page_id` of a search, is a place and its order. Source: docs/wire.md, 8.
 """
 
 import re
@@ -14,29 +13,29 @@ from marshmallow import EXCLUDE, Schema, ValidationError, fields, post_load, pre
 
 from core.wire import MOST_TITLE, Micros, as_unicode, bare_kind, lone_surrogate, micros, parse_json, utc_time
 
-#: a day of the calendar, for the OpenAPI document: no 30 February, and 29 February in leap years alone
+#: Pattern of a calendar day, for the OpenAPI document: no 30 February, and 29 February only in leap years.
 DAY = (
     "((?!0000)[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)"
     "|02-(0[1-9]|1[0-9]|2[0-8]))"
     "|([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)"
 )
 
-#: what JSON has for a half of a surrogate pair, alone or not; UTF-8 has none
+#: JSON escape of a surrogate, alone or in a pair.
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
-#: what an id matches, in both forms
+#: Pattern of an id, in both forms.
 UUID_TEXT = "([0-9a-fA-F]{32}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})"
 
 _CANONICAL_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
-#: hexadecimal digits of text in UTF-8
+#: Hexadecimal digits of text in UTF-8.
 _TAIL = "[89ab][0-9a-f]"
 HEX_OF_TEXT = (
     f"([0-7][0-9a-f]|(c[2-9a-f]|d[0-9a-f]){_TAIL}|(e0[ab][0-9a-f]|(e[1-9a-cef]{_TAIL}|ed[89][0-9a-f])){_TAIL}"
     f"|(f0[9ab][0-9a-f]|f[1-3]{_TAIL}|f48[0-9a-f]){_TAIL}{_TAIL})*"
 )
 
-#: places of listings by time, and by title
+#: Places of listings by time, and by title.
 _BY_TIME = r"(created|updated)\.(asc|desc)\.[0-9]{1,16}"
 _BY_TITLE = rf"title\.(asc|desc)\.{HEX_OF_TEXT}"
 
@@ -55,34 +54,37 @@ class Fault(str):
 
 
 def refusal(message: str, type: str) -> ValidationError:
-    """A ValidationError with one Fault."""
+    """Make a ValidationError with one Fault."""
     return ValidationError([Fault(message, type)])
 
 
 class BaseSchema(Schema):
     """A schema that ignores unknown members, as existing servers do."""
 
-    #: whether a request may have no body, which then counts as `{}`
+    #: A request may have no body, which is equivalent to `{}`.
     body_optional = False
 
-    #: whether agents send it, whose text is taken in whatever state it comes
+    #: Sent by agents, whose text is accepted in any state.
     of_agents = False
 
-    #: what the OpenAPI document says of it as a whole: rules that are of no single member
+    #: Rules of the OpenAPI document that concern several members.
     as_a_whole: ClassVar[dict[str, Any]] = {}
 
     class Meta:
         unknown = EXCLUDE
 
     def __deepcopy__(self, memo: Any) -> Self:
-        """The same schema, which never changes: each decorator of a view copies all that those below it declare."""
+        """Return this schema, which never changes: each decorator of a view copies the declarations below it."""
         return self
 
 
 class ChangedElsewhere(BaseSchema):
-    """A schema that refuses members that another request sets: ignored, they would seem to be set. Null is ignored."""
+    """A schema that refuses non-null members that another request sets.
 
-    #: these members, each with what to do instead
+    If they were ignored, they would seem to be set.
+    """
+
+    #: Refused member → what to do instead.
     elsewhere: ClassVar[dict[str, str]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -103,7 +105,7 @@ class ChangedElsewhere(BaseSchema):
 
 
 class Instant(fields.Field[Micros]):
-    """A date-time, loaded as microseconds since the epoch (see `wire.micros`); naive means UTC."""
+    """A date-time, loaded as microseconds since the epoch (see `wire.micros`). Without a zone it is UTC."""
 
     def __init__(self, **kwargs: Any) -> None:
         metadata = {"type": "string", "format": "date-time", **kwargs.pop("metadata", {})}
@@ -120,12 +122,12 @@ class Instant(fields.Field[Micros]):
 
 
 class ShownTime(fields.Field[Micros]):
-    """A time that is kept in µs, as it is shown."""
+    """A time that is stored in µs, for display."""
 
     def __init__(
         self, description: str = "", *, optional: bool = False, format: str | None = "date-time", **kwargs: Any
     ) -> None:
-        """optional: whether it is null where there is none. format: of the OpenAPI document."""
+        """optional: may be null. format: for the OpenAPI document."""
         told = {"format": format, "description": description}
         metadata = {"type": ["string", "null"] if optional else "string", **{k: v for k, v in told.items() if v}}
         super().__init__(dump_only=True, metadata=metadata, **kwargs)
@@ -135,14 +137,14 @@ class ShownTime(fields.Field[Micros]):
 
 
 class Kind(fields.String):
-    """An event kind, bare or qualified, loaded bare. Any text is a kind; unknown ones match nothing."""
+    """An event kind, bare or qualified, loaded bare. Any text is a kind; unknown kinds match nothing."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
         return bare_kind(super()._deserialize(value, *args, **kwargs))
 
 
 class StrictBoolean(fields.Boolean):
-    """`true` or `false` and nothing else. Source: docs/wire.md, 2."""
+    """Only `true` or `false`. Source: docs/wire.md, 2."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> bool:
         if value is True or value is False:
@@ -151,7 +153,7 @@ class StrictBoolean(fields.Boolean):
 
 
 class StrictInteger(fields.Integer):
-    """A JSON integer within bounds; no text, no fraction, no boolean. `5.0` is one, as JSON Schema has it."""
+    """A JSON integer within bounds; no text, no fraction, no boolean. `5.0` is valid, as in JSON Schema."""
 
     def __init__(self, *, least: int, most: int | None = None, **kwargs: Any) -> None:
         bounds = {"minimum": least} | ({} if most is None else {"maximum": most})
@@ -204,7 +206,7 @@ class Place(WholeNumber):
 
 
 class Seconds(fields.Float):
-    """A duration from 0 to `most` seconds, in a query: as any language writes a number, so also `1e-05`."""
+    """A duration from 0 to `most` seconds, in a query, in the notation of any language, such as `1e-05`."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
         super().__init__(metadata={"minimum": 0, "maximum": most, **kwargs.pop("metadata", {})}, **kwargs)
@@ -219,7 +221,7 @@ class Seconds(fields.Float):
 
 
 class Choice(fields.String):
-    """One of a few words."""
+    """A word of a fixed set."""
 
     def __init__(self, *choices: str, **kwargs: Any) -> None:
         super().__init__(metadata={"enum": list(choices), **kwargs.pop("metadata", {})}, **kwargs)
@@ -232,7 +234,7 @@ class Choice(fields.String):
 
 
 class SortOrder(Choice):
-    """By time, or its reverse; loaded as whether the order descends."""
+    """An order by time, ascending or descending. Loaded as whether it descends."""
 
     def __init__(self, by: str) -> None:
         metadata = {"default": by}
@@ -243,9 +245,9 @@ class SortOrder(Choice):
 
 
 class Text(fields.String):
-    """Text that can be written as UTF-8, of bounded length in characters.
+    """Text that is valid UTF-8, of bounded length in characters.
 
-    pattern: what all of it matches. refused: the fault of text that does not.
+    pattern: must match the whole text. refused: fault if it does not.
     """
 
     def __init__(
@@ -274,12 +276,12 @@ class Text(fields.String):
         return text
 
 
-#: the digest of an action or a destination, by which a decision is bound to what was shown
+#: The digest of an action or a destination, which binds a decision to what was shown.
 Digest = partial(Text, pattern="^[0-9a-f]{64}$", refused=Fault("Must be 64 hexadecimal digits.", "value_error"))
 
 
 class Title(Text):
-    """The title that a client gives a conversation: stripped, and refused where it is longer than MOST_TITLE."""
+    """The title that a client gives a conversation: stripped, and at most MOST_TITLE characters."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_none=True, least=1, most=MOST_TITLE, **kwargs)
@@ -289,7 +291,7 @@ class Title(Text):
 
 
 def checked_text(text: str, *, least: int, most: int | None) -> str:
-    """The text, if its length is within bounds and it has no lone surrogate. Raises ValidationError."""
+    """Return the text, if its length is within bounds and it has no lone surrogate. Raises ValidationError."""
     if len(text) < least:
         raise refusal(f"String should have at least {least} character{'s' * (least != 1)}", "string_too_short")
     if most is not None and len(text) > most:
@@ -305,11 +307,10 @@ _NO_UNICODE = Fault("String should be valid Unicode: it has a lone surrogate", "
 
 
 def read_said(raw: bytes) -> Any:
-    """The JSON that a client sends: each text is Unicode, each name occurs once in its object, each number is finite.
+    """Parse a client's JSON: all text is Unicode, names in an object are unique, and numbers are finite.
 
-    Raises InvalidJson, and ValidationError by member.
-
-    What is taken here can be written as UTF-8 by all that it reaches: Redis, an agent server, a log, an environment.
+    So it can be written as UTF-8 everywhere: to Redis, an agent server, a log, an environment. Raises InvalidJson, and
+    ValidationError by member.
     """
     value = parse_json(raw, strict=True)
     if _HALF.search(raw) and (place := lone_surrogate(value)) is not None:
@@ -321,7 +322,7 @@ def read_said(raw: bytes) -> Any:
 
 
 def read_told(raw: bytes) -> Any:
-    """The JSON that an agent tells, with U+FFFD for each lone surrogate: a refusal would lose what else it tells.
+    """Parse an agent's JSON, with U+FFFD for each lone surrogate, because a refusal would lose the rest.
 
     Raises InvalidJson.
     """
@@ -330,7 +331,7 @@ def read_told(raw: bytes) -> Any:
 
 
 class Id(fields.UUID):
-    """A UUID, dashed or as 32 hexadecimal digits; loaded as dashed text."""
+    """A UUID, dashed or as 32 hexadecimal digits. Loaded as dashed text."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(metadata={"pattern": f"^{UUID_TEXT}$", **kwargs.pop("metadata", {})}, **kwargs)
@@ -340,8 +341,8 @@ class Id(fields.UUID):
 
 
 def canonical_id(text: Any) -> str:
-    """The dashed form of a UUID. Raises ValidationError."""
-    if isinstance(text, str) and _CANONICAL_ID.fullmatch(text):  # what nearly every request brings
+    """Return the dashed form of a UUID. Raises ValidationError."""
+    if isinstance(text, str) and _CANONICAL_ID.fullmatch(text):  # the form in nearly every request
         return text
     if isinstance(text, str) and len(text) in (32, 36):
         try:
@@ -358,17 +359,17 @@ class Success(BaseSchema):
     success = fields.Boolean(required=True)
 
 
-#: where a page of a listing begins: the time in µs, or the title, that it is ordered by, and an id
+#: Beginning of a page of a listing: the time in µs, or the title, that it is ordered by, and an id.
 PageStart = tuple[Any, str]
 
-#: why a cursor of another search, or text that is not a cursor, is refused
+#: Fault of an invalid cursor, or of the cursor of another search.
 FOREIGN_CURSOR = Fault(
     "Unknown cursor: page_id must be a next_page_id of this search, with the same sort_order", "value_error"
 )
 
 
 class ListingOrder(Choice):
-    """An order such as CREATED_AT_DESC; loaded as what a listing is ordered by, `created`, and whether it descends."""
+    """An order such as CREATED_AT_DESC. Loaded as the key of a listing, such as `created`, and whether it descends."""
 
     def __init__(self, *names: str, default: str = "CREATED_AT_DESC") -> None:
         orders = [f"{name}{end}" for name in names for end in ("", "_DESC")]
@@ -383,18 +384,18 @@ def _order(name: str) -> tuple[str, bool]:
 
 
 class PageId(fields.String):
-    """The `page_id` of a search: text, which a subclass or its schema reads.
+    """The `page_id` of a search: text, which a subclass or its schema parses.
 
-    pattern: what every cursor matches. first: what is loaded where there is none.
+    pattern: of every cursor. first: value without a cursor.
     """
 
     def __init__(self, pattern: str, first: Any = None) -> None:
-        metadata = {"pattern": f"^{pattern}$", "description": "`next_page_id` of the page before."}
+        metadata = {"pattern": f"^{pattern}$", "description": "`next_page_id` of the previous page."}
         super().__init__(data_key="page_id", load_default=first, metadata=metadata)
 
 
 class PlaceId(PageId):
-    """The cursor of a listing, which `OrderedSearch` reads. by_title: whether the listing has that order too."""
+    """The cursor of a listing, which `OrderedSearch` parses. by_title: the listing can be ordered by title."""
 
     def __init__(self, *, by_title: bool = False) -> None:
         super().__init__(f"({_BY_TIME}|{_BY_TITLE})-[0-9a-f]{{32}}" if by_title else f"{_BY_TIME}-[0-9a-f]{{32}}")
@@ -414,7 +415,7 @@ class OrderedSearch(BaseSchema):
 
 
 def page_id(by: str, descending: bool, place: PageStart | None) -> str | None:
-    """The cursor of a place; None, where no page follows."""
+    """Return the cursor of a place; None on the last page."""
     if place is None:
         return None
     at, identity = place
@@ -427,7 +428,7 @@ def _prefix(by: str, descending: bool) -> str:
 
 
 def _place(text: str, by: str, descending: bool) -> PageStart:
-    """The place of a cursor. Raises ValidationError for the cursor of another order, and for what is not a cursor."""
+    """Parse a cursor. Raises ValidationError for invalid cursors and cursors of another order."""
     at = "(?:[0-9a-f]{2})*" if by == "title" else "[0-9]{1,16}"
     match = re.fullmatch(f"{re.escape(_prefix(by, descending))}({at})-([0-9a-f]{{32}})", text)
     try:

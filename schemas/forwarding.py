@@ -1,8 +1,8 @@
-"""The operations of agent servers that are forwarded to a sandbox, for the OpenAPI document; and a terminal's messages.
+"""Operations of agent servers that are forwarded to a sandbox, for the OpenAPI document; and messages of a terminal.
 
-No schema loads or dumps a call: it crosses as it came, and the response as the agent server has it. So the document
-says what the bundled agent and the published agent server take, and a bound is theirs. Source: the agent-server wire.
-What is typed into a terminal is loaded here. Source: docs/wire.md.
+No schema loads or dumps a call: it is forwarded unchanged, and so is the response. The document describes what the
+bundled agent and the published agent server accept, with their limits. Source: the agent-server wire. Only the input of
+a terminal is loaded here. Source: docs/wire.md.
 """
 
 from typing import Any, NamedTuple
@@ -12,19 +12,19 @@ from marshmallow import ValidationError, fields, validates_schema
 from schemas.app_conversations import GitChange, GitDiff
 from schemas.fields import BaseSchema, StrictInteger, Success, Text, WholeNumber
 
-#: names the sandbox of a call that is under no conversation
+#: Query member that names the sandbox of a call without a conversation.
 CID = {
     "in": "query",
     "name": "cid",
     "required": False,
     "schema": {"type": "string", "format": "uuid"},
-    "description": "The conversation whose sandbox is meant; it is not forwarded.",
+    "description": "A conversation of the sandbox. It is not forwarded.",
 }
 
 
 _EVENT = {"oneOf": [{"$ref": "#/components/schemas/BashCommand"}, {"$ref": "#/components/schemas/BashOutput"}]}
 
-#: most columns and rows of a terminal, and characters of one message
+#: Maximum number of columns and rows of a terminal, and of characters of a message.
 MOST_COLS, MOST_ROWS, MOST_INPUT = 500, 200, 4096
 
 
@@ -49,13 +49,13 @@ class ExecuteBashRequest(BaseSchema):
 
     command = fields.String(required=True)
     cwd = fields.String(
-        allow_none=True, metadata={"description": "The folder to run in; absent or null: the conversation's."}
+        allow_none=True, metadata={"description": "Working folder; absent or null: the conversation's."}
     )
-    timeout = fields.Integer(metadata={"default": 300, "minimum": 1, "description": "Seconds that it may take."})
+    timeout = fields.Integer(metadata={"default": 300, "minimum": 1, "description": "Timeout in seconds."})
 
 
 class BashCommand(BaseSchema):
-    """A command that was started."""
+    """A started command."""
 
     kind = fields.String(metadata={"enum": ["BashCommand"]})
     id = fields.String(required=True)
@@ -66,27 +66,27 @@ class BashCommand(BaseSchema):
 
 
 class BashOutput(BaseSchema):
-    """What a command printed, in part or whole."""
+    """The output of a command, partial or complete."""
 
     kind = fields.String(metadata={"enum": ["BashOutput"]})
     id = fields.String(required=True)
     timestamp = fields.String(required=True)
     command_id = fields.String(required=True)
-    order = fields.Integer(metadata={"description": "From 0, one for each output of a command."})
+    order = fields.Integer(metadata={"description": "Number of the output of a command, from 0."})
     exit_code = fields.Integer(allow_none=True, metadata={"description": "Null while the command runs."})
     stdout = fields.String(allow_none=True)
     stderr = fields.String(allow_none=True)
 
 
 class BashEventPage(BaseSchema):
-    """A page of commands and of what they printed."""
+    """A page of commands and their output."""
 
     items = fields.List(fields.Raw(metadata=_EVENT), required=True)
     next_page_id = fields.String(required=True, allow_none=True)
 
 
 class ClearedEvents(BaseSchema):
-    """How many commands and outputs were forgotten."""
+    """The number of deleted commands and outputs."""
 
     cleared_count = fields.Integer(required=True)
 
@@ -123,20 +123,20 @@ class SubfolderPage(BaseSchema):
 
 
 class VSCodeUrl(BaseSchema):
-    """Where VS Code of a sandbox is."""
+    """The address of a sandbox's VS Code."""
 
     url = fields.String(required=True, allow_none=True)
 
 
 def _member(name: str, what: str, *, required: bool = False, **schema: Any) -> dict[str, Any]:
-    """A member of the query."""
+    """Describe a member of the query."""
     of = {"type": "string", **schema}
     return {"in": "query", "name": name, "required": required, "schema": of, "description": what}
 
 
-_REF = _member("ref", "The commit or branch to compare with; absent: as the agent server chooses.")
-_LIMIT = _member("limit", "Most items of a page.", type="integer", minimum=1, maximum=100)
-_PAGE = _member("page_id", "`next_page_id` of the page before.")
+_REF = _member("ref", "The commit or branch to compare with; absent: the agent server chooses it.")
+_LIMIT = _member("limit", "Maximum number of items of a page.", type="integer", minimum=1, maximum=100)
+_PAGE = _member("page_id", "`next_page_id` of the previous page.")
 
 
 def _path(what: str) -> dict[str, Any]:
@@ -144,20 +144,20 @@ def _path(what: str) -> dict[str, Any]:
 
 
 class Named(NamedTuple):
-    """One operation of a service of agent servers."""
+    """An operation of a service of agent servers."""
 
     service: str
     method: str
     path: str  #: below the service, with `{name}` for a parameter
     name: str
     what: str
-    response: Any  #: the schema of a 200, a list of one for an array, or a media type for bytes
+    response: Any  #: the schema of a 200, a list with one for an array, or a media type for bytes
     query: tuple[dict[str, Any], ...] = ()
     body: dict[str, Any] | None = None  #: its schemas by media type
-    alone: bool = False  #: whether it is served without a conversation only
+    alone: bool = False  #: it is only served without a conversation
 
     def document(self) -> dict[str, Any]:
-        """Its request and its response, for the OpenAPI document."""
+        """Describe its request and its response for the OpenAPI document."""
         content: dict[str, Any]
         if isinstance(self.response, str):
             content = {self.response: {"schema": {"type": "string", "format": "binary"}}}
@@ -165,7 +165,9 @@ class Named(NamedTuple):
             content = {"application/json": {"schema": {"type": "array", "items": self.response[0]}}}
         else:
             content = {"application/json": {"schema": self.response}}
-        document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": content}}}
+        document: dict[str, Any] = {
+            "responses": {"200": {"description": "The agent server's response", "content": content}}
+        }
         if self.body:
             bodies = {media_type: {"schema": schema} for media_type, schema in self.body.items()}
             document["requestBody"] = {"required": True, "content": bodies}
@@ -174,7 +176,7 @@ class Named(NamedTuple):
 
 _COMMAND = {"application/json": ExecuteBashRequest}
 
-#: what the published agent server serves, and the bundled one in part
+#: Operations of the published agent server. The bundled agent server supports some of them.
 NAMED = (
     Named(
         *("bash", "POST", "start_bash_command", "start_bash_command", "Start a command"),
@@ -182,21 +184,21 @@ NAMED = (
         body=_COMMAND,
     ),
     Named(
-        *("bash", "POST", "execute_bash_command", "execute_bash_command", "Run a command and wait for its end"),
+        *("bash", "POST", "execute_bash_command", "execute_bash_command", "Run a command and wait until it ends"),
         BashOutput,
         body=_COMMAND,
     ),
     Named(*("bash", "POST", "bash_commands/{command_id}/stop", "stop_bash_command", "Stop a command"), Success),
     Named(
-        *("bash", "GET", "bash_events/search", "search_bash_events", "Search commands and what they printed"),
+        *("bash", "GET", "bash_events/search", "search_bash_events", "Search commands and their output"),
         BashEventPage,
         query=(
-            _member("kind__eq", "Commands alone, or outputs.", enum=["BashCommand", "BashOutput"]),
-            _member("command_id__eq", "Of one command.", format="uuid"),
-            _member("timestamp__gte", "From this time on.", format="date-time"),
+            _member("kind__eq", "Only commands, or only outputs.", enum=["BashCommand", "BashOutput"]),
+            _member("command_id__eq", "Only outputs of this command.", format="uuid"),
+            _member("timestamp__gte", "At or after this time.", format="date-time"),
             _member("timestamp__lt", "Before this time.", format="date-time"),
-            _member("order__gt", "Outputs after the one with this `order`.", type="integer"),
-            _member("sort_order", "By time.", enum=["TIMESTAMP", "TIMESTAMP_DESC"]),
+            _member("order__gt", "Only outputs with a greater `order`.", type="integer"),
+            _member("sort_order", "Order by time.", enum=["TIMESTAMP", "TIMESTAMP_DESC"]),
             _PAGE,
             _LIMIT,
         ),
@@ -206,13 +208,13 @@ NAMED = (
         _EVENT,
     ),
     Named(
-        *("bash", "DELETE", "bash_events", "clear_bash_events", "Forget commands and what they printed"),
+        *("bash", "DELETE", "bash_events", "clear_bash_events", "Delete commands and their output"),
         ClearedEvents,
     ),
     Named(
         *("file", "POST", "upload", "upload_file", "Write a file"),
         Success,
-        query=(_path("Where it is written."),),
+        query=(_path("Path of the new file."),),
         body=_FILE,
     ),
     Named(
@@ -226,12 +228,12 @@ NAMED = (
         body=_FOLDER,
     ),
     Named(
-        *("file", "GET", "archive", "archive_directory", "Read a folder as one file"),
+        *("file", "GET", "archive", "archive_directory", "Read a folder as a single file"),
         "*/*",
         query=(
             _path("The folder."),
-            _member("format", "A patch against `base_ref`, or everything.", enum=["git-delta", "tar.gz"]),
-            _member("base_ref", "Of a patch: the commit or branch that it applies to."),
+            _member("format", "A patch against `base_ref`, or an archive.", enum=["git-delta", "tar.gz"]),
+            _member("base_ref", "For a patch: the commit or branch that it applies to."),
             _member("exclude", "Patterns of files to leave out.", type="array", items={"type": "string"}),
         ),
     ),
@@ -242,7 +244,7 @@ NAMED = (
             _path("The folder."),
             _PAGE,
             _LIMIT,
-            _member("include_hidden", "Whether to list those that begin with a dot.", type="boolean"),
+            _member("include_hidden", "Whether to list hidden folders.", type="boolean"),
         ),
         alone=True,
     ),
@@ -252,14 +254,17 @@ NAMED = (
         query=(_path("The repository."), _REF),
     ),
     Named(
-        *("git", "GET", "diff", "get_git_diff", "Compare a file with what it was"),
+        *("git", "GET", "diff", "get_git_diff", "Compare a file with an earlier version"),
         GitDiff,
-        query=(_path("The file."), _REF, _member("commit", "Compare this commit with the one before.")),
+        query=(_path("The file."), _REF, _member("commit", "Compare this commit with its parent.")),
     ),
     Named(
         *("git", "GET", "commits", "list_git_commits", "List the commits of a repository"),
         Commits,
-        query=(_path("The repository."), _member("limit", "Most commits.", type="integer", minimum=1, maximum=200)),
+        query=(
+            _path("The repository."),
+            _member("limit", "Maximum number of commits.", type="integer", minimum=1, maximum=200),
+        ),
     ),
     Named(
         *("git", "GET", "commits/{sha}/changes", "get_git_commit_changes", "List the files that a commit changed"),
@@ -289,7 +294,7 @@ class TerminalSize(BaseSchema):
 
 
 class TerminalMessage(BaseSchema):
-    """What was typed, or a new size; loaded as the agent server takes it."""
+    """Input, or a new size. Loaded in the agent server's form."""
 
     input = Text(most=MOST_INPUT)
     cols = StrictInteger(least=1, most=MOST_COLS)

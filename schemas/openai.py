@@ -1,6 +1,6 @@
-"""OpenAI's shapes: models, chat completions, responses, and errors. What stands behind a model here is an agent.
+"""OpenAI's shapes: models, chat completions, responses and errors. A model here stands for an agent.
 
-Source: OpenAI's API reference, and the gateway of the published agent server. Unknown members are ignored as there.
+Source: OpenAI's API reference, and the gateway of the published agent server. Unknown members are ignored, as there.
 """
 
 import json
@@ -12,13 +12,13 @@ from marshmallow import ValidationError, fields, post_load, pre_load, validate
 from core.wire import MOST_EVENT_BYTES
 from schemas.fields import BaseSchema, Choice, Fault, StrictBoolean, Text, refusal
 
-#: what the id of a spec has before it as the name of a model
+#: Prefix of a spec's id in the name of a model.
 MODEL_PREFIX = "openhands_"
 
-#: messages of one request
+#: Maximum number of messages of a request.
 MOST_MESSAGES = 10_000
 
-#: types of parts that are text, and those that are images
+#: Types of text parts, and of image parts.
 _TEXTS, _IMAGES = ("text", "input_text", "output_text"), ("image_url", "input_image")
 
 _NULLABLE = {"type": ["string", "null"]}
@@ -40,7 +40,7 @@ _IMAGE = {
 }
 _PART = {"oneOf": [_TEXT, _IMAGE]}
 
-#: a message of a user that says something, of which a call has one
+#: A user's message with content. A call must have one.
 _SAYING = {"allOf": [_TEXT, {"required": ["text"], "properties": {"text": _SOME}}]}
 _OF_USER = {
     "type": "object",
@@ -63,7 +63,7 @@ _MESSAGE = {
     },
 }
 
-#: by status: the type of an error, and its code where nothing says more
+#: Status → type of an error, and its default code.
 _KINDS = {
     401: ("authentication_error", "invalid_api_key"),
     403: ("permission_error", "insufficient_permissions"),
@@ -74,7 +74,7 @@ _KINDS = {
 
 
 class Model(BaseSchema):
-    """A sandbox spec as a model: a call of it starts a sandbox with an agent."""
+    """A sandbox spec as a model: a call starts a sandbox with an agent."""
 
     id = fields.String(required=True, metadata={"description": f"`{MODEL_PREFIX}` and the id of the spec."})
     object = fields.Constant("model", metadata={"type": "string"})
@@ -88,7 +88,7 @@ class ModelList(BaseSchema):
 
 
 class Content(fields.Raw):
-    """Text, or parts that are texts and images; loaded as the parts of a message of the agent-server wire."""
+    """Text, or parts that are texts and images. Loaded as the parts of a message of the agent-server wire."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(allow_none=True, load_default=list, metadata={"anyOf": _CONTENTS}, **kwargs)
@@ -113,7 +113,7 @@ class Content(fields.Raw):
 
 
 def _part(part: Any) -> list[dict[str, Any]]:
-    """A part of a message as this server's own wire has it; none of an empty text. Raises ValidationError."""
+    """Return a part of a message in the form of the agent-server wire; empty for empty text. Raises ValidationError."""
     if not isinstance(part, dict):
         raise refusal("Input should be a valid object", "dict_type")
     kind = part.get("type")
@@ -147,7 +147,7 @@ class StreamOptions(BaseSchema):
 
 
 class ChatCompletionRequest(BaseSchema):
-    """A call of an agent. Unknown members are ignored: an agent has its own tools, and its own settings of a model."""
+    """A call of an agent. Unknown members are ignored: an agent has its own tools and model settings."""
 
     model = Text(required=True, least=1)
     messages = fields.List(
@@ -165,14 +165,14 @@ class ChatCompletionRequest(BaseSchema):
 
 
 class InputMessage(ChatMessage):
-    """A message of an input; other items, such as calls of tools, are refused: an agent has its own."""
+    """A message of an input. Other items, such as tool calls, are refused, because an agent has its own tools."""
 
     role = Choice("system", "developer", "user", "assistant", required=True)
     type = Choice("message", load_default="message")
 
 
 class Input(fields.Raw):
-    """A text, or messages; loaded as messages."""
+    """A text, or messages. Loaded as messages."""
 
     def __init__(self) -> None:
         messages = {"type": "array", "items": _MESSAGE, "minItems": 1, "maxItems": MOST_MESSAGES, "contains": _OF_USER}
@@ -201,7 +201,7 @@ class ResponseRequest(BaseSchema):
     previous_response_id = Text(
         allow_none=True,
         load_default=None,
-        metadata={"description": "The id of an earlier response: the call goes on with its conversation."},
+        metadata={"description": "Id of an earlier response, whose conversation the call continues."},
     )
     store = StrictBoolean(
         allow_none=True,
@@ -227,19 +227,20 @@ class ResponseRequest(BaseSchema):
 
 
 class Words(NamedTuple):
-    """What a call says to an agent: all of it to one that begins, and the new part to one that knows the rest."""
+    """The messages of a call: all of them for a new agent, and the new part for an agent that knows the rest."""
 
     whole: list[dict[str, Any]]
     new: list[dict[str, Any]]
     instructions: list[dict[str, Any]]  #: the messages of the roles system and developer
     earlier: list[Mapping[str, Any]]  #: the messages before the new ones
-    recent: list[Mapping[str, Any]]  #: the messages that have the new part
+    recent: list[Mapping[str, Any]]  #: the messages with the new part
 
 
 def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
-    """The words of a call's messages. Raises ValidationError of `member` without a message of a user, or too long.
+    """Return the content of a call's messages. New are the user's messages after the last one of another role.
 
-    New are the user's messages after the last one that is not theirs, or else their last one.
+    If the last message is not a user's, only the user's last message is new. Raises ValidationError of `member` without
+    a user's message, or if it is too long.
     """
     told = [one for one in messages if one["role"] in ("system", "developer")]
     said = [one for one in messages if one["role"] not in ("system", "developer")]
@@ -265,7 +266,7 @@ def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
 
 
 def _marked(message: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The parts of a message that is not new to the client, with its role around them."""
+    """Yield the parts of an earlier message, enclosed by marks with its role."""
     if message["content"]:
         yield _text(f'<message role="{message["role"]}">')
         yield from message["content"]
@@ -293,7 +294,7 @@ class ChatChoice(BaseSchema):
         required=True,
         metadata={
             "enum": ["stop", "length"],
-            "description": "`length`: an action still waits for a decision, and the content says which.",
+            "description": "`length`: an action still waits for a decision. The content names it.",
         },
     )
 
@@ -310,7 +311,7 @@ class ChatCompletion(BaseSchema):
 class ResponseObject(BaseSchema):
     """A response of the Responses API."""
 
-    id = fields.String(required=True, metadata={"description": "Names its conversation: see previous_response_id."})
+    id = fields.String(required=True, metadata={"description": "Id of the response, for previous_response_id."})
     object = fields.Constant("response", metadata={"type": "string"})
     created_at = fields.Float(required=True)
     completed_at = fields.Float(allow_none=True)
@@ -319,7 +320,7 @@ class ResponseObject(BaseSchema):
     incomplete_details = fields.Dict(
         allow_none=True,
         metadata={
-            "description": "Of the status `incomplete`: an action still waits for a decision, and the text says which.",
+            "description": "For `incomplete`: an action still waits for a decision. The text names it.",
         },
     )
     instructions = fields.String(allow_none=True)
@@ -334,10 +335,10 @@ class ResponseObject(BaseSchema):
 
 
 class OpenAIFault(BaseSchema):
-    message = fields.String(required=True, metadata={"description": "What is wrong, for people."})
+    message = fields.String(required=True, metadata={"description": "The error, for people."})
     type = fields.String(required=True)
-    param = fields.String(required=True, allow_none=True, metadata={"description": "The member that is wrong."})
-    code = fields.String(required=True, allow_none=True, metadata={"description": "What refuses, for programs."})
+    param = fields.String(required=True, allow_none=True, metadata={"description": "The invalid member."})
+    code = fields.String(required=True, allow_none=True, metadata={"description": "Kind of refusal, for programs."})
 
 
 class OpenAIError(BaseSchema):
@@ -347,14 +348,14 @@ class OpenAIError(BaseSchema):
 
 
 def error_of(detail: Any, status: int, code: str = "", param: str | None = None) -> dict[str, Any]:
-    """An error in OpenAI's shape; detail: a sentence, or the faults of an agent server."""
+    """Make an error in OpenAI's shape. detail: a sentence, or the faults of an agent server."""
     kind, usual = _KINDS.get(status, ("server_error" if status >= 500 else "invalid_request_error", None))
     message = detail if isinstance(detail, str) else json.dumps(detail, ensure_ascii=False)
     return {"error": {"message": message, "type": kind, "param": param, "code": code or usual}}
 
 
 def faulty(faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The error of a refused part of a request; faults: those of an HTTPValidationError, the first gives the code."""
+    """Make the error of an invalid request. faults: of an HTTPValidationError; the first gives the code."""
     places = [_place(one["loc"]) for one in faults]
     said = "; ".join(
         f"{place}: {one['msg']}" if place else one["msg"] for place, one in zip(places, faults, strict=True)
@@ -363,18 +364,18 @@ def faulty(faults: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _place(location: Sequence[str | int]) -> str:
-    """As OpenAI names a member: `messages[0].role`."""
+    """Return OpenAI's notation of a member: `messages[0].role`."""
     return "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in location[1:]).removeprefix(".")
 
 
 def usage_of(tokens: Mapping[str, Any]) -> dict[str, int]:
-    """The use of tokens; tokens: `accumulated_token_usage` of an agent's metrics."""
+    """Return the token use. tokens: `accumulated_token_usage` of an agent's metrics."""
     read, written = (int(tokens.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
 def response_usage(tokens: Mapping[str, Any]) -> dict[str, Any]:
-    """The same as the Responses API has it."""
+    """Return the token use in the form of the Responses API."""
     use = usage_of(tokens)
     return {
         "input_tokens": use["prompt_tokens"],

@@ -1,4 +1,4 @@
-"""The server itself: whether it is ready, what it is, and its notifications as operators see them.
+"""The server: readiness, description, and its notifications for operators.
 
 Source of the notifications: docs/approvals.md.
 """
@@ -17,41 +17,41 @@ class Status(BaseSchema):
 
 class StoreState(BaseSchema):
     kind = fields.String(required=True, metadata={"enum": ["redis", "valkey", "fakeredis"]})
-    durable = fields.Boolean(required=True, metadata={"description": "Whether an append-only file is kept."})
+    durable = fields.Boolean(required=True, metadata={"description": "Whether the store writes an append-only file."})
     durability = fields.String(
         required=True,
         metadata={
-            "description": "What holds before a write is acknowledged: `fsync`, `replicas:N` or `none`.",
+            "description": "Guarantee of an acknowledged write: `fsync`, `replicas:N` or `none`.",
             "example": "fsync",
         },
     )
 
 
 class StoreDetails(StoreState):
-    """The store as an operator sees it; null where it does not tell."""
+    """The store for an operator. Null if the store does not report a value."""
 
     version = fields.String(required=True, allow_none=True)
     used_memory_bytes = fields.Integer(required=True, allow_none=True)
     max_memory_bytes = fields.Integer(
-        required=True, allow_none=True, metadata={"description": "Its own limit; 0: it has none."}
+        required=True, allow_none=True, metadata={"description": "Memory limit of the store; 0: none."}
     )
     policy = fields.String(
-        required=True, allow_none=True, metadata={"description": "maxmemory-policy: what it does at that limit."}
+        required=True, allow_none=True, metadata={"description": "maxmemory-policy: its behaviour at the limit."}
     )
     fsync = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "appendfsync: how often it writes its file through; null unless it is durable."},
+        metadata={"description": "appendfsync: how often it syncs its file; null unless it is durable."},
     )
 
 
 class Host(BaseSchema):
-    """A host whose supervisor has a heartbeat, or had one a moment ago."""
+    """A host whose supervisor has a recent heartbeat."""
 
     id = fields.String(required=True)
-    seen_at = ShownTime("Its supervisor's last heartbeat.")
-    sandboxes = fields.Integer(required=True, metadata={"description": "Those that it has, whatever their status."})
-    version = fields.String(required=True, allow_none=True, metadata={"description": "Of its supervisor."})
+    seen_at = ShownTime("Last heartbeat of its supervisor.")
+    sandboxes = fields.Integer(required=True, metadata={"description": "Number of its sandboxes of any status."})
+    version = fields.String(required=True, allow_none=True, metadata={"description": "Version of its supervisor."})
 
 
 class Readiness(BaseSchema):
@@ -60,31 +60,33 @@ class Readiness(BaseSchema):
     notice = fields.String(
         required=True,
         allow_none=True,
-        metadata={"description": "A sentence while the supervisor of this host is missing, which requests outlive."},
+        metadata={"description": "A sentence while the supervisor of this host is missing. Requests are still served."},
     )
 
 
 class SpecIsolation(Isolation):
-    """What the sandboxes of a spec have on a host."""
+    """The isolation of a spec's sandboxes on a host."""
 
     spec = fields.String(required=True)
 
 
 class HostIsolation(Isolation):
-    """What a process sandbox of a host has whose spec leaves `isolation` and `network` as they are."""
+    """The isolation of a host's process sandboxes with default `isolation` and `network`."""
 
     host = fields.String(required=True)
     specs = fields.List(
         fields.Nested(SpecIsolation),
         required=True,
-        metadata={"description": "What the sandboxes of each spec of the host have, as its log says at the start."},
+        metadata={"description": "Isolation of each spec's sandboxes on the host, as its log reports at the start."},
     )
 
 
 class SandboxPlaces(BaseSchema):
-    """How many sandboxes run, and how many may."""
+    """The number of running sandboxes, and its maximum."""
 
-    running = fields.Integer(required=True, metadata={"description": "Those that run, start, or are about to stop."})
+    running = fields.Integer(
+        required=True, metadata={"description": "Sandboxes that are running, starting or stopping."}
+    )
     most = fields.Integer(required=True, metadata={"description": "MAX_SANDBOXES."})
 
 
@@ -101,11 +103,13 @@ class ServerInfo(BaseSchema):
     workspace_version = fields.String(required=True)
     python_version = fields.String(required=True)
     uptime = fields.Float(required=True, metadata={"description": "Seconds since this worker started."})
-    idle_time = fields.Float(required=True, metadata={"description": "Seconds since a conversation changed last."})
+    idle_time = fields.Float(
+        required=True, metadata={"description": "Seconds since the last change of a conversation."}
+    )
     build_git_sha = fields.Constant("unknown")
     build_git_ref = fields.Constant("unknown")
     conversation_runtime = fields.Constant(
-        "local", metadata={"description": "A start request chooses no runtime: the specs of sandboxes do."}
+        "local", metadata={"description": "A start request cannot choose a runtime; the sandbox specs do."}
     )
     available_conversation_runtimes = fields.List(fields.String(), dump_default=list)
     runtime_idle_timeout_seconds = fields.Constant(None)
@@ -114,36 +118,34 @@ class ServerInfo(BaseSchema):
     capabilities = fields.List(fields.String(), required=True)
     usable_tools = fields.List(fields.String(), required=True)
     store = fields.Nested(StoreDetails, required=True, allow_none=True)
-    workers = fields.Integer(
-        required=True, metadata={"description": "Worker processes of this host, as its settings say."}
-    )
+    workers = fields.Integer(required=True, metadata={"description": "Worker processes of this host by its settings."})
     hosts = fields.List(
         fields.Nested(Host),
         required=True,
         allow_none=True,
-        metadata={"description": "Each that has a supervisor; null while the store does not answer."},
+        metadata={"description": "Hosts with a supervisor; null while the store is unavailable."},
     )
     sandboxes = fields.Nested(
         SandboxPlaces,
         required=True,
         allow_none=True,
-        metadata={"description": "Of all hosts; null while the store does not answer."},
+        metadata={"description": "Sandboxes of all hosts; null while the store is unavailable."},
     )
     notice = fields.String(
-        required=True, allow_none=True, metadata={"description": "What an operator must know, in sentences."}
+        required=True, allow_none=True, metadata={"description": "Notices for the operator, in sentences."}
     )
     isolation = fields.List(
         fields.Nested(HostIsolation),
         required=True,
         allow_none=True,
-        metadata={"description": "Of each host that has a supervisor; null while the store does not answer."},
+        metadata={"description": "Isolation on each host with a supervisor; null while the store is unavailable."},
     )
     auth = fields.String(
         required=True,
         metadata={
             "enum": ["keys", "open", "open_until_key"],
-            "description": "`keys`: a key is needed; `open`: none is; `open_until_key`: none is now, and from the next "
-            "start one is if any key is stored.",
+            "description": "`keys`: a key is needed. `open`: no key is needed. `open_until_key`: no key is needed "
+            "now, but from the next start if any key is stored.",
         },
     )
     docs = fields.String(required=True)
@@ -166,31 +168,35 @@ class NotificationTarget(BaseSchema):
     """A target, its queue, and the results of its deliveries. No member shows its path, its secret or its user."""
 
     id = fields.Function(_of("id"), required=True, metadata={"type": "string"})
-    name = fields.Function(_of("name"), required=True, metadata={"type": "string", "description": "Scheme and host."})
+    name = fields.Function(
+        _of("name"), required=True, metadata={"type": "string", "description": "Scheme and host of its URL."}
+    )
     kind = fields.String(
         required=True,
         allow_none=True,
-        metadata={"enum": ["webhook", "apprise", None], "description": "Null: this server's settings do not name it."},
+        metadata={"enum": ["webhook", "apprise", None], "description": "Null: it is not in this server's settings."},
     )
-    queued = _count("queued", "Messages that wait.")
-    oldest_at = _instant("oldest", "When the oldest of them was queued.")
-    tries = _count("tries", "Failed tries of the oldest message so far.")
-    next_try_at = _instant("next_at", "When it is tried again; null: as soon as there is one.")
-    sent = _count("sent", "Messages that the target took.")
-    last_success_at = _instant("sent_at", "When it took the last one.")
-    last_failure_at = _instant("failed_at", "When a try failed last.")
+    queued = _count("queued", "Pending messages.")
+    oldest_at = _instant("oldest", "Time when the oldest pending message was queued.")
+    tries = _count("tries", "Failed attempts of the oldest message.")
+    next_try_at = _instant("next_at", "Time of its next attempt; null: as soon as a message is queued.")
+    sent = _count("sent", "Delivered messages.")
+    last_success_at = _instant("sent_at", "Time of the last delivered message.")
+    last_failure_at = _instant("failed_at", "Time of the last failed attempt.")
     last_failure = fields.Function(
         lambda item: item["state"].failure or None,
         required=True,
-        metadata={"type": ["string", "null"], "description": "Why it failed."},
+        metadata={"type": ["string", "null"], "description": "Reason of the last failure."},
     )
-    given_up = _count("given_up", "Messages that the target did not take for three days.")
+    given_up = _count("given_up", "Messages given up after three days of failures.")
     dropped = _count("dropped", "Messages that a full queue dropped.")
-    disabled_at = _instant("disabled_at", "When the target answered 410: it gets no more until a supervisor starts.")
+    disabled_at = _instant(
+        "disabled_at", "Time when the target responded with 410. It gets no messages until a supervisor starts."
+    )
 
 
 class NotificationOutbox(BaseSchema):
-    """What waits to be queued, because no supervisor with targets runs."""
+    """Entries that wait to be queued, because no supervisor with targets runs."""
 
     name = fields.String(required=True, metadata={"enum": ["approvals", "conversations", "sandboxes"]})
     waiting = fields.Integer(required=True)
@@ -203,7 +209,7 @@ class Notifications(BaseSchema):
 
 
 class NotificationTest(BaseSchema):
-    """Which target to test."""
+    """The target to test."""
 
     class Meta:
         unknown = RAISE
@@ -211,7 +217,11 @@ class NotificationTest(BaseSchema):
     body_optional = True
 
     target = Text(
-        least=1, most=64, load_default=None, allow_none=True, metadata={"description": "Its id. Absent: all targets."}
+        least=1,
+        most=64,
+        load_default=None,
+        allow_none=True,
+        metadata={"description": "Id of the target. Absent: all targets."},
     )
 
 
@@ -219,4 +229,4 @@ class NotificationOutcome(BaseSchema):
     id = fields.String(required=True)
     name = fields.String(required=True)
     delivered = fields.Boolean(required=True)
-    detail = fields.String(required=True, metadata={"description": "Why it was not; empty."})
+    detail = fields.String(required=True, metadata={"description": "Reason of the failure, or empty."})

@@ -1,4 +1,4 @@
-"""The rights of people, and who owns a conversation. Source: docs/access.md, "People"."""
+"""The rights of people, and owners of conversations. Source: docs/access.md, "People"."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _TAGS = {"type": ["object", "null"], "description": "Name → value, null for an
 
 
 class PersonName(Text):
-    """A name of a person or of a group, as a proxy's header may have it."""
+    """A name of a person or of a group, in the form of a proxy's header."""
 
     def __init__(self, **kwargs: Any) -> None:
         words = "String should be printable ASCII without blanks, commas and semicolons"
@@ -21,15 +21,15 @@ class PersonName(Text):
 
 
 class GrantRequest(BaseSchema):
-    """A right to give, to a person or to everybody in a group."""
+    """A right for a person or for everybody in a group."""
 
     as_a_whole = {"oneOf": [{"required": ["person"]}, {"required": ["group"]}]}
 
     class Meta:
         unknown = RAISE
 
-    person = PersonName(metadata={"description": "As the proxy names them; upper and lower case differ."})
-    group = PersonName(metadata={"description": "As the proxy names it."})
+    person = PersonName(metadata={"description": "Name from the proxy, case-sensitive."})
+    group = PersonName(metadata={"description": "Name from the proxy."})
     role = Choice(*ROLES, required=True)
     tags = NamedTags(allow_none=True)
 
@@ -40,7 +40,7 @@ class GrantRequest(BaseSchema):
 
 
 class OwnGrant(BaseSchema):
-    """A right as the person whom it is for sees it."""
+    """A right as its person sees it."""
 
     id = fields.String(required=True)
     person = fields.String(required=True, allow_none=True)
@@ -50,14 +50,16 @@ class OwnGrant(BaseSchema):
 
 
 class GrantInfo(OwnGrant):
-    """A right as it is listed."""
+    """A right in a list."""
 
-    created_by = fields.String(required=True, metadata={"description": "Name of the key or person that gave it."})
+    created_by = fields.String(
+        required=True, metadata={"description": "Name of the key or person that made the grant."}
+    )
     created_at = ShownTime()
 
 
 class OwnerRequest(BaseSchema):
-    """Whom a conversation is given to."""
+    """The new owner of a conversation."""
 
     class Meta:
         unknown = RAISE
@@ -67,5 +69,5 @@ class OwnerRequest(BaseSchema):
 
 class OwnerInfo(BaseSchema):
     owner = fields.String(
-        required=True, allow_none=True, metadata={"description": "Name of a person or of a key; null: nobody is known."}
+        required=True, allow_none=True, metadata={"description": "Name of a person or of a key; null: unknown."}
     )

@@ -1,6 +1,6 @@
 """Permission requests of agents that run outside of sandboxes, in terminals. Source: docs/approvals.md, "Terminals".
 
-Everything that a request says of its agent, its machine and its person is the asker's word.
+A request's statements about its agent, machine and person are the asker's own and are not checked.
 """
 
 from typing import Any, ClassVar
@@ -11,17 +11,17 @@ from core.wire import MOST_CALL_BYTES
 from schemas.approvals import MOST_ARGUMENTS_BYTES
 from schemas.fields import BaseSchema, Choice, Fault, Seconds, StrictBoolean, StrictInteger, Text, WholeNumber
 
-#: Maximum number of seconds of one long poll, of a lease, and for which a hook may wait for an answer.
+#: Maximum number of seconds of a long poll, of a lease, and of a hook's wait for an answer.
 MOST_WAIT, MOST_LEASE, MOST_PATIENCE = 60, 600, 86_400
 
-#: Maximum number of characters of an id of a session, of a folder, and of the text or the result of a report.
+#: Maximum number of characters of a session's id, of a folder, and of the text or the result of a report.
 MOST_SESSION, MOST_FOLDER, MOST_TEXT = 256, 1024, 64 * 1024
 
-#: What the names of agents, machines and people match: nothing that reads as a sentence, or turns text around.
+#: Pattern of names of agents, machines and people. They cannot look like a sentence or reverse the text direction.
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@+\\-]*$"
 _NO_NAME = Fault("Should have letters of ASCII, digits and _ . @ + - \\ alone", "string_pattern_mismatch")
 
-#: Characters that do not show as themselves; a text without them is on one line.
+#: Invisible characters. A text without them is a single line.
 _UNPRINTED = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
 
 OUTCOMES = ("allowed", "refused", "withdrawn", "ran")
@@ -47,20 +47,24 @@ class AskingAgent(_Strict):
     version = _line(64, load_default="")
     can_edit = StrictBoolean(
         load_default=False,
-        metadata={"description": "Whether the agent can run edited arguments, as it says when its session begins."},
+        metadata={
+            "description": "Whether the agent can run edited arguments, by its own account at the start of its session."
+        },
     )
 
 
 class AskingSession(_Strict):
-    """The agent's session. The key, the agent, the host and the id name one conversation of the kind `external`."""
+    """The agent's session. The key, the agent, the host and the id identify a conversation of the kind `external`."""
 
     id = _line(MOST_SESSION, least=1, required=True)
-    cwd = _line(MOST_FOLDER, least=1, required=True, metadata={"description": "The working folder: rules may name it."})
+    cwd = _line(
+        MOST_FOLDER, least=1, required=True, metadata={"description": "The working folder, which rules may name."}
+    )
     host = _name(253, required=True, metadata={"description": "Name of the machine."})
     user = _name(100, load_default="", allow_none=False, metadata={"description": "User on the machine."})
-    mode = _line(64, load_default="", metadata={"description": "The agent's own permission mode; only shown."})
+    mode = _line(64, load_default="", metadata={"description": "The agent's own permission mode, only for display."})
     subagent = _line(
-        MOST_SESSION, load_default=None, allow_none=True, metadata={"description": "Id of the subagent that asks."}
+        MOST_SESSION, load_default=None, allow_none=True, metadata={"description": "Id of the asking subagent."}
     )
 
 
@@ -72,13 +76,13 @@ class _Call(_Strict):
 
 
 class PermissionRequest(_Call):
-    """A call that an agent asks for."""
+    """A call for which an agent asks permission."""
 
     agent = fields.Nested(AskingAgent, required=True)
     session = fields.Nested(AskingSession, required=True)
     complete = StrictBoolean(
         load_default=True,
-        metadata={"description": "false: more may run than the arguments show. A person may decide it, no rule."},
+        metadata={"description": "false: more may run than the arguments show. Only a person may decide it."},
     )
     kind = Choice(
         "permission",
@@ -96,89 +100,92 @@ class PermissionRequest(_Call):
         least=1,
         most=MOST_LEASE,
         load_default=20,
-        metadata={"description": "Without a GET for so long the request is withdrawn: its asker has gone."},
+        metadata={"description": "Without a GET for this long the request is withdrawn, because its asker has gone."},
     )
     expires_in = StrictInteger(
         least=1,
         most=MOST_PATIENCE,
         load_default=590,
         metadata={
-            "description": "Seconds that the hook waits for an answer. Then the state is `expired`, and the terminal "
-            "alone can answer; a gate is `rejected`."
+            "description": "Maximum wait of the hook in seconds. After it the state is `expired`, and only the "
+            "terminal can answer; a gate is `rejected`."
         },
     )
 
 
 class PermissionAnswerer(BaseSchema):
-    """Who answered."""
+    """The actor of an answer."""
 
     kind = fields.String(
         required=True,
         metadata={
-            "description": "As in the audit: `key`, `person`, `link`, `rule`, `expiry`, or `terminal`, which is the "
-            "asker's own word; `lease`: nobody, its asker has gone."
+            "description": "As in the audit: `key`, `person`, `link`, `rule`, `expiry`; `terminal`, by the asker's "
+            "account; or `lease`, because its asker has gone."
         },
     )
-    name = fields.String(required=True, metadata={"description": "Of a terminal `USER@HOST`."})
+    name = fields.String(required=True, metadata={"description": "For a terminal: `USER@HOST`."})
 
 
 class PermissionRequestState(BaseSchema):
     """A permission request and its answer."""
 
-    id = fields.String(required=True, metadata={"description": "For the routes of this request."})
+    id = fields.String(required=True, metadata={"description": "Id for the routes of this request."})
     conversation_id = fields.String(required=True, metadata={"format": "uuid"})
     action_id = fields.String(required=True)
-    digest = fields.String(required=True, metadata={"description": "Of the tool and its arguments."})
+    digest = fields.String(required=True, metadata={"description": "Digest of the tool and its arguments."})
     state = fields.String(
         required=True,
         metadata={
             "enum": list(STATES),
-            "description": "`approved` and `rejected` are the answer: carry it out, whoever gave it. `expired`: "
-            "`expires_in` is over, so end without an opinion: the terminal answers. `withdrawn`: its asker had gone.",
+            "description": "`approved` and `rejected` are final answers to carry out. `expired`: `expires_in` is "
+            "over, so end without an opinion, and let the terminal answer. `withdrawn`: its asker "
+            "had gone.",
         },
     )
     decision = fields.String(
         metadata={
             "enum": ["approve", "reject", "edit"],
-            "description": "Absent: not decided. `edit`: run `arguments` instead.",
+            "description": "Absent: undecided. `edit`: run `arguments` instead.",
         }
     )
-    reason = fields.String(metadata={"description": "Of the decision, for the agent; may be empty. Absent: none."})
-    arguments = fields.Dict(metadata={"description": "Of an edit alone."})
-    by = fields.Nested(PermissionAnswerer, metadata={"description": "Absent: not decided."})
+    reason = fields.String(
+        metadata={"description": "Reason of the decision, for the agent; may be empty. Absent: none."}
+    )
+    arguments = fields.Dict(metadata={"description": "Only for an edit."})
+    by = fields.Nested(PermissionAnswerer, metadata={"description": "Absent: undecided."})
 
 
 class PermissionWait(BaseSchema):
     wait = Seconds(
         most=MOST_WAIT,
         load_default=0.0,
-        metadata={"description": "Seconds to wait for an answer. Each request renews the lease."},
+        metadata={"description": "Maximum wait for an answer in seconds. Each request renews the lease."},
     )
 
 
 class PermissionOutcome(_Strict):
-    """What became of a request at its terminal, in the asker's own word."""
+    """The outcome of a request at its terminal, by the asker's account."""
 
     outcome = Choice(
         *OUTCOMES,
         required=True,
         metadata={
-            "description": "`allowed`, `refused`: a person said so at the terminal. `withdrawn`: nobody answers it any "
-            "more. `ran`: the call has run."
+            "description": "`allowed`, `refused`: a person decided at the terminal. `withdrawn`: nobody will "
+            "answer it. `ran`: the call has run."
         },
     )
     by = Choice("terminal", load_default="terminal")
 
 
 class PermissionOutcomeOfCall(_Call, PermissionOutcome):
-    """The same of a call without a request's id: the oldest open request of that call, else the newest allowed one."""
+    """The outcome of a call without a request's id: of its oldest open request, else of its newest allowed request."""
 
     agent = fields.Nested(AskingAgent, required=True)
     session = fields.Nested(AskingSession, required=True)
 
 
 class PermissionReport(_Strict):
-    """What an agent tells besides: a `prompt` with a text, a `call` that has run, or the `end` of the session."""
+    """A report of an agent: a `prompt`, a finished `call`, or the end of a `turn` or of the session (`end`)."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {
         "oneOf": [
@@ -197,8 +204,8 @@ class PermissionReport(_Strict):
         "end",
         required=True,
         metadata={
-            "description": "`turn`: the agent's turn has ended, so what only its terminal could answer and did not run "
-            "is withdrawn. `end`: the session has."
+            "description": "`turn`: the agent's turn has ended, so requests that only its terminal could answer "
+            "and that did not run are withdrawn. `end`: the session has ended."
         },
     )
     text = Text(load_default="", most=MOST_TEXT)
@@ -224,7 +231,7 @@ class HookQuery(BaseSchema):
         least=1,
         most=MOST_PATIENCE,
         load_default=None,
-        metadata={"description": "Seconds that the hook waits: below the timeout that the agent gives it."},
+        metadata={"description": "Maximum wait of the hook in seconds, below the agent's own timeout."},
     )
 
 
@@ -239,11 +246,11 @@ class HookEvent(BaseSchema):
 
 
 class HookAnswer(BaseSchema):
-    """The answer in exactly the agent's form; `{}` is no opinion."""
+    """The answer in the agent's own format; `{}` is no opinion."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {"additionalProperties": True}
 
 
 def read_asking(agent: dict[str, Any], session: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """An agent and its session by what a hook says of them. Raises ValidationError."""
+    """Return the agent and its session from a hook. Raises ValidationError."""
     return AskingAgent().load(agent), AskingSession().load(session)

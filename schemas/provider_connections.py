@@ -9,10 +9,10 @@ from schemas.fields import BaseSchema, Fault, Text, refusal
 
 
 class _ApiKey(Text):
-    """A key of a model's provider; no blank text and no mask, which would stand for a key that nobody has."""
+    """A key of a model's provider. Blank text and the mask are refused."""
 
     def __init__(self, **kwargs: Any) -> None:
-        metadata = {"not": {"const": REDACTED}, "description": "It is kept sealed, and no response has it."}
+        metadata = {"not": {"const": REDACTED}, "description": "Stored sealed. No response has it."}
         super().__init__(
             least=1,
             most=8192,
@@ -29,7 +29,7 @@ class _ApiKey(Text):
 
 
 class ProviderConnectionCreate(BaseSchema):
-    """A connection to keep."""
+    """A connection to store."""
 
     class Meta:
         unknown = RAISE
@@ -37,11 +37,11 @@ class ProviderConnectionCreate(BaseSchema):
     display_name = Text(required=True, least=1, most=128)
     provider = Text(least=1, most=128, load_default="custom")
     api_key = _ApiKey(required=True)
-    base_url = Text(most=2048, allow_none=True, metadata={"description": "Null: the provider's own."})
+    base_url = Text(most=2048, allow_none=True, metadata={"description": "Null: the provider's default."})
 
 
 class ProviderConnectionUpdate(BaseSchema):
-    """Changes of a connection; at least one member. Null clears the base URL alone."""
+    """Changes of a connection; at least one member. Null is only allowed for the base URL."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {"minProperties": 1}
 

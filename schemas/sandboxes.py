@@ -29,27 +29,27 @@ from schemas.fields import (
     refusal,
 )
 
-#: whether the response to the present request may show session keys, which open an agent server. No argument, for
-#: marshmallow hands none to nested schemas: a dump that nobody has allowed to shows none
+#: Whether the response to the current request may show session keys, which give access to an agent server. Not an
+#: argument, because marshmallow passes none to nested schemas. By default no key is shown.
 SHOWS_KEYS: ContextVar[bool] = ContextVar("shows_keys", default=False)
 
-#: the statuses of a sandbox
+#: Statuses of a sandbox.
 STATUSES = SANDBOX_STATUSES
 
-#: the ids that a sandbox can have
+#: Pattern of the id of a sandbox.
 SANDBOX_ID = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
-#: the detail of a sandbox that nobody has used yet
+#: Detail of a sandbox that is not used yet.
 WARM = "It is warm: the next app conversation of its spec takes it"
 
-#: the detail of a sandbox that is being deleted
+#: Detail of a sandbox that is being deleted.
 LEAVING = "It is being deleted"
 
-#: most lines of a log in one response
+#: Maximum number of lines of a log in a response.
 MOST_LINES = 10_000
 
 
-#: a variable whose value is shown to nobody; a URL with a password in it
+#: Variables whose values are secret, and URLs with a password.
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CREDENTIAL|AUTH|PRIVATE|COOKIE|SIGNATURE|CERT|DSN", re.IGNORECASE)
 _SECRET_URL = re.compile(r"://[^/@\s:]*+:[^/@\s]++@")
 
@@ -58,44 +58,45 @@ class SpecSearch(BaseSchema):
     start = Text(
         data_key="page_id",
         load_default=None,
-        metadata={"minLength": 1, "description": "`next_page_id` of the page before: a spec's id."},
+        metadata={"minLength": 1, "description": "`next_page_id` of the previous page: a spec's id."},
     )
     limit = Limit(100)
 
 
 class SpecAgent(BaseSchema):
-    """The agent that the sandboxes of a spec run."""
+    """The agent of a spec's sandboxes."""
 
     name = fields.String(required=True)
-    title = fields.String(required=True, metadata={"description": "Its name for people."})
-    version = fields.String(required=True, metadata={"description": "Empty: the spec does not say."})
+    title = fields.String(required=True, metadata={"description": "Display name."})
+    version = fields.String(required=True, metadata={"description": "Empty: not in the spec."})
     asks = fields.Boolean(
         required=True,
         metadata={
-            "description": "False: it never asks for permission, so it starts with the policy NeverConfirm alone."
+            "description": "False: it never asks for permission, so it only starts with the policy NeverConfirm."
         },
     )
     key = fields.String(
-        required=True, metadata={"description": "The variable of the server with the key of its model; empty: none."}
+        required=True, metadata={"description": "Server variable with the key of its model; empty: none."}
     )
-    holds = fields.String(required=True, metadata={"description": "What asking holds, in words."})
+    holds = fields.String(required=True, metadata={"description": "Actions that wait for a decision, in words."})
     passes = fields.String(
-        required=True, metadata={"description": "What it does without asking, which only the way out holds, in words."}
+        required=True,
+        metadata={"description": "Actions without asking, which only the egress proxy restricts, in words."},
     )
 
 
 class MissingInfo(BaseSchema):
-    """What an agent lacks before it thinks."""
+    """What an agent lacks in order to think."""
 
     what = fields.String(
         required=True,
         metadata={
             "enum": ["model", "key"],
-            "description": "`model`: it only runs lines that begin with `run: `. `key`: its model gets none.",
+            "description": "`model`: it only runs lines that begin with `run: `. `key`: its model gets no key.",
         },
     )
-    words = fields.String(required=True, metadata={"description": "For people; code stands in backticks."})
-    command = fields.String(required=True, metadata={"description": "What starts the server with it."})
+    words = fields.String(required=True, metadata={"description": "Description for people, with code in backticks."})
+    command = fields.String(required=True, metadata={"description": "Command that starts the server with it."})
 
 
 class SandboxSpecInfo(BaseSchema):
@@ -120,17 +121,15 @@ class SandboxSpecInfo(BaseSchema):
         },
     )
     working_dir = fields.String(required=True)
-    agent = fields.Nested(
-        SpecAgent, required=True, allow_none=True, metadata={"description": "Null: the spec does not name its agent."}
-    )
+    agent = fields.Nested(SpecAgent, required=True, allow_none=True, metadata={"description": "Null: not in the spec."})
     approval_mode = shown_mode(lambda spec: spec.conversation)
     missing = fields.Nested(
-        MissingInfo, required=True, allow_none=True, metadata={"description": "Null: nothing that the server knows of."}
+        MissingInfo, required=True, allow_none=True, metadata={"description": "Null: nothing is known to be missing."}
     )
 
 
 def _shown(name: str, text: str) -> str:
-    """The value of a variable, masked where its name or its form says that it is secret."""
+    """Return the value of a variable, masked if its name or its form indicates a secret."""
     return REDACTED if _SECRET_NAME.search(name) or _SECRET_URL.search(text) else text
 
 
@@ -144,18 +143,18 @@ class SandboxSpecPage(BaseSchema):
 
 
 class StartSandbox(BaseSchema):
-    sandbox_spec_id = Text(metadata={"description": "Absent: that of the sandbox that is copied, else the first spec."})
+    sandbox_spec_id = Text(metadata={"description": "Absent: the spec of the copied sandbox, else the first spec."})
     source = Text(
         data_key="from",
         metadata={
-            "description": "Where its files come from: the id of a sandbox, which is copied, or `archive`, which is "
-            "the body of the request. Absent: it has none."
+            "description": "Source of its files: the id of a sandbox to copy, or `archive` for the request's body. "
+            "Absent: no files."
         },
     )
 
 
 class SandboxPageStart(PageId):
-    """The cursor of a page of sandboxes, which have one order: a time in µs and an id; loaded as that pair."""
+    """The cursor of a page of sandboxes, which have one order: a time in µs and an id. Loaded as that pair."""
 
     def __init__(self) -> None:
         super().__init__(f"[0-9]{{1,16}}-{SANDBOX_ID.strip('^$')}")
@@ -175,9 +174,7 @@ class SandboxSearch(BaseSchema):
 
 
 class DeleteSandbox(BaseSchema):
-    sandbox_id = Text(
-        load_default=None, metadata={"description": "The id of the path again, as existing clients send it."}
-    )
+    sandbox_id = Text(load_default=None, metadata={"description": "The id of the path, as existing clients send it."})
 
 
 class LogTail(BaseSchema):
@@ -185,27 +182,30 @@ class LogTail(BaseSchema):
         least=1,
         most=MOST_LINES,
         load_default=100,
-        metadata={"description": "The number of lines, from the end of the log, below one that counts the others."},
+        metadata={
+            "description": "Number of lines from the end of the log. A line before them counts the omitted lines."
+        },
     )
 
 
 class Isolation(BaseSchema):
-    """What keeps a sandbox away from its host, and what does not. docs/isolation.md explains the kinds."""
+    """What isolates a sandbox from its host, and what does not. docs/isolation.md explains the kinds."""
 
     kind = fields.String(required=True, metadata={"enum": ["bubblewrap", "landlock", "container", "none"]})
     network = fields.String(
         required=True,
         metadata={
             "enum": ["internet", "named", "none", "host"],
-            "description": "`internet`: without the host's loopback, unless `reaches` says so; `named`: the way out by "
-            "name alone (docs/egress.md); `host`: the host's own.",
+            "description": "`internet`: without the host's loopback, unless `reaches` says so. `named`: only "
+            "allowed names, through the egress proxy (docs/egress.md). `host`: the host's own "
+            "network.",
         },
     )
-    reaches = fields.List(
-        fields.String(), required=True, metadata={"description": "Sentences: what it is not kept away from."}
-    )
+    reaches = fields.List(fields.String(), required=True, metadata={"description": "What it can reach, in sentences."})
     lacks = fields.List(
-        fields.String(), required=True, metadata={"description": "Sentences: what is missing here, and why."}
+        fields.String(),
+        required=True,
+        metadata={"description": "What isolation lacks on this host, and why, in sentences."},
     )
 
 
@@ -216,7 +216,7 @@ class ExposedUrl(BaseSchema):
 
 
 class StrayConversation(BaseSchema):
-    """A conversation of a sandbox's agent server, as that describes it."""
+    """A conversation of a sandbox's agent server, by its description."""
 
     id = fields.String(required=True, metadata={"format": "uuid"})
     title = fields.String(required=True, allow_none=True)
@@ -224,16 +224,18 @@ class StrayConversation(BaseSchema):
 
 
 class StrayConversations(BaseSchema):
-    """Those that the agent server of a sandbox has, and this server does not show until they are adopted."""
+    """Conversations that only the agent server of a sandbox has. This server hides them until they are adopted."""
 
-    count = fields.Integer(required=True, metadata={"description": "Among the 1,000 newest of the agent server."})
+    count = fields.Integer(
+        required=True, metadata={"description": "Number among the 1,000 newest conversations of the agent server."}
+    )
     newest = fields.List(fields.Nested(StrayConversation), required=True, metadata={"maxItems": 20})
 
 
 class SandboxInfo(BaseSchema):
-    """A sandbox. Key, URLs and what it uses are null unless it is RUNNING; who may not approve is shown no key.
+    """A sandbox. Key, URLs and resource use are null unless it is RUNNING. The key needs the scope `approve`.
 
-    The key of a warm one, which nobody has used yet, is null too.
+    The key of a warm sandbox, which nobody has used yet, is null too.
     """
 
     id = fields.String(required=True)
@@ -245,22 +247,22 @@ class SandboxInfo(BaseSchema):
     created_at = ShownTime(format=None)
     status_detail = fields.Function(
         lambda sandbox: sandbox.detail or (LEAVING if sandbox.leaving else WARM if sandbox.warm else None),
-        metadata={"type": ["string", "null"], "description": "What happened to it, and what one can do."},
+        metadata={"type": ["string", "null"], "description": "What happened to it, and what to do."},
     )
-    status_since = ShownTime("When it got its present status.", attribute="changed_at", format=None)
+    status_since = ShownTime("Time of its last change of status.", attribute="changed_at", format=None)
     host = fields.Function(
         lambda sandbox: sandbox.host or None,
-        metadata={"type": ["string", "null"], "description": "Id of the host that has it; null: none has taken it."},
+        metadata={"type": ["string", "null"], "description": "Id of its host; null: no host has claimed it."},
     )
     disk_bytes = fields.Integer(
-        allow_none=True, metadata={"description": "What its files take on the disk, as measured last."}
+        allow_none=True, metadata={"description": "Disk use of its files at the last measurement."}
     )
     memory_bytes = fields.Integer(
-        allow_none=True, metadata={"description": "What its processes take now; null unless it is RUNNING."}
+        allow_none=True, metadata={"description": "Current memory use of its processes; null unless it is RUNNING."}
     )
     cpu_cores = fields.Float(
         allow_none=True,
-        metadata={"description": "Processor cores that its processes keep busy now; null unless it is RUNNING."},
+        metadata={"description": "Processor cores that its processes currently use; null unless it is RUNNING."},
     )
     isolation = fields.Nested(Isolation, attribute="isolated_by", allow_none=True, required=True)
     stray_conversations = fields.Nested(
@@ -269,7 +271,8 @@ class SandboxInfo(BaseSchema):
         allow_none=True,
         required=True,
         metadata={
-            "description": "Conversations that a client began at its agent server, as found last; null: not asked yet."
+            "description": "Conversations that a client began at its agent server, from the last poll; null: not "
+            "polled yet."
         },
     )
 
@@ -283,7 +286,7 @@ class SandboxInfo(BaseSchema):
 
 
 def running(sandbox: Any, value: Any) -> Any:
-    """A value that clients see only while the sandbox is RUNNING and stays; None otherwise."""
+    """Return a value while the sandbox is RUNNING and not being deleted; None otherwise."""
     return value if sandbox is not None and sandbox.status == "RUNNING" and not sandbox.leaving else None
 
 
@@ -306,33 +309,35 @@ class PreviewRequest(BaseSchema):
 
 
 class PreviewAddress(BaseSchema):
-    """Where a port is shown."""
+    """The address of a preview."""
 
-    url = fields.String(required=True, metadata={"description": "Opens the preview in one browser, once."})
-    expires_at = fields.String(required=True, metadata={"format": "date-time", "description": "Until when it does."})
+    url = fields.String(required=True, metadata={"description": "Opens the preview in a browser, once."})
+    expires_at = fields.String(
+        required=True, metadata={"format": "date-time", "description": "Time when the address expires."}
+    )
 
 
 class ListeningPorts(BaseSchema):
     """The ports that can be shown."""
 
     ports = fields.List(
-        fields.Integer(), required=True, metadata={"description": "Those at which programs of the sandbox listen."}
+        fields.Integer(), required=True, metadata={"description": "Ports at which programs of the sandbox listen."}
     )
     programs = fields.Dict(
         keys=fields.String(),
         values=fields.String(),
         required=True,
-        metadata={"description": "The command line of the program at a port, where the agent server tells it."},
+        metadata={"description": "Port → command line of its program, if the agent server reports it."},
     )
 
 
 def is_sandbox_id(text: str) -> bool:
-    """Whether a sandbox could have that id."""
+    """Return whether a sandbox could have the id."""
     return bool(re.fullmatch(SANDBOX_ID, text))
 
 
 def read_names(names: list[str]) -> list[str]:
-    """The ids of a batch get of sandboxes or specs. Raises ValidationError."""
+    """Return the ids of a batch get of sandboxes or specs. Raises ValidationError."""
     if not names:
         raise ValidationError(["Missing data for required field."])
     if len(names) > MOST_IDS:
@@ -340,7 +345,7 @@ def read_names(names: list[str]) -> list[str]:
     return names
 
 
-#: the id of a sandbox that a client names
+#: The id of a sandbox in a request.
 SandboxName = partial(Text, pattern=SANDBOX_ID, refused=Fault("Input should be the id of a sandbox", "value_error"))
 
 
@@ -362,65 +367,75 @@ class DaySearch(BaseSchema):
 
 
 class Spending(BaseSchema):
-    """What was spent on models through the way out, as the models' responses say it."""
+    """Spending on models through the egress proxy, as the models' responses report it."""
 
     calls = fields.Integer(required=True)
     refused = fields.Integer(required=True, metadata={"description": "Calls that a budget refused."})
     estimated = fields.Integer(
-        required=True, metadata={"description": "Calls whose response did not say what it used, or broke off before."}
+        required=True, metadata={"description": "Calls whose response did not report its use, or broke off before."}
     )
     input_tokens = fields.Integer(
-        required=True, attribute="input", metadata={"description": "Neither read from a cache nor written to one."}
+        required=True,
+        attribute="input",
+        metadata={"description": "Tokens that are neither read from nor written to a cache."},
     )
     output_tokens = fields.Integer(required=True, attribute="output")
-    cached_tokens = fields.Integer(required=True, attribute="cached", metadata={"description": "Read from a cache."})
-    written_tokens = fields.Integer(required=True, attribute="written", metadata={"description": "Written to a cache."})
-    tokens = fields.Integer(required=True, metadata={"description": "Of all four kinds."})
+    cached_tokens = fields.Integer(
+        required=True, attribute="cached", metadata={"description": "Tokens read from a cache."}
+    )
+    written_tokens = fields.Integer(
+        required=True, attribute="written", metadata={"description": "Tokens written to a cache."}
+    )
+    tokens = fields.Integer(required=True, metadata={"description": "Tokens of all four kinds."})
     dollars = fields.Function(
         lambda spending: get_value(spending, "nanos") / 1e9,
-        metadata={"type": "number", "description": "By the prices of models, in US dollars."},
+        metadata={"type": "number", "description": "Cost by the prices of models, in US dollars."},
     )
     unpriced_tokens = fields.Integer(
         required=True,
         attribute="unpriced",
-        metadata={"description": "Of models whose price is not known: `dollars` lacks what they cost."},
+        metadata={"description": "Tokens of models without a price, whose cost is missing in `dollars`."},
     )
     allowed_dollars = fields.Function(
         lambda spending: get_value(spending, "allowed_nanos") / 1e9,
-        metadata={"type": "number", "description": "What people have allowed beyond the budget, in US dollars."},
+        metadata={"type": "number", "description": "Amount that people allowed beyond the budget, in US dollars."},
     )
-    allowed_tokens = fields.Integer(required=True, metadata={"description": "The same in tokens."})
+    allowed_tokens = fields.Integer(
+        required=True, metadata={"description": "Amount that people allowed beyond the budget, in tokens."}
+    )
 
 
 class Budget(BaseSchema):
-    """The most that may be spent."""
+    """A spending limit."""
 
     dollars = fields.Function(
         lambda budget: None if budget.nanos is None else budget.nanos / 1e9,
-        metadata={"type": ["number", "null"], "description": "Null: no bound."},
+        metadata={"type": ["number", "null"], "description": "Null: no limit."},
     )
-    tokens = fields.Integer(required=True, allow_none=True, metadata={"description": "Null: no bound."})
+    tokens = fields.Integer(required=True, allow_none=True, metadata={"description": "Null: no limit."})
 
 
 class SandboxSpending(Spending):
-    """What one sandbox has spent so far."""
+    """The spending of a sandbox so far."""
 
     budget = fields.Nested(Budget, required=True, metadata={"description": "MODEL_BUDGET_CONVERSATION"})
 
 
 class KeySpending(Spending):
-    """What the sandboxes of one key have spent on a day."""
+    """The spending of a key's sandboxes on a day."""
 
-    key_id = fields.String(required=True, metadata={"description": "Of the key that started them; empty: nobody's."})
+    key_id = fields.String(required=True, metadata={"description": "Id of the key that started them; empty: no key."})
 
 
 class DaySpending(BaseSchema):
-    """What was spent on a day in UTC."""
+    """The spending on a day in UTC."""
 
     day = fields.String(required=True, metadata={"format": "date"})
     all = fields.Nested(Spending, required=True)
     keys = fields.List(fields.Nested(KeySpending), required=True, metadata={"description": "The most expensive first."})
-    budget = fields.Nested(Budget, required=True, metadata={"description": "Of all in a day: MODEL_BUDGET_DAY"})
+    budget = fields.Nested(
+        Budget, required=True, metadata={"description": "Daily budget of all sandboxes: MODEL_BUDGET_DAY"}
+    )
     budget_of_key = fields.Nested(
-        Budget, required=True, metadata={"description": "Of each key in a day: MODEL_BUDGET_KEY"}
+        Budget, required=True, metadata={"description": "Daily budget of each key: MODEL_BUDGET_KEY"}
     )

@@ -1,4 +1,4 @@
-"""What waits for a person in one conversation."""
+"""Everything in a conversation that waits for a person."""
 
 from marshmallow import fields
 
@@ -10,10 +10,14 @@ from schemas.fields import BaseSchema
 class WaitingInConversation(BaseSchema):
     """Everything that waits for a person's decision in a conversation."""
 
-    is_waiting = fields.Boolean(required=True, metadata={"description": "Whether there is anything below."})
+    is_waiting = fields.Boolean(
+        required=True, metadata={"description": "Whether `actions` or `destinations` has items."}
+    )
     actions = fields.List(fields.Nested(WaitingAction), required=True)
     destinations = fields.List(
         fields.Nested(AskedDestinationInfo),
         required=True,
-        metadata={"description": "What its sandbox asks to reach, and budgets of models that have refused it."},
+        metadata={
+            "description": "Destinations that its sandbox asks for, and budgets of models that have refused its calls."
+        },
     )

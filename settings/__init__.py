@@ -1,4 +1,4 @@
-"""How settings are described, checked and read from the environment; `config.py` has the settings themselves."""
+"""Describes, checks and reads settings from the environment. `config.py` has the settings themselves."""
 
 import math
 import multiprocessing
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class ConfigError(ValueError):
-    """A setting has an invalid value; the message names the setting and its allowed values."""
+    """Raised for an invalid setting. The message names the setting and its allowed values."""
 
 
 def setting(
@@ -24,10 +24,7 @@ def setting(
     most: float | None = None,
     is_limit: bool = False,
 ) -> Any:
-    """A field of the settings.
-
-    names: its variables, where the field's name in capitals is not the one.
-    """
+    """Return a field of the settings. names: its variables, if it is not the field's name in capitals."""
     metadata = {
         "help": help,
         "names": names,
@@ -40,12 +37,12 @@ def setting(
 
 
 def limit(default: Any, help: str, *, least: float | None = None, most: float | None = None) -> Any:
-    """A setting that is a bound which the default fits: docs/limits.md has it, not docs/settings.md."""
+    """Return a setting for a limit whose default suits most servers. docs/limits.md lists it, not docs/settings.md."""
     return setting(default, help, is_limit=True, least=least, most=most)
 
 
 def check_bounds(config: Any) -> None:
-    """Raises ConfigError for the first setting that is out of its bounds, or none of its choices."""
+    """Raise ConfigError for the first setting that is out of bounds or not among its choices."""
     for one in fields(config):
         if (choices := one.metadata["choices"]) and getattr(config, one.name) not in choices:
             words = " or ".join([", ".join(choices[:-1]), choices[-1]])
@@ -56,13 +53,13 @@ def check_bounds(config: Any) -> None:
 
 
 def allowed(setting: "Field[Any]") -> str:
-    """The numbers that a setting may be; empty where no number bounds it."""
+    """Return the allowed range of a setting; empty without a range."""
     least, most = setting.metadata["least"], setting.metadata["most"]
     return "" if least is None else f"at least {least}" if most is None else f"from {least} to {most}"
 
 
 def check_each(name: str, values: tuple[str, ...], read: Callable[[str], Any], words: str) -> None:
-    """Raises ConfigError for the first value that `read` refuses by None or a ValueError."""
+    """Raise ConfigError for the first value that `read` refuses by None or a ValueError."""
     for value in values:
         try:
             known = read(value)
@@ -73,21 +70,21 @@ def check_each(name: str, values: tuple[str, ...], read: Callable[[str], Any], w
 
 
 def worker_processes(web_concurrency: int) -> int:
-    """The number of worker processes that WEB_CONCURRENCY asks for; 0 is one per core."""
+    """Return the number of worker processes for WEB_CONCURRENCY; 0 is one per core."""
     return web_concurrency or multiprocessing.cpu_count()
 
 
 def check_rate(name: str, value: str) -> None:
-    """Raises ConfigError unless a value is a rate limit."""
+    """Raise ConfigError unless a value is a rate limit."""
     if not re.fullmatch(r"none|[1-9][0-9]{0,8}/(second|minute|hour|day)", value):
         form = "NUMBER/second, NUMBER/minute, NUMBER/hour, NUMBER/day or none"
         raise ConfigError(f"{name} must be {form}, not {value!r}")
 
 
 def from_variables(cls: type[Any]) -> dict[str, Any]:
-    """The fields that the environment sets, each by its name in capitals; an empty variable counts as unset.
+    """Return the fields that the environment sets, each by its name in capitals. Raises ConfigError.
 
-    Raises ConfigError.
+    An empty variable is equivalent to an unset one.
     """
     values: dict[str, Any] = {}
     for one in fields(cls):
@@ -107,7 +104,7 @@ def _number(text: str) -> float:
     return number
 
 
-#: how a variable is read, by the type of its setting's default, and what it must be
+#: Type of a setting's default → conversion of its variable, and its description.
 _READERS: dict[type, tuple[Callable[[str], Any], str]] = {
     str: (str, "text"),
     int: (int, "a whole number"),
@@ -117,12 +114,12 @@ _READERS: dict[type, tuple[Callable[[str], Any], str]] = {
 
 
 def variable(name: str) -> str:
-    """A variable of the environment; empty where it is unset."""
+    """Return a variable of the environment; empty if it is unset."""
     return os.environ.get(name, "")
 
 
 def read_ports(name: str, text: str) -> range:
-    """The ports of FIRST-LAST. Raises ConfigError."""
+    """Return the ports of FIRST-LAST. Raises ConfigError."""
     match = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", text)
     if match is None or not 1024 <= int(match[1]) <= int(match[2]) <= 65535:
         raise ConfigError(f"{name} must be FIRST-LAST, two ports from 1024 to 65535, not {text!r}")
@@ -130,7 +127,7 @@ def read_ports(name: str, text: str) -> range:
 
 
 def read_users(name: str, text: str) -> range:
-    """The user ids of FIRST-LAST; an empty range for `none`. Raises ConfigError."""
+    """Return the user ids of FIRST-LAST; empty for `none`. Raises ConfigError."""
     match = re.fullmatch(r"([0-9]{1,10})-([0-9]{1,10})", text)
     if text == "none":
         return range(0)
@@ -140,5 +137,5 @@ def read_users(name: str, text: str) -> range:
 
 
 def read_secret_keys(text: str) -> tuple[str, ...]:
-    """The keys of a text with commas."""
+    """Return the keys of a comma-separated text."""
     return tuple(key for part in text.split(",") if (key := part.strip()))

@@ -1,4 +1,4 @@
-"""The settings of access: the keys of admins, and what one client may use."""
+"""The settings of access: admin keys, and limits per client."""
 
 import re
 from collections.abc import Callable
@@ -8,13 +8,13 @@ from pathlib import Path
 
 from settings import ConfigError, check_bounds, check_each, check_rate, limit, setting
 
-#: long enough not to be guessed, and of characters that every header can bear
+#: Form of a key: too long to guess, and valid in every header.
 _KEY = re.compile(r"[!-~]{16,512}")
 
-#: what names a header of a person: no underscore, which a server behind WSGI cannot tell from a hyphen
+#: Form of a person's header: without underscores, which WSGI cannot tell from hyphens.
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
-#: headers that say something else already
+#: Headers with another meaning.
 _TAKEN = frozenset(
     {
         *("authorization", "connection", "content-length", "content-type", "cookie", "forwarded", "host", "origin"),
@@ -23,25 +23,25 @@ _TAKEN = frozenset(
     }
 )
 
-#: Maximum number of characters of such a header's name.
+#: Maximum length of a header's name, in characters.
 MOST_HEADER = 64
 
-#: numbered variables that are read
+#: Maximum number of numbered variables.
 _MOST_NUMBERED = 100
 
 
 def check_key(name: str, key: str) -> None:
-    """Raises ConfigError with a sentence that names where the key stands, and does not show it."""
+    """Raise ConfigError for an invalid key. The message names its source, and does not contain the key."""
     if not _KEY.fullmatch(key):
         raise ConfigError(f"{name} must have from 16 to 512 characters, all of them printable ASCII and none a blank")
 
 
 def read_keys(variable: Callable[[str, str], str], file: Path) -> tuple[str, ...]:
-    """The keys of the environment, then that of the file, each once.
+    """Return the distinct keys of the environment, and then of the file.
 
-    variable: the value of a variable, or the text after its name if it is unset; an empty one counts as unset. Raises
-    ConfigError, which names the variable or the file, of a key that is none, and of what is set and gives no key:
-    whoever set it believes that the server asks for one.
+    variable: returns the value of a variable, or the second argument if it is unset; empty is equivalent to unset.
+    Raises ConfigError, which names the variable or the file, for an invalid key. It is also raised for a source without
+    a key, because the operator then believes that the server asks for a key.
     """
     listed = variable("SESSION_API_KEYS", "")
     of_list = [key.strip() for key in listed.split(",") if key.strip()] or ([""] if listed else [])
@@ -60,7 +60,7 @@ def read_keys(variable: Callable[[str, str], str], file: Path) -> tuple[str, ...
 
 
 def _numbered(variable: Callable[[str, str], str]) -> list[tuple[str, str]]:
-    """The keys of `OH_SESSION_API_KEYS_0`, `_1` and so on. Raises ConfigError of a gap, and of no number."""
+    """Return the keys of `OH_SESSION_API_KEYS_0`, `_1` and so on. Raises ConfigError for a gap or a missing number."""
     prefix = "OH_SESSION_API_KEYS"
     names = [f"{prefix}_{n}" for n in range(_MOST_NUMBERED)]
     given = [name for name in (prefix, *names) if variable(name, "")]
@@ -71,7 +71,7 @@ def _numbered(variable: Callable[[str, str], str]) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Access: the keys of admins, and what one client may use."""
+    """Access: admin keys, and limits per client."""
 
     auth: str = setting(
         "auto",
@@ -136,7 +136,7 @@ class AccessSettings:
         self._check_people()
 
     def _check_people(self) -> None:
-        """Raises ConfigError of settings by which a person might come who was not authenticated."""
+        """Raise ConfigError for settings that would admit an unauthenticated person."""
         others = {
             "PERSON_GROUPS_HEADER": self.person_groups_header,
             "PERSON_PROXIES": self.person_proxies,

@@ -1,6 +1,6 @@
-"""All settings, read from the environment in one place and checked once.
+"""All settings, read from the environment and checked once.
 
-Every field bears its help text: docs/settings.md and docs/limits.md are made from them (`make docs`).
+Every field has its help text: `make docs` makes docs/settings.md and docs/limits.md from them.
 """
 
 import os
@@ -37,7 +37,7 @@ class Config:
 
     @classmethod
     def of(cls, **values: Any) -> "Config":
-        """Settings by their names, without their groups. Raises ConfigError, and TypeError for an unknown name."""
+        """Make settings from their names, without groups. Raises ConfigError, and TypeError for an unknown name."""
         found = {
             name: group(**{one.name: values.pop(one.name) for one in fields(group) if one.name in values})
             for name, group in groups().items()
@@ -48,7 +48,10 @@ class Config:
 
     @classmethod
     def from_env(cls) -> "Config":
-        """Read the settings from the environment; an empty variable counts as unset. Raises ConfigError."""
+        """Read the settings from the environment.
+
+        Raises ConfigError. An empty variable is equivalent to an unset one.
+        """
         values = {name: value for group in groups().values() for name, value in from_variables(group).items()}
         values["api_keys"] = read_keys(os.environ.get, cls.of(**values).key_file)
         if "secret_key" not in values:
@@ -60,21 +63,21 @@ class Config:
 
     @property
     def is_open(self) -> bool:
-        """Whether no key is needed. gunicorn's master has replaced AUTH=auto by its outcome (`boot/posture.py`)."""
+        """Return whether no key is needed. gunicorn's master replaces AUTH=auto by its outcome (`boot/posture.py`)."""
         auto = self.access.auth == "auto" and not self.access.api_keys and is_loopback(self.http.host)
         return self.access.auth == "open" or auto
 
     @property
     def key_file(self) -> Path:
-        """The file of a key that the server made."""
+        """Return the file of a key that the server made."""
         return Path(self.redis.data_dir) / "key"
 
     @property
     def sandbox_folder(self) -> Path:
-        """The folder of the sandboxes of all hosts that share it."""
+        """Return the folder of the sandboxes of all hosts that share it."""
         return Path(self.host.sandbox_dir or f"{self.redis.data_dir}/sandboxes")
 
 
 def groups() -> dict[str, Any]:
-    """The class of each group of the settings, by the name of the group."""
+    """Return group name → class."""
     return get_type_hints(Config)

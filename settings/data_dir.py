@@ -1,6 +1,6 @@
-"""DATA_DIR, which only its owner may read, and the key in it that seals secrets for a server that is given none.
+"""DATA_DIR, which only its owner can read, and the sealing key in it for a server without SECRET_KEY.
 
-Only the standard library stands here: the gunicorn master must not load what gevent has to patch in the workers.
+Standard library only: the gunicorn master must not load modules that gevent patches in the workers.
 """
 
 import os
@@ -9,14 +9,14 @@ import stat
 import tempfile
 from pathlib import Path
 
-#: names of files in DATA_DIR: the key that seals, and the URL of the embedded store that runs
+#: Files in DATA_DIR: the sealing key, and the URL of the running embedded store.
 SECRET_KEY_FILE, STORE_URL_FILE = "secret_key", "store.url"
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder, and the missing ones above it, with mode 0700; set that mode where the folder exists and is ours.
+    """Create a folder and its missing parents with mode 0700, or set this mode on a folder of ours. Raises OSError.
 
-    A folder that the system shares among users, such as /tmp, keeps its mode. Raises OSError.
+    A folder that the system shares among users, such as /tmp, keeps its mode.
     """
     if not folder.exists():
         if not folder.parent.exists():
@@ -28,7 +28,7 @@ def make_private(folder: Path) -> None:
 
 
 def make_secret_key(data_dir: str) -> None:
-    """Make the key's file unless it is there; of several callers one makes it. Only its owner may read it.
+    """Create the key's file, which only its owner can read, unless it exists. Several callers create it once.
 
     Raises RuntimeError with a sentence for the operator.
     """
@@ -39,13 +39,13 @@ def make_secret_key(data_dir: str) -> None:
         if path.exists():
             path.chmod(0o600)
             return
-        descriptor, unfinished = tempfile.mkstemp(prefix=f".{SECRET_KEY_FILE}.", dir=folder)  # of mode 0600
+        descriptor, unfinished = tempfile.mkstemp(prefix=f".{SECRET_KEY_FILE}.", dir=folder)  # with mode 0600
         with os.fdopen(descriptor, "w") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
         try:
-            path.hardlink_to(unfinished)  # never over a key that another process has just made
+            path.hardlink_to(unfinished)  # never replaces a key that another process has just made
         except FileExistsError:
             pass
         finally:
@@ -57,13 +57,13 @@ def make_secret_key(data_dir: str) -> None:
 
 
 def kept_key(data_dir: str) -> str:
-    """The key that `make_secret_key` made; empty where there is none. Raises OSError, ValueError."""
+    """Return the key that `make_secret_key` made; empty if there is none. Raises OSError, ValueError."""
     path = Path(data_dir) / SECRET_KEY_FILE
     return path.read_text().strip() if path.exists() else ""
 
 
 def folder_of(url: str, folder: Path) -> Path | None:
-    """The folder itself if the store of a URL keeps its file there; None for another Redis, and for fakeredis."""
+    """Return the folder if the store of a URL keeps its file there; None for another Redis, and for fakeredis."""
     file = folder / STORE_URL_FILE
     is_here = url.startswith("unix://") and file.exists() and file.read_text() == url
     return folder if is_here else None

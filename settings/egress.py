@@ -1,9 +1,8 @@
-"""What a spec says of the way out of its sandboxes: `egress`, `hosts`, `presets` and `[[spec.service]]`.
+"""The egress settings of a spec: `egress`, `hosts`, `presets` and `[[spec.service]]`.
 
-A service is a base URL that sandboxes reach at `{EGRESS}/NAME`, with headers that the proxy puts in outside of them. In
-a header `{env:NAME}` is a variable of the server, and `{secrets.NAME}` a secret of the conversation.
-The model of the variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is one by itself, and so is each model that
-`[spec.conversation]` names.
+A service is a base URL that sandboxes reach at `{EGRESS}/NAME`; the proxy adds its headers outside of the sandbox. In a
+header `{env:NAME}` is a variable of the server, and `{secrets.NAME}` a secret of the conversation. The model of the
+variables LLM_MODEL, LLM_BASE_URL and LLM_API_KEY is a service, and so is each model in `[spec.conversation]`.
 """
 
 import re
@@ -17,31 +16,31 @@ from marshmallow import RAISE, Schema, ValidationError, fields, validate, valida
 
 from core.egress import PRESETS, AllowedHost
 
-#: the ways out; absent is `open`, or `none` with `network = "none"`
+#: Values of `egress`. The default is `open`, or `none` with `network = "none"`.
 NAMED, OPEN, NO_WAY = "named", "open", "none"
 
-#: the presets of a spec that names none: all of them
+#: Presets of a spec without `presets`.
 ALL_PRESETS = tuple(PRESETS)
 
-#: what stands in a sandbox for a key that is put in outside of it
+#: Placeholder in a sandbox for a key that the proxy adds.
 PLACEHOLDER = "placeholder-the-key-is-put-in-outside"
 
-#: the service that the variables LLM_… make, and most services of a spec
+#: The service of the variables LLM_…, and the maximum number of services of a spec.
 MODEL_SERVICE, MOST_SERVICES = "model", 32
 
-#: the service of the model that a template of conversations names; of a second one with `-2`
+#: The service of a conversation template's model. A second model gets the suffix `-2`.
 AGENT_MODEL_SERVICE = "agent-model"
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
-#: in a header of a service, a secret of the conversation that calls it
+#: A secret of the calling conversation, in a header of a service.
 _OF_USER = re.compile(r"\{secrets\.([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 
-#: headers that frame a request or belong to one connection
+#: Headers that frame a request or concern a single connection.
 _OF_CONNECTION = ("host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer", "expect")
 
 
-#: where models are that name their provider and no address. Source: LiteLLM's prefixes, and each provider's reference
+#: Base URLs of models with a provider and no URL. Source: LiteLLM's prefixes, and each provider's reference.
 _PROVIDERS = {
     "": "https://api.openai.com/v1",
     "openai": "https://api.openai.com/v1",
@@ -56,9 +55,9 @@ _PROVIDERS = {
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A base URL without a slash at its end, and the headers that are put in toward it.
+    """A base URL without a slash at the end, and the headers that the proxy adds.
 
-    is_model: its calls are counted, and the budgets hold for them.
+    is_model: its calls are counted and limited by the budgets.
     """
 
     name: str
@@ -68,23 +67,23 @@ class Service:
 
     @property
     def secret_names(self) -> frozenset[str]:
-        """The names of the secrets of conversations that its headers name."""
+        """Return the names of conversation secrets in its headers."""
         return frozenset(name for text in self.headers.values() for name in _OF_USER.findall(text))
 
     def with_secrets(self, values: Mapping[str, str]) -> "Service":
-        """The service with the values of such secrets in its headers; a header whose secret has none is left out."""
+        """Return the service with conversation secrets in its headers. Headers with a missing secret are left out."""
         known = {name: text for name, text in self.headers.items() if values.keys() >= set(_OF_USER.findall(text))}
         filled = {name: _OF_USER.sub(lambda found: values[found[1]], text) for name, text in known.items()}
         return replace(self, headers=filled)
 
     @property
     def credentials(self) -> list[str]:
-        """The values of its headers that are secrets of the server."""
+        """Return the header values that are secrets of the server."""
         return [text for text in self.headers.values() if not _OF_USER.search(text)]
 
 
 class ServiceSchema(Schema):
-    """One table [[spec.service]]; `specs.toml` explains each key."""
+    """A table [[spec.service]]; `specs.toml` explains each key."""
 
     class Meta:
         unknown = RAISE
@@ -101,7 +100,7 @@ class ServiceSchema(Schema):
 
     @validates("base_url")
     def _is_base(self, value: str, **_: Any) -> None:
-        if not value.startswith("{env:"):  # that is checked when its variable is read
+        if not value.startswith("{env:"):  # checked after its variable is read
             check_base_url(value, may_be_plain=False)
 
     @validates("headers")
@@ -113,9 +112,9 @@ class ServiceSchema(Schema):
 
 
 def check_base_url(url: str, *, may_be_plain: bool) -> None:
-    """Raises ValidationError for what cannot be a service's base URL.
+    """Raise ValidationError for an invalid base URL of a service.
 
-    may_be_plain: whether it may be http:// to any machine; else to this one or a private address alone.
+    may_be_plain: allow http:// to any host. Otherwise it is only allowed to this machine or a private address.
     """
     try:
         parts = urlsplit(url)
@@ -133,7 +132,7 @@ def check_base_url(url: str, *, may_be_plain: bool) -> None:
 
 
 def _is_near(host: str) -> bool:
-    """Whether a host is this machine, a private address, or a name of one label, as containers have."""
+    """Return whether a host is this machine, a private address, or a name of one label, such as a container's."""
     try:
         return not ip_address(host).is_global
     except ValueError:
@@ -141,7 +140,7 @@ def _is_near(host: str) -> bool:
 
 
 def read_hosts(texts: list[str]) -> tuple[AllowedHost, ...]:
-    """The hosts that a spec names. Raises ValidationError."""
+    """Parse the hosts of a spec. Raises ValidationError."""
     try:
         return tuple(map(AllowedHost.read, texts))
     except ValueError as error:
@@ -149,7 +148,7 @@ def read_hosts(texts: list[str]) -> tuple[AllowedHost, ...]:
 
 
 def check_egress(spec: Mapping[str, Any]) -> None:
-    """Raises ValidationError for a way out that a sandbox of that spec cannot have."""
+    """Raise ValidationError for an egress that a sandbox of the spec cannot have."""
     if spec["egress"] in (NAMED, NO_WAY):
         if spec["isolation"] == "none":
             raise ValidationError('Must be "open" with isolation = "none", which holds nothing back.', "egress")
@@ -167,9 +166,9 @@ def check_egress(spec: Mapping[str, Any]) -> None:
 def read_services(
     tables: list[Mapping[str, Any]], resolved: Callable[[Mapping[str, Any]], dict[str, Any]]
 ) -> tuple[Service, ...]:
-    """The services of a spec; one whose base URL names an unset variable is left out. Raises ValidationError.
+    """Return the services of a spec, without those whose base URL names an unset variable. Raises ValidationError.
 
-    resolved: replaces `{env:NAME}` in the values of a mapping, and leaves members out whose variable is unset.
+    resolved: replaces `{env:NAME}` in the values of a mapping, and drops members whose variable is unset.
     """
     found = []
     for table in map(resolved, tables):
@@ -181,29 +180,32 @@ def read_services(
 
 
 def model_service(environment: Mapping[str, str]) -> Service | None:
-    """The service of the variables LLM_…; None where they name no model. Raises ValidationError.
+    """Return the service of the variables LLM_…; None without a model. Raises ValidationError.
 
-    environment: a spec's, whole.
+    environment: complete environment of a spec.
     """
     model, url, key = (environment.get(name, "") for name in ("LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"))
     return _model_at(MODEL_SERVICE, model, url, key, "LLM_MODEL", "LLM_BASE_URL") if model else None
 
 
 def _model_at(name: str, model: str, url: str, key: str, model_in: str, url_in: str) -> Service:
-    """The service of a model. model_in, url_in: what names the model and its address. Raises ValidationError."""
+    """Return the service of a model.
+
+    model_in, url_in: names of the model and of its URL in errors. Raises ValidationError.
+    """
     provider = model.partition("/")[0] if "/" in model else ""
     if not (url := url or _PROVIDERS.get(provider, "")):
         raise ValidationError(f"{model_in} names the provider {provider}: set {url_in} to its address.", "egress")
-    check_base_url(url, may_be_plain=True)  # an operator's network may have it
+    check_base_url(url, may_be_plain=True)  # it may be in the operator's network
     headers = {"x-api-key": key} if provider == "anthropic" else {"Authorization": f"Bearer {key}"}
     return Service(name, url.rstrip("/"), headers if key else {}, is_model=True)
 
 
 def template_inside(conversation: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Service, ...]]:
-    """What starts a conversation as its sandbox gets it, and the services of the models that it names.
+    """Return a conversation's start request for its sandbox, and the services of its models. Raises ValidationError.
 
-    Each member `llm` with a model, of the agent and of whatever it contains, gets the address of a service and a
-    placeholder for its key. Raises ValidationError.
+    Each member `llm` with a model, at any depth of the agent, gets the address of a service and a placeholder for its
+    key.
     """
     services: list[Service] = []
 
@@ -227,17 +229,17 @@ def template_inside(conversation: Mapping[str, Any]) -> tuple[dict[str, Any], tu
 
 
 def static_value(secret: Any) -> str | None:
-    """The value of a conversation's secret; None: its agent looks it up by itself."""
+    """Return the value of a conversation's secret; None if its agent looks it up."""
     value = secret.get("value") if isinstance(secret, dict) and "url" not in secret else secret
     return value if isinstance(value, str) else None
 
 
 class UnusableSecret(Exception):
-    """A secret of a conversation cannot stand in a header; the message is a sentence, without its value."""
+    """Raised for a conversation's secret that cannot be in a header. The message does not contain its value."""
 
 
 def header_values(kept: list[dict[str, Any]], names: Set[str]) -> dict[str, str]:
-    """The values of these names in the secrets of some conversations. Raises UnusableSecret."""
+    """Return the values of the names in the secrets of conversations. Raises UnusableSecret."""
     values: dict[str, str] = {}
     for secrets in kept:
         for name in names & secrets.keys():
@@ -251,9 +253,9 @@ def header_values(kept: list[dict[str, Any]], names: Set[str]) -> dict[str, str]
 
 
 def secrets_inside(secrets: Any, services: Iterable[Service]) -> Any:
-    """The secrets of a conversation as its agent gets them: a placeholder for each that a service names.
+    """Return a conversation's secrets for its agent, with a placeholder for each secret of a service.
 
-    One that the agent looks up by itself stays as it is: the server has no value to put in.
+    A secret that the agent looks up is unchanged, because the server has no value for the header.
     """
     names = {name for service in services for name in service.secret_names}
     if not names or not isinstance(secrets, dict):
@@ -265,7 +267,7 @@ def secrets_inside(secrets: Any, services: Iterable[Service]) -> Any:
 
 
 def environment_inside(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a sandbox whose way out is named: the model is a service, and its key a placeholder."""
+    """Return the variables of a sandbox with named egress: the model is a service, and its key a placeholder."""
     if not environment.get("LLM_MODEL"):
         return {name: value for name, value in environment.items() if name != "LLM_API_KEY"}
     return {**environment, "LLM_BASE_URL": f"{{EGRESS}}/{MODEL_SERVICE}", "LLM_API_KEY": PLACEHOLDER}

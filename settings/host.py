@@ -1,4 +1,4 @@
-"""The settings of this host: its supervisor, what its sandboxes run on, and what its processes log."""
+"""The settings of this host: its supervisor, the runtimes of its sandboxes, and its logs."""
 
 import socket
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from pathlib import Path
 
 from settings import check_bounds, limit, read_ports, read_users, setting
 
-#: where `make agent` installs agents unless AGENTS_DIR says otherwise
+#: Default of AGENTS_DIR, where `make agent` installs agents.
 AGENTS = Path(__file__).parent.parent / ".agents"
 
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """This host: its supervisor, what its sandboxes run on, and its logs."""
+    """This host: its supervisor, the runtimes of its sandboxes, and its logs."""
 
     host_id: str = setting("", "Name of this host among those that share a Redis; unset: the system's host name.")
     sandbox_specs: str = setting("", "TOML file of the sandbox specs; unset: the bundled `specs.toml`.")
@@ -83,20 +83,20 @@ class HostSettings:
 
     @property
     def name(self) -> str:
-        """The name of this host among those that share a Redis."""
+        """Return the name of this host among those that share a Redis."""
         return self.host_id or socket.gethostname()
 
     @property
     def agents_folder(self) -> Path:
-        """The folder of the agents that `make agent` installs."""
+        """Return the folder of the agents that `make agent` installs."""
         return Path(self.agents_dir) if self.agents_dir else AGENTS
 
     @property
     def port_range(self) -> range:
-        """The ports of process sandboxes. Raises ConfigError."""
+        """Return the ports of process sandboxes. Raises ConfigError."""
         return read_ports("SANDBOX_PORTS", self.sandbox_ports)
 
     @property
     def user_range(self) -> range:
-        """The user ids of process sandboxes; empty: they run as root. Raises ConfigError."""
+        """Return the user ids of process sandboxes; empty: they run as root. Raises ConfigError."""
         return read_users("SANDBOX_USERS", self.sandbox_users)

@@ -1,4 +1,4 @@
-"""The settings of the server itself: its addresses, its processes, and how long it waits for clients."""
+"""The settings of the server itself: its addresses, its processes, and its timeouts for clients."""
 
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -10,7 +10,7 @@ from settings import ConfigError, check_bounds, check_each, limit, setting, work
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """The server: its addresses, its processes, and what it takes from clients."""
+    """The server: its addresses, its processes, and its limits for clients."""
 
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on.", least=1, most=65535)
@@ -93,7 +93,7 @@ class HttpSettings:
         check_each("TRUSTED_PROXIES", self.trusted_proxies, ip_network, "addresses or networks such as 10.0.0.0/8")
 
     def _check_preview_host(self) -> None:
-        """Raises ConfigError of what is no domain, and of one whose names below would be the server's own."""
+        """Raise ConfigError for an invalid domain, or one whose subdomains are the server's own names."""
         host = self.preview_host
         if host and not is_domain(host):
             raise ConfigError(f"PREVIEW_HOST must be a domain such as preview.example.org, not {host!r}")
@@ -104,11 +104,11 @@ class HttpSettings:
 
     @property
     def workers(self) -> int:
-        """The number of worker processes."""
+        """Return the number of worker processes."""
         return worker_processes(self.web_concurrency)
 
     @property
     def webhook_base(self) -> str:
-        """The URL that sandboxes of this host post to."""
+        """Return the URL that sandboxes of this host post to."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return self.webhook_base_url or f"http://{host}:{self.port}/api/v1/webhooks"

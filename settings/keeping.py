@@ -1,4 +1,4 @@
-"""The settings about conversations that are kept: for how long, and which rest outside Redis."""
+"""The settings of stored conversations: for how long, and which ones are outside of Redis."""
 
 import re
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ _TERM = re.compile(r"(?P<name>[a-z0-9]+)(=(?P<value>.*))?:(?P<days>[0-9]{1,5}(\.
 
 
 class Place(NamedTuple):
-    """Where objects lie: a folder, or a prefix in a bucket."""
+    """The place of cold objects: a folder, or a prefix in a bucket."""
 
-    bucket: str | None  #: None: it is a folder
-    path: str  #: the folder, absolute; or the prefix, which ends with a slash unless it is empty
+    bucket: str | None  #: None: a folder
+    path: str  #: the absolute folder; or the prefix, which ends with a slash unless it is empty
 
 
 @dataclass(frozen=True, slots=True)
 class KeepingSettings:
-    """Conversations that rest: how long they are kept, and where."""
+    """Inactive conversations: how long they are stored, and where."""
 
     retention_days: float = setting(
         0.0,
@@ -79,7 +79,7 @@ class KeepingSettings:
 
     @property
     def cold_place(self) -> Place | None:
-        """The place of COLD_URL; None where it is not set. Raises ConfigError."""
+        """Return the place of COLD_URL; None if it is unset. Raises ConfigError."""
         if not self.cold_url:
             return None
         try:
@@ -95,7 +95,7 @@ class KeepingSettings:
         raise ConfigError(f"{_FORM}, not {self.cold_url!r}")
 
     def retention_of(self, tags: Mapping[str, str]) -> float:
-        """The days for which a conversation with these tags is kept; 0: for ever."""
+        """Return the days for which a conversation with the tags is stored; 0: forever."""
         days = [float(term["days"]) for term in self._terms if has_tag(tags, term["name"], term["value"])]
         if not days:
             return self.retention_days
@@ -103,7 +103,7 @@ class KeepingSettings:
 
     @property
     def shortest_retention(self) -> float:
-        """The least days for which any conversation is kept; 0: none is deleted."""
+        """Return the minimum retention of any conversation, in days; 0: none is deleted."""
         days = [self.retention_days, *(float(term["days"]) for term in self._terms)]
         return min(filter(None, days), default=0.0)
 
@@ -113,5 +113,5 @@ class KeepingSettings:
 
 
 def _is_plain(folder: str) -> bool:
-    """Whether a folder's path is absolute, and the same however it is read."""
+    """Return whether a folder's path is absolute and unambiguous."""
     return folder.startswith("/") and "\0" not in folder and not {".", ".."} & set(folder.split("/"))

@@ -1,19 +1,19 @@
-"""The settings that bound conversations and sandboxes, for every process of one Redis."""
+"""The limits of conversations and sandboxes, for every process of a Redis."""
 
 from dataclasses import dataclass
 
 from core.wire import MOST_CONFIRMATION_SECONDS
 from settings import check_bounds, check_rate, limit, setting
 
-#: seconds of the units of a rate limit
+#: Seconds of the units of a rate limit.
 _UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationLimits:
-    """Conversations: what one may hold, and for how long.
+    """Conversations: their maximum size and lifetime.
 
-    The bounds keep each script about a conversation short: Redis serves nobody else meanwhile.
+    The limits keep the scripts of a conversation short, because Redis serves nobody else meanwhile.
     """
 
     confirmation_seconds: int = setting(
@@ -61,7 +61,7 @@ class ConversationLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Sandboxes: how many there are on all hosts, and how long they start, rest and stay."""
+    """Sandboxes: their number on all hosts, and their start, idle and retention times."""
 
     max_sandboxes: int = setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
     sandbox_overflow: str = setting(
@@ -137,12 +137,12 @@ class SandboxLimits:
 
     @property
     def pauses_idlest(self) -> bool:
-        """Whether the sandbox that has been idle for longest is paused when one more is wanted."""
+        """Return whether the longest idle sandbox is paused for a new one."""
         return self.sandbox_overflow == "pause"
 
     @property
     def posting(self) -> list[int]:
-        """Bytes that a sandbox may post in all, those within a window, and the window's length in µs; 0: no bound."""
+        """Return the bytes that a sandbox may post in total and within a window, and the window in µs; 0: no limit."""
         if self.rate_limit_hook_bytes == "none":
             return [self.max_sandbox_bytes, 0, 0]
         number, _, unit = self.rate_limit_hook_bytes.partition("/")
@@ -150,5 +150,5 @@ class SandboxLimits:
 
     @property
     def spans(self) -> list[int]:
-        """µs after which a host is lost, and a sandbox that no host takes has failed."""
+        """Return the times in µs after which a host is lost, and after which an unclaimed sandbox has failed."""
         return [round(self.host_seconds * 1e6), round(self.sandbox_start_seconds * 1e6)]

@@ -1,4 +1,4 @@
-"""The settings of models: what they cost, and what sandboxes may spend on them."""
+"""The settings of models: their prices, and the budgets of sandboxes."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ class ModelSettings:
 
     @property
     def budgets(self) -> Budgets:
-        """The budgets of models. Raises ConfigError."""
+        """Return the budgets of models. Raises ConfigError."""
         found = []
         for of in Budgets._fields:
             try:

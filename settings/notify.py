@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from settings import ConfigError, check_bounds, limit, setting
 
-#: types of the events that can be notified of
+#: Types of the events that can be notified.
 EVENT_TYPES = (
     "action.pending",
     "action.decided",
@@ -23,7 +23,7 @@ EVENT_TYPES = (
     "sandbox.error",
 )
 
-#: most targets of notifications: each has a queue, and a thread in every supervisor
+#: Maximum number of notification targets: each has a queue, and a thread in every supervisor.
 MOST_TARGETS = 32
 
 _SECRET = re.compile(r"whsec_([A-Za-z0-9+/]{16,}={0,2})")
@@ -32,7 +32,7 @@ _TAG = re.compile(r"[a-z0-9]+(=.*)?")
 
 @dataclass(frozen=True, slots=True)
 class NotifySettings:
-    """Notifications: their targets, and what they tell."""
+    """Notifications: their targets and contents."""
 
     notify_urls: str = setting(
         "",
@@ -89,7 +89,7 @@ class NotifySettings:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        # No message shows a URL: it may hold a secret.
+        # No message contains a URL, because it may contain a secret.
         if not all(map(_is_webhook, self.notify_webhooks.split())):
             raise ConfigError(
                 "NOTIFY_WEBHOOKS must be URL|whsec_SECRET, separated by spaces, the URL with http:// or https:// and "
@@ -111,12 +111,12 @@ class NotifySettings:
 
     @property
     def notifies(self) -> bool:
-        """Whether there is a target of notifications."""
+        """Return whether there is a notification target."""
         return bool(self.notify_urls.split() or self.notify_webhooks.split())
 
 
 def names(text: str) -> list[str]:
-    """The parts of a setting with commas."""
+    """Return the parts of a comma-separated setting."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 

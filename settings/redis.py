@@ -1,4 +1,4 @@
-"""The settings of the store: which Redis it is, what a write waits for, and what each process keeps of it."""
+"""The settings of the store: its Redis, its durability, and the memory of each process for it."""
 
 import re
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from core.bounds import Durability
 from settings import ConfigError, check_bounds, limit, read_secret_keys, setting
 from settings.data_dir import folder_of
 
-#: schemes of a REDIS_URL; `store/link/connection.py` explains each
+#: Schemes of a REDIS_URL; `store/link/connection.py` explains each.
 REDIS_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 
-#: the default of that setting
+#: Default of the setting.
 DATA_DIR = "data"
 
 _DURABILITY = re.compile(r"none|fsync|replicas:([1-9][0-9]?)")
@@ -27,7 +27,7 @@ class RedisSettings:
         "The Redis to use: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
         "`redis+cluster://HOST,HOST`, users and passwords percent-encoded; those of the sentinels themselves as "
         "`?sentinel_username=…&sentinel_password=…`. Unset: an embedded one.",
-        secret=True,  # it may hold a password
+        secret=True,  # it may contain a password
     )
     data_dir: str = setting(
         DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
@@ -93,16 +93,16 @@ class RedisSettings:
 
     @property
     def embedded_folder(self) -> Path | None:
-        """DATA_DIR if the store of REDIS_URL is the embedded one, which keeps its file there."""
+        """Return DATA_DIR if the store of REDIS_URL is the embedded one, which keeps its file there."""
         return folder_of(self.redis_url, Path(self.data_dir))
 
     @property
     def secret_keys(self) -> tuple[str, ...]:
-        """The keys of SECRET_KEY; the first seals, and all open."""
+        """Return the keys of SECRET_KEY. The first seals, and all open."""
         return read_secret_keys(self.secret_key)
 
     @property
     def write_durability(self) -> Durability:
-        """What must hold before a write is acknowledged, as DURABILITY says."""
+        """Return the durability of an acknowledged write, from DURABILITY."""
         found = _DURABILITY.fullmatch(self.durability)
         return Durability(fsync=self.durability == "fsync", replicas=int(found[1] or 0) if found else 0)

@@ -1,4 +1,4 @@
-"""The sandbox specs: read from a TOML file when the server starts, checked whole, never changed."""
+"""The sandbox specs: read from a TOML file when the server starts, fully checked, never changed."""
 
 import platform
 import re
@@ -35,45 +35,46 @@ from settings.egress import (
 )
 from settings.host import HostSettings
 
-#: keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults
+#: Keys that loosen the hardening of a container, and keys of process sandboxes, with their defaults.
 _OF_CONTAINERS: dict[str, Any] = {"capabilities": [], "new_privileges": False, "read_only": True}
 _OF_PROCESSES: dict[str, Any] = {"isolation": "auto", "readable": []}
 
-#: the least memory that an engine gives to a container
+#: Minimum memory of a container, in MiB.
 _LEAST_MEMORY_MB = 6
 
 
-#: the specs that come with the server
+#: The specs that come with the server.
 BUNDLED = Path(__file__).parent / "specs.toml"
 
-#: of `secret_env` what is no secret but for a password in it: people and usage name the model and its price
+#: Members of `secret_env` that are not secret, apart from a password in a URL: people and usage see the model and its
+#: price.
 _TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
 
-#: stands for a variable of the server's environment, in values that no response shows; after `:-` its default
+#: A variable of the server's environment in values that no response shows, with a default after `:-`.
 _OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
-#: most restarts of one sandbox in ten minutes
+#: Maximum number of restarts of a sandbox in ten minutes.
 MOST_RESTARTS = 100
 
-#: most warm sandboxes of one spec
+#: Maximum number of warm sandboxes of a spec.
 MOST_WARM = 100
 
-#: MiB that the files of a process sandbox may take unless its spec says otherwise
+#: Default disk quota of a process sandbox, in MiB.
 _DISK_MB = 10_240
 
-#: variables of an agent's environment. Source: the published agent server, and reference_agent
+#: Variables of an agent's environment. Source: the published agent server, and reference_agent.
 _VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_API_KEY"}
 
-#: what is said at the start of a server whose bundled agent has no model, and no other agent is there
+#: Notice at the start if the bundled agent has no model and there is no other agent.
 NO_MODEL = (
     "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
     "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
 )
 
-#: what `make run` needs for a model, as people type it
+#: A command that runs the server with a model.
 _SET_MODEL = "LLM_MODEL=gpt-5.5 LLM_API_KEY=sk-… make run"
 
-#: what is said where other agents have their own model, and where the key of one is missing
+#: Notices if other agents have their own model, and if a key is missing.
 _OTHERS, _NO_KEY = (
     "The default agent has no model: it only runs lines that begin with `run: `. Others have their own: {others}. "
     "Choose one: agentctl run --agent {first} TEXT",
@@ -124,7 +125,7 @@ def _check_process(spec: Mapping[str, Any]) -> None:
         )
 
 
-#: by runtime: raises marshmallow's ValidationError for what no sandbox of that runtime can have
+#: Runtime → check that raises marshmallow's ValidationError for an impossible sandbox of the runtime.
 CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "process": _check_process,
     "docker": _check_container,
@@ -133,7 +134,7 @@ CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
 
 
 def unsupported(runtime: str) -> str:
-    """The reason, in a sentence, why this system cannot run sandboxes of a runtime; empty if it can."""
+    """Return why this system cannot run sandboxes of a runtime, in a sentence; empty if it can."""
     if runtime == "process" and platform.system() != "Linux":
         return f"Sandboxes of the runtime `process` need Linux, this system is {platform.system()}: use `docker`."
     return ""
@@ -141,28 +142,28 @@ def unsupported(runtime: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AgentOfSpec:
-    """The agent that the sandboxes of a spec run."""
+    """The agent of a spec's sandboxes."""
 
     name: str
-    title: str  #: its name for people
+    title: str  #: its display name
     version: str = ""
     asks: bool = True  #: False: it never asks for permission
-    key: str = ""  #: the variable that has the key of its model
-    holds: str = ""  #: what asking holds, in words
-    passes: str = ""  #: what it does without asking, which only the way out holds, in words
+    key: str = ""  #: the variable with the key of its model
+    holds: str = ""  #: actions that wait for a decision, in words
+    passes: str = ""  #: actions without asking, which only the egress proxy restricts, in words
 
 
 class Missing(NamedTuple):
-    """What the agent of a spec lacks before it thinks."""
+    """What the agent of a spec lacks in order to think."""
 
     what: str  #: "model" or "key"
     words: str  #: for people
-    command: str  #: what starts the server with it
+    command: str  #: starts the server with it
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One template. Times are in seconds, 0 for never; where a limit is None, the runtime decides, and 0 is none."""
+    """A template. Times are in seconds, 0 for never. A limit of None is the runtime's default, and 0 is no limit."""
 
     id: str
     command: tuple[str, ...]
@@ -183,7 +184,7 @@ class Spec:
     idle_stop_seconds: float
     max_seconds: float
     restarts: int
-    resume_runs: bool | None  #: None: runs of the policy NeverConfirm go on
+    resume_runs: bool | None  #: None: runs of the policy NeverConfirm resume
     disk_bytes: int | None
     memory_bytes: int | None
     cpus: float | None
@@ -195,18 +196,18 @@ class Spec:
     egress: str = OPEN
     hosts: tuple[AllowedHost, ...] = ()
     presets: tuple[str, ...] = ()
-    services: tuple[Service, ...] = ()  #: with the model's, where its variables name one
-    agent: AgentOfSpec | None = None  #: None: the spec does not say
+    services: tuple[Service, ...] = ()  #: including the model's, if its variables name one
+    agent: AgentOfSpec | None = None  #: None: not in the spec
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables of its sandboxes, without those that the server adds; no key of a service is among them."""
+        """Return the variables of its sandboxes, without those that the server adds and without keys of services."""
         whole = {**self.initial_env, **self.secret_env}
         return environment_inside(whole) if self.egress == NAMED else whole
 
     @property
     def missing(self) -> Missing | None:
-        """What its agent lacks before it thinks; None where the server knows of nothing."""
+        """Return what its agent lacks in order to think; None if nothing is known to be missing."""
         if lacks_model(self):
             return Missing("model", "No model is set: the agent only runs lines that begin with `run: `.", _SET_MODEL)
         agent = self.agent
@@ -216,12 +217,12 @@ class Spec:
 
     @property
     def allowed_hosts(self) -> tuple[AllowedHost, ...]:
-        """The destinations that nobody is asked about."""
+        """Return the destinations that need no decision."""
         return (*self.hosts, *(host for preset in self.presets for host in PRESETS[preset]))
 
     @property
     def secret_texts(self) -> list[str]:
-        """The values that no event and no log of its sandboxes shows."""
+        """Return the values that are masked in events and logs of its sandboxes."""
         of_services = [text for service in self.services for text in service.credentials]
         kept = [text for name, text in self.secret_env.items() if name not in _TOLD]
         named = [*kept, *of_services, *(text.rpartition(" ")[2] for text in of_services)]
@@ -230,7 +231,7 @@ class Spec:
 
     @property
     def version(self) -> str:
-        """Another text for another spec, whatever `warm` is: sandboxes of an earlier version are not used any more."""
+        """Return a hash of the spec without `warm`. Sandboxes of other versions are not used any more."""
         values = [getattr(self, each.name) for each in fields_of(self) if each.name != "warm"]
         return sha256(repr(values).encode()).hexdigest()[:16]
 
@@ -348,7 +349,7 @@ class _Spec(_Strict):
 
 
 def _way_out(spec: dict[str, Any], environment: Mapping[str, str], conversation: Mapping[str, Any]) -> dict[str, Any]:
-    """The members of a spec about its way out, and what starts a conversation there. Raises ValidationError."""
+    """Return a spec's members for egress, and its conversation template. Raises ValidationError."""
     presets, tables = spec.pop("presets"), spec.pop("service") or []
     egress = spec["egress"] or (NO_WAY if spec["network"] == "none" else OPEN)
     if egress != NAMED:
@@ -364,7 +365,7 @@ def _way_out(spec: dict[str, Any], environment: Mapping[str, str], conversation:
 
 
 def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
-    """The members with each `{env:NAME}` replaced; one that names an unset or empty variable is left out.
+    """Replace each `{env:NAME}` in members, and drop members that name an unset or empty variable.
 
     `{env:NAME:-DEFAULT}` has a default for such a variable.
     """
@@ -387,7 +388,7 @@ class SpecNotFound(Refused):
 
 
 class Specs:
-    """All specs, in the file's order; the first one is the default."""
+    """All specs, in the file's order. The first is the default."""
 
     def __init__(self, specs: list[Spec]) -> None:
         self.all = specs
@@ -397,7 +398,7 @@ class Specs:
         return self._by_id.get(spec_id)
 
     def get(self, spec_id: str | None) -> Spec:
-        """The spec of an id, or the default one. Raises SpecNotFound."""
+        """Return the spec of an id, or the default spec. Raises SpecNotFound."""
         spec = self.all[0] if spec_id is None else self.find(spec_id)
         if spec is None:
             raise SpecNotFound
@@ -405,28 +406,25 @@ class Specs:
 
     @property
     def of_own_agents(self) -> Spec:
-        """The spec in which agents start that clients bring: the first with `own_agents`, else the default one."""
+        """Return the spec for agents of clients: the first with `own_agents`, else the default."""
         return next((spec for spec in self.all if spec.own_agents), self.all[0])
 
     def page(self, *, limit: int, start: str | None = None) -> tuple[list[Spec], str | None]:
-        """Specs in the file's order from an id on, and the id that the next page starts with. Raises SpecNotFound."""
+        """Return specs in the file's order from an id on, and the first id of the next page. Raises SpecNotFound."""
         first = self.all.index(self.get(start))
         following = first + limit
         return self.all[first:following], self.all[following].id if following < len(self.all) else None
 
     @classmethod
     def load(cls, path: str) -> "Specs":
-        """Read a file; an empty path means the bundled one.
-
-        Raises ConfigError with a message that names file, key and reason.
-        """
+        """Read a file; an empty path means the bundled file. Raises ConfigError that names file, key and reason."""
         return cls(_read(Path(path) if path else BUNDLED))
 
     @classmethod
     def of(cls, host: HostSettings) -> "Specs":
-        """Read the file of the settings, and after it the specs of the agents that `make agent` has installed.
+        """Read the file of the settings, and then the specs of agents that `make agent` installed.
 
-        A spec of the file wins over an installed agent's of the same id. Raises ConfigError as `load` does.
+        A spec of the file replaces an installed agent's spec of the same id. Raises ConfigError as `load` does.
         """
         specs = cls.load(host.sandbox_specs)
         installed = [spec for file in sorted(host.agents_folder.glob("*/spec.toml")) for spec in _read(file)]
@@ -434,7 +432,7 @@ class Specs:
 
 
 def _read(file: Path) -> list[Spec]:
-    """The specs of a file. Raises ConfigError."""
+    """Read the specs of a file. Raises ConfigError."""
     try:
         document = tomllib.loads(file.read_text())
     except OSError as error:
@@ -459,7 +457,7 @@ def _read(file: Path) -> list[Spec]:
 
 
 def _sentence(messages: Any) -> str:
-    """The first fault: the key's path and the reason."""
+    """Return the first fault: the key's path and the reason."""
     path = []
     while isinstance(messages, dict):
         key, messages = next(iter(messages.items()))
@@ -469,7 +467,7 @@ def _sentence(messages: Any) -> str:
 
 
 class Model(NamedTuple):
-    """The model of a spec's agents; a member that the spec does not name is None."""
+    """The model of a spec's agents. Members that the spec does not name are None."""
 
     model: str | None
     base_url: str | None
@@ -477,17 +475,17 @@ class Model(NamedTuple):
 
 
 def is_bundled(spec: Spec) -> bool:
-    """Whether a spec runs the bundled agent, with its own mind."""
+    """Return whether a spec runs the bundled agent itself, not another agent through it."""
     return "reference_agent" in spec.command and not spec.initial_env.keys() & {"ACP_AGENT", "ACP_COMMAND"}
 
 
 def lacks_model(spec: Spec) -> bool:
-    """Whether a spec runs the bundled agent without a model: then it only follows the rule `run: CMD`."""
+    """Return whether a spec runs the bundled agent without a model, which only follows the rule `run: CMD`."""
     return is_bundled(spec) and not model_of(spec).model
 
 
 def model_notices(specs: "Specs") -> list[str]:
-    """What the operator is told at the start about models and keys that are missing, in sentences."""
+    """Return notices for the operator about missing models and keys at the start."""
     others = [spec for spec in specs.all if spec.agent and spec.agent.key and model_of(spec).model]
     found = [missing.words for one in others if (missing := one.missing)]
     if not lacks_model(specs.get(None)):
@@ -497,16 +495,14 @@ def model_notices(specs: "Specs") -> list[str]:
 
 
 def model_of(spec: Spec) -> Model:
-    """The model of the spec's template, or that of its environment."""
+    """Return the model of the spec's template, or of its environment."""
     agent = spec.conversation.get("agent")
     template = agent.get("llm") if isinstance(agent, dict) else None
     environment = spec.environment
 
     def named(member: str) -> str | None:
         value: Any = template.get(member) if isinstance(template, dict) else environment.get(_VARIABLES[member])
-        if (
-            spec.egress == NAMED and member == "base_url"
-        ):  # the address of a service means something to the sandbox alone
+        if spec.egress == NAMED and member == "base_url":  # only the sandbox can use the address of a service
             return None
         return value if isinstance(value, str) and value else None
 

@@ -2,5 +2,5 @@
 
     python -m supervisor
 
-A supervisor keeps no state in memory that the next one needs: after a kill the next supervisor adopts its sandboxes.
+All its lasting state is in the store: after a kill the next supervisor adopts its sandboxes.
 """

@@ -1,14 +1,14 @@
 """Run this host's supervisor until SIGTERM or SIGINT:  python -m supervisor [--stand-by] [--tallies DESCRIPTOR]
 
-Exit status 2: a setting is wrong. 3: another supervisor runs on this host. A sentence on standard error says which.
-With --stand-by it waits while another supervisor runs, and takes over when that one ends.
-With --tallies it counts in the memory of the server that starts it, whose /metrics shows it.
+Exit status 2: a setting is wrong. 3: another supervisor runs on this host. A message on standard error has the reason.
+With --stand-by it waits while another supervisor runs, and takes over when that supervisor ends. With --tallies it
+counts in the shared memory of the server that started it, whose /metrics shows the counts.
 """
 
 import gc
 
 if __name__ == "__main__":
-    gc.disable()  # what is being loaded stays
+    gc.disable()  # loaded modules are never collected
 
 import argparse
 import importlib
@@ -73,28 +73,29 @@ log = logging.getLogger("supervisor")
 
 _WRONG, _TAKEN = 2, 3
 
-#: seconds in which a supervisor that ends sends its last spans
+#: Timeout in seconds for sending the last spans.
 _LAST_SPANS_SECONDS = 5.0
 
-#: seconds between two polls of the host's lease while another supervisor has it, and of the parent's pipe
+#: Intervals in seconds between two polls: of the host's lease while another supervisor holds it, and of the parent's
+#: pipe.
 _LEASE_POLL, _PARENT_POLL = 0.5, 0.5
 
-#: seconds after which a proxy of the way out that ends is restarted after the shortest delay, and that its end may take
+#: Lifetime in seconds after which a restart of the egress proxy has the shortest delay, and grace period of its stop.
 _STEADY, _GRACE = 3.0, 2.0
 
-#: seconds before a retry while Redis does not answer: the first time, and at most
+#: Shortest and longest delay of a retry while Redis is unavailable, in seconds.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 5.0
 
 
 def main() -> int:
-    """Returns the exit status."""
+    """Run the supervisor. Return the exit status."""
     gc.freeze()
     gc.enable()
     parser = argparse.ArgumentParser(description="Run this host's supervisor.")
     parser.add_argument("--stand-by", action="store_true", help="wait while another supervisor runs on this host")
     parser.add_argument("--tallies", type=int, help="descriptor of the memory that it counts in")
     options = parser.parse_args()
-    keep_private()  # the files of sandboxes are for their owner alone, also those that the sandboxes write
+    keep_private()  # also for the files that sandboxes write
     stop = _stop_event()
     try:
         config = _config()
@@ -110,7 +111,7 @@ def main() -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if options.tallies is not None:
         meter.share(Tallies(options.tallies), SUPERVISOR)
-        os.close(options.tallies)  # no sandbox inherits it
+        os.close(options.tallies)  # no sandbox inherits the descriptor
     spans, lease = _spans(), HostLease(store.sandboxes, folder.name, folder)
     cold = ColdSweep(store, config.keeping)
     expiry = ExpiryDriver(store, Commands(store, http_client(config.sandboxes.agent_seconds), specs))
@@ -133,7 +134,7 @@ def main() -> int:
 
 
 def _spans() -> Any:
-    """The spans of this process, where OTEL_… asks for traces; None: nothing is traced."""
+    """Return the spans of this process if OTEL_… enables traces; None otherwise."""
     if not wants_traces(os.environ):
         return None
     try:
@@ -148,7 +149,7 @@ def _spans() -> Any:
 
 
 def _config() -> Config:
-    """The settings, with a key that seals, made in DATA_DIR where there is none yet. Raises ConfigError."""
+    """Return the settings, after creating a sealing key in DATA_DIR if there is none. Raises ConfigError."""
     config = Config.from_env()
     if config.redis.secret_key:
         return config
@@ -160,7 +161,7 @@ def _config() -> Config:
 
 
 def _stop_event() -> threading.Event:
-    """An event that SIGTERM, SIGINT, and the end of standard input set, the last where standard input is a pipe."""
+    """Return an event that SIGTERM, SIGINT and, if standard input is a pipe, its end set."""
     stop = threading.Event()
 
     def watch_parent() -> None:
@@ -168,17 +169,17 @@ def _stop_event() -> threading.Event:
             pass
         stop.set()
 
-    # The lock of an Event is not reentrant: a handler that set it itself could interrupt this thread inside `wait`.
+    # The lock of an Event is not reentrant: a handler that sets it directly could interrupt this thread inside `wait`.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: threading.Thread(target=stop.set).start())
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # held by the keeper while this was being loaded
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the keeper blocked it during the start
     if stat.S_ISFIFO(os.fstat(0).st_mode):
         threading.Thread(target=watch_parent, daemon=True).start()
     return stop
 
 
 def _folder(config: Config) -> Path:
-    """The folder of the host's sandboxes, named after the host. Raises ConfigError."""
+    """Return the folder of the host's sandboxes, named after the host. Raises ConfigError."""
     folder = config.sandbox_folder / config.host.name
     try:
         if not config.host.sandbox_dir:
@@ -190,7 +191,7 @@ def _folder(config: Config) -> Path:
 
 
 def _runtimes(config: Config, specs: Specs, host: str, folder: Path) -> dict[str, Runtime]:
-    """What sandboxes run on, by the name that a spec gives it."""
+    """Return the runtimes by the name that a spec uses."""
     is_near = config.host.sandbox_url_host in ("127.0.0.1", "localhost")
     uses_cluster = any(spec.runtime == "kubernetes" for spec in specs.all)
     process = ProcessRuntime(
@@ -227,16 +228,17 @@ def _host(config: Config, lease: HostLease) -> SandboxHost:
 
 
 def _private(config: Config) -> tuple[Path, ...]:
-    """What no process sandbox may read."""
+    """Return the folders that no process sandbox may read."""
     place = config.keeping.cold_place
     cold = place.path if place and not place.bucket else ""
     return tuple(Path(path) for path in (config.redis.data_dir, config.host.sandbox_specs, cold) if path)
 
 
 def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event, *, stands_by: bool) -> bool:
-    """Whether the lease was taken before `stop` was set. Raises NewerData, and HostTaken unless it stands by.
+    """Return whether the lease was taken before `stop` was set. Raises NewerData, and HostTaken unless it stands by.
 
-    It is tried once at least: a supervisor that is stopped while it starts has the sandboxes of the one before to end.
+    It tries at least once, because a supervisor that is stopped at its start must still end its predecessor's
+    sandboxes.
     """
     backoff, said = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), False
     while True:
@@ -261,18 +263,15 @@ def _wait_for(data_version: DataVersion, lease: HostLease, stop: threading.Event
 
 @contextmanager
 def _way_out(specs: Specs, folder: Path) -> Iterator[None]:
-    """Keep the proxy of the sandboxes whose way out is by name, where a spec has such, while the block runs.
-
-    That of pods is in their cluster.
-    """
+    """Run the egress proxy during the block, if a spec has named egress. Pods use a proxy in their cluster."""
     if not any(spec.egress == NAMED and spec.runtime != "kubernetes" for spec in specs.all):
         yield
         return
-    # Its standard input is a pipe that ends with this process, and then it ends too.
+    # Its standard input is a pipe that closes when this process ends, so that the proxy ends too.
     command = [sys.executable, "-m", "egress", str(folder.absolute() / EGRESS_SOCKET)]
     start = partial(subprocess.Popen, command, stdin=subprocess.PIPE, start_new_session=True)
     stop, first = threading.Event(), None
-    with suppress(OSError):  # as when the system has no more processes: the keeper retries
+    with suppress(OSError):  # for instance no free process: the keeper retries
         first = start()
     keep = partial(keep_running, name="the way out", steady=_STEADY, grace=_GRACE, goes_on=lambda s: not stop.wait(s))
     keeper = threading.Thread(target=keep, args=(first, start), name="egress")
@@ -297,7 +296,7 @@ def _notifier(config: Config, store: Store) -> Notifier:
 
 
 def _is_open(config: Config, store: Store) -> bool:
-    """Whether no key is needed, as the workers settle it."""
+    """Return whether no key is needed, by the rule of the workers."""
     return config.access.auth == "open" or (config.is_open and not store.access.keys.all())
 
 
@@ -351,5 +350,5 @@ def _supervise(
 if __name__ == "__main__":
     status = main()
     logging.shutdown()
-    # A thread may drive a start task for minutes: after its lease has ended another supervisor repeats the steps.
+    # A thread may drive a start task for minutes. After its lease expires, another supervisor repeats the steps.
     os._exit(status)

@@ -1,19 +1,18 @@
-"""Compares our log of a conversation with the agent server's own, and fetches the events that were never posted.
+"""Compares our log of a conversation with the agent server's own log, and fetches events that were never posted.
 
-An agent server that is killed has not posted its last events, one whose queue is full has dropped its oldest, and a
-webhook may be refused. Both logs only grow, and ours has events of this server's own beside the agent's. So a mark is
-kept of the last comparison, and since then both must have grown alike: the agent's log by as many events as were posted
-to us, the newest among them. Where they have not, the agent's log is read on from the mark, oldest first, a page at a
-time.
+A killed agent server has not posted its last events, a full queue has dropped its oldest, and a webhook may be refused.
+Both logs only grow, and ours also has events of this server. So a mark of the last comparison is kept. Since the mark
+both logs must have grown equally: the agent's log by the number of events posted to us, with its newest event among
+them. Otherwise the agent's log is read from the mark, oldest first, a page at a time.
 
-An event that was posted and never written to the agent's file, as by a kill in between, is only here, and makes up for
-one that is missing. It is one of the last before the end of the agent server. So after a restart the newest of our
-events are looked up in the agent's newest too, and one that only we have causes the read as well.
+An event may be posted but never written to the agent's file, for instance at a kill. It is then only in our log, and
+hides a missing event in the count. Such an event is one of the last before the agent server ended. So after a restart
+the newest of our events are also looked up in the agent's newest events. An event that only we have starts the read.
 
-Guarantee: memory is bounded by one page, whatever the length of a log. Limitation: an event that only the agent has is
-overlooked where as many others are only here, and each of those lies more than a hundred events before the end.
+Guarantee: memory is limited to one page, whatever the length of a log. Limitation: an event that only the agent has is
+missed if equally many events are only here, each more than a hundred events before the end.
 
-One comparison with an agent that lives finds what was never posted, and whether the conversation still runs.
+A comparison with a running agent finds events that were never posted, and whether the conversation still runs.
 """
 
 import logging
@@ -32,60 +31,60 @@ from store.sandboxes.checks import Check
 
 log = logging.getLogger("supervisor")
 
-#: events of one page, and seconds for which one comparison reads pages: an agent's may have no end
+#: Number of events of a page, and maximum time of a comparison in seconds: an agent's pages may be endless.
 _PAGE, _READ_SECONDS = 100, 30.0
 
-#: kinds of the events that this server makes about a conversation in a sandbox
+#: Kinds of events that this server generates in a sandbox's conversation.
 _OWN_KINDS = ("ConversationErrorEvent", "ConversationStateUpdateEvent", "AgentErrorEvent")
 
 
-#: pages of an agent's log that one comparison reads; the next one goes on where it ended
+#: Maximum number of an agent's pages in a comparison. The next comparison continues there.
 _MOST_PAGES = 50
 
-#: events by which both logs may grow in a run before they are compared by ids too
+#: Growth of both logs in a run, in events, after which ids are compared too.
 _MOST_GROWN = 1000
 
-#: statuses of an agent that are worth showing
+#: Statuses of an agent that are shown.
 _STATUSES = {*EXECUTION_STATUSES} - {"deleting"}
 
-#: seconds in which an agent server that is not suspended tells the number of its events
+#: Timeout for the number of an agent server's events, in seconds. A running agent server meets it.
 _COUNT_SECONDS = 3.0
 
-#: what `Mark.reported` has of an agent server that does not know the conversation
+#: Value of `Mark.reported` if the agent server does not know the conversation.
 _UNKNOWN = "unknown"
 
-#: seconds until the next comparison: while the conversation runs or differs from its agent, and of a log read in part
+#: Delays of the next comparison in seconds: while the conversation runs or differs, and after a partial read.
 _SOON, _AT_ONCE = 3.0, 0.0
 
 
 class Mark(NamedTuple):
-    """How far both logs of a conversation were compared, as the conversation's field `agent_log` has it."""
+    """Progress of the comparison of a conversation's logs, stored in its field `agent_log`."""
 
-    start: int = -1  #: the start of the sandbox's processes after which they were compared last; -1: never
-    length: int = 0  #: events of the agent's log up to `last`, which are all in ours
+    start: int = -1  #: start number of the sandbox's processes at the last comparison; -1: never compared
+    length: int = 0  #: events of the agent's log up to `last`, which our log has too
     posted: int = 0  #: events of our log at that time that the agent has too
-    last: str = ""  #: id of the last of them
+    last: str = ""  #: id of the last of these events
     forgotten: bool = False  #: the agent server had forgotten the conversation, and the log says so
-    seen: int = -1  #: events of the agent's log when their numbers were compared last; -1: not since
-    reported: str = ""  #: the agent's status if that comparison found it to differ from ours
-    resumed: str = ""  #: the last message of a user before the run that went on by itself after a crash
+    seen: int = -1  #: events of the agent's log at the last comparison of numbers; -1: not since
+    reported: str = ""  #: the agent's status if it differed from ours at that comparison
+    resumed: str = ""  #: the user's last message before a run that resumed automatically after a crash
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> "Mark":
-        """Of a conversation's state."""
+        """Return the mark in a conversation's state."""
         return cls(*(state["agent_log"] or ()))
 
     def compared(self, length: int, posted: int, last: str) -> "Mark":
-        """The mark after a comparison; what only belongs to the one before is gone."""
+        """Return the mark after a comparison, without the fields of the previous comparison."""
         return Mark(self.start, length, posted, last, resumed=self.resumed)
 
     def ahead(self, count: int, posted: int) -> int:
-        """By how many events more the agent's log has grown since the mark than ours; negative: by fewer."""
+        """Return how many more events the agent's log has gained since the mark than ours; negative: fewer."""
         return count - self.length - (posted - self.posted)
 
 
 def posted_of(state: Mapping[str, Any]) -> int:
-    """The number of a conversation's events that the agent has too."""
+    """Return the number of a conversation's events that the agent has too."""
     return int(state.get("posted", 0))
 
 
@@ -100,8 +99,8 @@ def catch_up(
 ) -> tuple[Mark, bool]:
     """Append the events that only the agent's log has, in its order.
 
-    Returns the mark of this comparison, and whether the log was read to its end: not if it has more than most_pages.
-    A repeat appends nothing twice. Raises AgentUnreachable, AgentRefused, ConversationNotFound, NotItsSandbox.
+    Return the new mark, and whether the log was read to its end: false if it has more than most_pages. A repeat appends
+    nothing twice. Raises AgentUnreachable, AgentRefused, ConversationNotFound, NotItsSandbox.
     """
     posted, count = posted_of(store.conversations.get(conversation_id)), agent.count_events(conversation_id)
     grown = count - mark.length
@@ -124,7 +123,7 @@ def _read_on(
     mark: Mark,
     most_pages: int | None,
 ) -> tuple[Mark, bool]:
-    """Read the agent's log from the mark to its end, or all of it where the agent does not know the mark's event."""
+    """Read the agent's log from the mark to its end, or the whole log if the agent does not know the mark's event."""
     page_id, limit, seen = mark.last or None, _PAGE, {mark.last}
     count, last, is_whole = mark.length - 1 if mark.last else 0, mark.last, True
     until = time.monotonic() + _READ_SECONDS
@@ -154,14 +153,14 @@ def _read_on(
             raise AgentUnreachable("The agent server's pages of events repeat themselves")
         seen.add(following)
         page_id = following
-        if len(seen) == most_pages or time.monotonic() > until:  # the next comparison goes on from here
+        if len(seen) == most_pages or time.monotonic() > until:  # the next comparison continues here
             is_whole = False
             break
     return mark.compared(count, posted_of(store.conversations.get(conversation_id)), last), is_whole
 
 
 def _has_others(store: Store, conversation_id: ConversationId, newest: list[Event]) -> bool:
-    """Whether our log has events as new as these of the agent's that are not among them, and not this server's own."""
+    """Return whether our log has newer posted events that are not among the agent's newest events."""
     oldest = min(event.at for event in newest)
     raws, _ = store.events.search(conversation_id, since=oldest, descending=True, limit=_PAGE)
     ids = {event.id for event in newest}
@@ -179,12 +178,15 @@ def _append(store: Store, conversation_id: ConversationId, sandbox_id: str, even
     if events:
         try:
             store.events.append(conversation_id, events, sandbox_id=sandbox_id, fetched=True)
-        except TooManyKinds as refusal:  # which the agent would be told too if it posted them
+        except TooManyKinds as refusal:  # the agent would be refused too if it posted them
             log.warning("conversation %s: %d events are left out: %s", conversation_id, len(events), refusal)
 
 
 class Comparison:
-    """Every method raises AgentUnreachable, AgentRefused, ConversationNotFound and NotItsSandbox."""
+    """A comparison of a conversation's logs and statuses.
+
+    Every method raises AgentUnreachable, AgentRefused, ConversationNotFound and NotItsSandbox.
+    """
 
     def __init__(self, store: Store, agent: AgentServer, check: Check) -> None:
         self._store = store
@@ -195,7 +197,7 @@ class Comparison:
         self._mark = Mark.of(self._state)
 
     def compare(self) -> float | None:
-        """Seconds until the next comparison; None: when something happens in the conversation."""
+        """Compare. Return the seconds until the next comparison; None: after the next activity in the conversation."""
         posted, count = posted_of(self._state), self._agent.count_events(self._id, seconds=_COUNT_SECONDS)
         ahead, grown = self._mark.ahead(count, posted), count - self._mark.length
         if ahead and not self._stays_so(count, posted):
@@ -203,13 +205,13 @@ class Comparison:
             return _SOON
         if ahead or (grown and (self._status != "running" or grown > _MOST_GROWN)):
             return self._fetch(count)
-        if count != self._mark.seen and self._status == "running":  # it works
+        if count != self._mark.seen and self._status == "running":  # the agent is working
             self._note(self._mark._replace(seen=count, reported=""))
             return _SOON
         return self._compare_status(count)
 
     def is_forgotten(self) -> bool:
-        """Whether the last comparison has found the conversation unknown to its agent server too."""
+        """Return whether the previous comparison also found that the agent server does not know the conversation."""
         if self._mark.reported == _UNKNOWN:
             return True
         self._note(self._mark._replace(reported=_UNKNOWN))
@@ -220,12 +222,12 @@ class Comparison:
         return str(self._state["execution_status"])
 
     def _stays_so(self, count: int, posted: int) -> bool:
-        """Whether our log lacks what the last comparison has seen at the agent, or has what the agent still lacks."""
+        """Return whether the difference persists since the last comparison, so that no webhook explains it."""
         seen = self._mark.seen
         return seen >= 0 and (self._mark.ahead(seen, posted) > 0 or seen == count)
 
     def _fetch(self, count: int) -> float | None:
-        """Compare the logs by ids, and append what is missing."""
+        """Compare the logs by ids, and append missing events."""
         mark, is_whole = catch_up(
             self._store, self._agent, self._id, self._sandbox_id, self._mark, most_pages=_MOST_PAGES
         )
@@ -233,10 +235,10 @@ class Comparison:
         if not is_whole:
             self._note(mark._replace(seen=now))
             return _AT_ONCE
-        if now != count:  # the agent works: what the mark has of both logs may be of two times
+        if now != count:  # the agent is working: the mark may mix two states
             self._note(mark._replace(seen=now))
             return _SOON
-        self._note(mark._replace(length=now, seen=now))  # an event that no webhook would take counts too
+        self._note(mark._replace(length=now, seen=now))  # also count an event that no webhook would accept
         return _AT_ONCE
 
     def _compare_status(self, count: int) -> float | None:
@@ -246,7 +248,7 @@ class Comparison:
         if theirs == ours or theirs not in _STATUSES:
             self._note(settled, ended=interrupted)
             return _SOON if ours == "running" else None
-        if theirs == "running" and not interrupted:  # nothing bears it out: an agent may not know of its own end
+        if theirs == "running" and not interrupted:  # unconfirmed: an agent may not know of its own end
             self._note(settled)
             return None
         if not interrupted and self._mark.reported != theirs:
@@ -256,13 +258,16 @@ class Comparison:
             return _SOON
         try:
             self._set_status(str(theirs))
-        except Outdated:  # the agent has gone on since it was asked
+        except Outdated:  # the agent has continued since it was asked
             return _SOON
         self._note(settled, ended=interrupted)
         return _SOON if theirs == "running" else None
 
     def _set_status(self, status: str) -> None:
-        """Show the agent's status. One that waits no longer says so as the agent does, which tells what was resumed."""
+        """Show the agent's status.
+
+        If the conversation waited, the event is like the agent's, which says what was resumed.
+        """
         waited = self._status == "waiting_for_confirmation"
         change: dict[str, Any] = {"key": "execution_status", "value": status}
         if waited:

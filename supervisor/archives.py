@@ -1,9 +1,8 @@
 """Packs sandboxes' files for clients, fills new sandboxes from archives and other sandboxes, and reads single files.
 
-Each archive is a job of a thread of its own, so it holds up no other sandbox; a host has two at once. The files come
-from the runtime as a tar stream, which is compressed here in bounded memory, whatever the input; see
-`store/sandboxes/files.py` for its way to the worker. Names and single files are read whether the sandbox runs, is
-paused or has ended.
+Each archive is a job in its own thread, so it delays no other sandbox. A host runs two at once. The runtime supplies
+the files as a tar stream, which is compressed here in bounded memory. `store/sandboxes/files.py` describes its way to
+the worker. Names and single files can be read from running, paused and ended sandboxes.
 """
 
 import itertools
@@ -41,13 +40,13 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-#: log2 of the most memory that a frame may ask of its reader: 8 MiB. Source: RFC 8878, 3.1.1.1.2
+#: log2 of the maximum memory that a frame may require of its reader: 8 MiB. Source: RFC 8878, 3.1.1.1.2.
 _WINDOW_LOG = 23
 
-#: bytes that are given to the decompressor at once: a frame may be as short as 9 bytes, and each copies what is left
+#: Bytes per call of the decompressor: a frame may have only 9 bytes, and each frame copies the rest.
 _STEP = 16 * 1024
 
-#: seconds after which compressed bytes come, however few they are
+#: Delay in seconds after which compressed bytes are flushed.
 _SHORT = 1.0
 
 _COMPRESSION: dict[int, int] = {
@@ -57,23 +56,23 @@ _COMPRESSION: dict[int, int] = {
 _DECOMPRESSION: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _WINDOW_LOG}
 
 
-#: archives that a host packs and unpacks at once
+#: Maximum number of archives that a host packs and unpacks at once.
 MOST_AT_ONCE = 2
 
-#: folders that a host records at once; seconds of a record that is followed by a rest, of _REST times as long, in which
-#: its sandbox gets no other: what a sandbox's files cost is outside of its limits
+#: Maximum number of folders that a host records at once; duration in seconds of a long record; and rest after it, as a
+#: multiple of its duration. The cost of a record is outside of the sandbox's limits.
 _MOST_RECORDED, _LONG, _REST = 2, 1.0, 9
 
-#: µs in which an agent works on a message that it was sent before its log has it
+#: Maximum time in µs between sending a message to an agent and its appearance in the agent's log.
 _ON_ITS_WAY = 60_000_000
 
-#: seconds for which the result of a long read answers clients at most: a busy host makes any read long
+#: Maximum age of a long read's result, in seconds: on a busy host every read is long.
 _STALE = 15.0
 
-#: bytes of the names in a list of files, and of any reply, which lies in Redis until it is read: paths may be long
+#: Maximum bytes of a list of file names, and of any reply, which is stored in Redis until it is read.
 MOST_LISTED, MOST_REPLY = 1 << 20, 16 << 20
 
-#: seconds in which a job that is broken off ends
+#: Timeout in seconds for ending a cancelled job.
 _END_TIMEOUT = 2.0
 
 _OUTCOMES: dict[type[Exception], Outcome] = {
@@ -88,7 +87,7 @@ _ENDS = "The supervisor of the sandbox's host ended"
 
 
 def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """One frame, with a checksum."""
+    """Compress to a single frame, with a checksum."""
     compressor, given_at = zstd.ZstdCompressor(options=_COMPRESSION), 0.0
     for chunk in chunks:
         data = compressor.compress(chunk)
@@ -101,7 +100,7 @@ def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of all frames, in pieces of at most 256 KiB. Raises ArchiveUnreadable, also at an early end."""
+    """Yield the content of all frames, in chunks of at most 256 KiB. Raises ArchiveUnreadable, also at an early end."""
     decompressor = None
     try:
         for data in _steps(chunks):
@@ -128,14 +127,14 @@ def _steps(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class _Fill:
-    """The job that fills one sandbox."""
+    """A job that fills a sandbox."""
 
     job: "Future[None]"
     given_up: threading.Event
 
 
 class HostArchives:
-    """The archives of one host. Any number of threads may use it."""
+    """The archives of a host. Thread-safe."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class HostArchives:
         *,
         most_bytes: int,
     ) -> None:
-        """most_bytes: of an uploaded archive, uncompressed."""
+        """most_bytes: maximum uncompressed size of an uploaded archive."""
         self._store = store
         self._specs = specs
         self._runtimes = runtimes
@@ -159,16 +158,16 @@ class HostArchives:
         self._ended = threading.Event()
 
     def send(self, sandbox: Sandbox, transfer: str) -> None:
-        """Begin to send the archive of a sandbox to the worker that asked for it."""
+        """Start sending the archive of a sandbox to the worker that requested it."""
         sender = self._store.sandboxes.archives.sender(transfer)
         if self._begin(self._send, sandbox, sender) is None:
             sender.fail(Outcome.BUSY, _BUSY)
 
     def fill(self, sandbox: Sandbox, order: Launch, runtime: Runtime) -> bool:
-        """Fill the folder of a sandbox that was never started from its source. True once the folder is whole.
+        """Fill the folder of a new sandbox from its source. Does not block; return true once the folder is complete.
 
-        Until then each call returns at once. Raises RuntimeFailure, and one of UNAVAILABLE, where it cannot be filled;
-        then there is no folder, and the sender of the archive has the reason.
+        Raises RuntimeFailure and one of UNAVAILABLE if the fill fails. Then there is no folder, and the archive's
+        sender has the reason.
         """
         assert sandbox.source is not None
         fill = self._fills.get(sandbox.id)
@@ -180,7 +179,7 @@ class HostArchives:
             given_up = threading.Event()
             if job := self._begin(self._fill, sandbox.source, order, runtime, given_up):
                 self._fills[sandbox.id] = _Fill(job, given_up)
-            elif "archive" in sandbox.source:  # a client waits; a copy begins when another job has ended
+            elif "archive" in sandbox.source:  # a client waits for an archive; a copy waits for a free job
                 self._store.sandboxes.archives.receiver(sandbox.source["archive"]).close(Outcome.BUSY, _BUSY)
                 raise RuntimeFailure(_BUSY)
         return False
@@ -189,7 +188,7 @@ class HostArchives:
         return sandbox_id in self._fills
 
     def stopped(self, sandbox_id: SandboxId) -> bool:
-        """Have the filling of a sandbox end; True once nothing fills it. A copy goes on to its end."""
+        """Stop the filling of a sandbox. Return true once no job fills it. A copy continues to its end."""
         fill = self._fills.get(sandbox_id)
         if fill is None:
             return True
@@ -199,15 +198,15 @@ class HostArchives:
         return fill.job.done()
 
     def end(self) -> None:
-        """Break off what is under way, and tell the other sides."""
+        """Cancel all jobs, and report that to the other sides."""
         self._ended.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
         wait(set(self._jobs), _END_TIMEOUT)
 
     def _begin(self, act: Callable[..., None], *args: Any) -> "Future[None] | None":
-        """Run a job in a thread, None if there are as many as there may be.
+        """Run a job in a thread; None if the maximum number of jobs is running.
 
-        Raises RuntimeError where the system has no more threads: a later job's thread runs this one too.
+        Raises RuntimeError if the system has no free thread. A later job's thread then runs this job too.
         """
         if self._ended.is_set() or not self._free.acquire(blocking=False):
             return None
@@ -231,7 +230,7 @@ class HostArchives:
                         raise RuntimeFailure(_ENDS)
                     sender.write(data)
             sender.end()
-        except StoreError as error:  # the client has gone
+        except StoreError as error:  # the client has disconnected
             log.info("the archive of sandbox %s: %s", sandbox.id, error)
         except UNAVAILABLE as error:
             log.warning("the archive of sandbox %s: the store does not answer: %s", sandbox.id, error)
@@ -285,12 +284,12 @@ class HostArchives:
 class _Walk(NamedTuple):
     """A long read of a folder for a client."""
 
-    until: float  #: its result stands
+    until: float  #: its result is valid until this time
     refusal: str  #: why the folder was not recorded; empty if it was
 
 
 class HostFiles:
-    """The files of one host's sandboxes. Any number of threads may use it."""
+    """The files of a host's sandboxes. Thread-safe."""
 
     def __init__(
         self,
@@ -302,19 +301,19 @@ class HostFiles:
         clock: Callable[[], float] = time.monotonic,
         rest: Callable[[float], object] = time.sleep,
     ) -> None:
-        """clock, rest: seconds."""
+        """clock, rest: in seconds."""
         self._store = store
         self._specs = specs
         self._runtimes = runtimes
         self._host = host
         self._clock, self._rest = clock, rest
         self._room = threading.BoundedSemaphore(_MOST_RECORDED)
-        self._lock = threading.Lock()  #: of the next two
-        self._walks: dict[tuple[SandboxId, str], _Walk] = {}  #: that took long, by sandbox and folder
-        self._recording: dict[SandboxId, dict[str, int]] = {}  #: of those at work: conversation → seq that comes next
+        self._lock = threading.Lock()  #: guards `_walks` and `_recording`
+        self._walks: dict[tuple[SandboxId, str], _Walk] = {}  #: long reads by sandbox and folder
+        self._recording: dict[SandboxId, dict[str, int]] = {}  #: running records: conversation → next seq
 
     def send_names(self, sandbox: Sandbox, folder: str, reply: str) -> None:
-        """Reply with the names of the files in a folder of an agent."""
+        """Reply with the names of the files in an agent's folder."""
 
         def listed(runtime: Runtime, order: Launch) -> bytes:
             with closing(runtime.names(order, from_text(folder))) as names:  # type: ignore[type-var]  # a generator
@@ -323,14 +322,15 @@ class HostFiles:
         self._send(sandbox, reply, listed)
 
     def send_content(self, sandbox: Sandbox, folder: str, path: str, reply: str) -> None:
-        """Reply with a file in a folder of an agent."""
+        """Reply with a file in an agent's folder."""
         self._send(sandbox, reply, lambda runtime, order: runtime.content(order, folder, from_text(path), MOST_BYTES))
 
     def record(self, sandbox: Sandbox, conversation_id: str, seq: int) -> None:
-        """Have the folder of a conversation recorded beside an event. Returns at once.
+        """Record the folder of a conversation at an event, in the background.
 
-        One thread records a sandbox at a time, and rests after a long record; what it is asked meanwhile is done once,
-        beside the last event. It ends with the process: what it leaves is as a signal that was lost.
+        One thread records a sandbox at a time, and rests after a long record. Requests in the meantime are combined
+        into one, at the last event. Requests that are pending when the process ends are lost, as a lost signal would
+        be.
         """
         with self._lock:
             if (waiting := self._recording.get(sandbox.id)) is not None:
@@ -340,7 +340,7 @@ class HostFiles:
         in_thread(self._record_all, sandbox, waiting, name="record", undo=partial(self._recording.pop, sandbox.id))
 
     def _record_all(self, sandbox: Sandbox, waiting: dict[str, int]) -> None:
-        """Record what waits, until nothing does."""
+        """Record all pending requests."""
         while True:
             with self._lock:
                 if not waiting:
@@ -373,10 +373,10 @@ class HostFiles:
             log.info("the folder of conversation %s: %s", conversation_id, error)
 
     def _events_at_rest(self, conversation_id: ConversationId, seq: Seq, after: int) -> list[str]:
-        """The events from another one on, at which a conversation's folder was as it is at the event of `seq`.
+        """Return the events after `after` at which the conversation's folder was as at the event `seq`.
 
-        None while the agent works, or is about to. Limitation: programs that it has left running, and people in
-        terminals, may change files all the same.
+        Empty while the agent works or is about to work. Limitation: programs that the agent left running, and people in
+        terminals, may still change files.
         """
         store, state = self._store, self._store.conversations.get(conversation_id)
         if state["seq"] != seq or state["execution_status"] == "running":
@@ -388,12 +388,12 @@ class HostFiles:
             delivery = store.approvals.deliveries.get(conversation_id)
             if delivery and {*open_ids} & {*delivery.actions}:
                 return []
-        elif open_ids:  # it was paused while an action is executed
+        elif open_ids:  # it was paused while an action runs
             return []
         return store.events.since_the_last_result(conversation_id, Seq(max(0, after)), seq)
 
     def send_moments(self, sandbox: Sandbox, folder: str, reply: str, conversation_id: str) -> None:
-        """Reply with the records of a conversation's folder from which a fork gets it."""
+        """Reply with the records of a conversation's folder from which a fork can start."""
 
         def found(runtime: Runtime, order: Launch) -> bytes:
             return json.dumps(shadow_of(runtime, order, folder).moments(conversation_id)).encode()
@@ -403,7 +403,7 @@ class HostFiles:
     def send_changes(
         self, sandbox: Sandbox, folder: str, reply: str, conversation_id: str, since: int, until: int | None
     ) -> None:
-        """Reply with the files that differ between two moments of a conversation, as `Shadow.changes` has it."""
+        """Reply with the files that differ between two moments of a conversation; see `Shadow.changes`."""
 
         def changed(runtime: Runtime, order: Launch) -> bytes:
             with self._walk(sandbox, folder, until) as walks:
@@ -422,7 +422,7 @@ class HostFiles:
         since: int,
         until: int | None,
     ) -> None:
-        """Reply with a file at two such moments."""
+        """Reply with a file at two moments of a conversation."""
 
         def differ(runtime: Runtime, order: Launch) -> bytes:
             with self._walk(sandbox, folder, until) as walks:
@@ -436,10 +436,10 @@ class HostFiles:
 
     @contextmanager
     def _walk(self, sandbox: Sandbox, folder: str, until: int | None) -> Iterator[bool]:
-        """Tell whether a request reads the folder.
+        """Yield whether the request reads the folder.
 
-        The result of a long read stands for _REST times as long, and at most for _STALE. Raises NotRecorded where that
-        result was one: it stands for _REST times as long, and the sentence says until when.
+        The result of a long read stays valid for _REST times its duration, at most for _STALE. A NotRecorded stays
+        valid for _REST times the duration. Then this raises NotRecorded, with the remaining time.
         """
         place = (sandbox.id, folder)
         with self._lock:
@@ -490,7 +490,7 @@ class HostFiles:
 
 
 def _first(names: Iterable[bytes]) -> Iterator[str]:
-    """The first names of a list: MOST_NAMES of at most MOST_LISTED bytes."""
+    """Return the first names of a list: at most MOST_NAMES names and MOST_LISTED bytes."""
     size = 0
     for name in itertools.islice(names, MOST_NAMES):
         size += len(name)
@@ -500,7 +500,7 @@ def _first(names: Iterable[bytes]) -> Iterator[str]:
 
 
 def shadow_of(runtime: Runtime, order: Launch, folder: str) -> Shadow:
-    """The shadow repository of a folder of an agent. Raises NotRecorded, FolderNotKept."""
+    """Return the shadow repository of an agent's folder. Raises NotRecorded, FolderNotKept."""
     shadow = runtime.shadow(order, folder)
     if shadow is None:
         raise NotRecorded(

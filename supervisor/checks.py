@@ -1,13 +1,14 @@
-"""Compares conversations with their agents while these live: the log and the status.
+"""Compares conversations with their running agents: the log and the status.
 
-A conversation is due soon after every webhook and command (see `store/sandboxes/checks.py`), and again while it is
-`running` or differs from its agent. So no conversation is `running` for ever: not after an end of the run that was
-never posted, and not in a sandbox that is frozen, failed or lost its host.
+A conversation is due soon after every webhook and command (see `store/sandboxes/checks.py`), and repeatedly while it is
+`running` or differs from its agent. So no conversation stays `running` forever: neither after an unreported end of the
+run, nor in a sandbox that is frozen, has failed or lost its host.
 
-Guarantee: a difference counts only when two comparisons have found it, because a webhook may be under way. Where none
-is found, one count of events is asked for while the agent posts, and its status too when it has posted nothing since.
+Guarantee: a difference counts only if two comparisons found it, because a webhook may be in flight. Otherwise a
+comparison only asks for the number of events while the agent posts, and also for the status after it stops posting.
+
 Cost: at most MOST_CHECKS comparisons at once, MOST_OF_ONE of them with one sandbox, and _MOST_PAGES pages of an agent's
-log in one of them.
+log in a comparison.
 """
 
 import logging
@@ -33,24 +34,25 @@ from supervisor.presence import Silences, in_thread
 
 log = logging.getLogger("supervisor")
 
-#: comparisons that one supervisor makes at once, and of the conversations of one sandbox: its agent may be slow
+#: Maximum number of concurrent comparisons of a supervisor, and of a sandbox, whose agent may be slow.
 MOST_CHECKS, MOST_OF_ONE = 16, 4
 
-#: seconds of a lease, which is longer than any comparison; and between two comparisons of one conversation
+#: Lease of a comparison, longer than any comparison, and interval between two comparisons of a conversation, in
+#: seconds.
 _LEASE, _AGAIN = 60.0, 3.0
 
-#: seconds for which an agent server may not answer before its runs are shown as paused; seconds between two tries then
+#: Time in seconds after which runs of a silent agent server are shown as paused, and interval between retries then.
 _SILENT, _SILENT_AGAIN = 60.0, 10.0
 
-#: codes of the events by which a conversation learns that, and that it is compared no more. Source: docs/wire.md, 11
+#: Codes of the events that report a silent agent server, and the end of comparisons. Source: docs/wire.md, 11.
 SILENT, NOT_COMPARED = "AgentServerSilent", "LogNotCompared"
 
-#: comparisons of one conversation in a row that end by an error of this program, after which they are given up
+#: Consecutive comparisons of a conversation that fail with a bug of ours, after which they are given up.
 MOST_FAILED = 3
 
 
 class Checker:
-    """The comparisons of one host. Its threads end with the process: what they leave is due when its lease ends."""
+    """The comparisons of a host. Its threads end with the process; their comparisons are due when the lease expires."""
 
     def __init__(self, store: Store, client: httpx.Client, runtimes: Mapping[str, Runtime], host: str) -> None:
         """client: for the agent servers. runtimes: by their names in specs."""
@@ -58,13 +60,13 @@ class Checker:
         self._client = client
         self._runtimes = runtimes
         self._host = host
-        self._busy: dict[str, str] = {}  #: entries that a thread has, and their sandboxes
-        self._failed: dict[str, int] = {}  #: entries whose last comparisons failed, and how many did
-        # Between two looks are the pause of the tries, and the timeouts of what is asked.
-        self._silences = Silences(_SILENT_AGAIN + 3 * (client.timeout.read or 0.0))  #: of agent servers, by entry
+        self._busy: dict[str, str] = {}  #: entries in a thread → their sandboxes
+        self._failed: dict[str, int] = {}  #: entries whose last comparisons failed → number of failures
+        # Time between two attempts: their interval, and the timeouts of the requests.
+        self._silences = Silences(_SILENT_AGAIN + 3 * (client.timeout.read or 0.0))  #: silent agent servers, by entry
 
     def check_due(self) -> None:
-        """Give what is due to threads, at most MOST_CHECKS at once. One beyond MOST_OF_ONE is due again shortly."""
+        """Give due comparisons to threads, at most MOST_CHECKS at once. Those beyond MOST_OF_ONE are postponed."""
         room = MOST_CHECKS - len(self._busy)
         for check in self._store.sandboxes.checks.claim(self._host, _LEASE, room) if room else ():
             if check.entry in self._busy:
@@ -76,7 +78,7 @@ class Checker:
                 in_thread(self._drive, check, name="check", undo=partial(self._busy.pop, check.entry))
 
     def adopt(self) -> None:
-        """Have every conversation on this host compared: its agents worked on while no supervisor was here."""
+        """Request a comparison of every conversation on this host, because its agents worked without a supervisor."""
         for sandbox in self._store.sandboxes.of_host(self._host):
             self._store.sandboxes.checks.require(sandbox.id)
 
@@ -95,8 +97,10 @@ class Checker:
             self._busy.pop(check.entry, None)
 
     def _fail(self, check: Check, error: Exception) -> None:
-        """Leave a comparison that fails for a reason nobody foresaw until its lease ends; after MOST_FAILED it is given
-        up until something happens in the conversation, which is told."""
+        """Leave a comparison that failed with a bug until its lease expires.
+
+        After MOST_FAILED failures it is given up until the next activity in the conversation, whose log reports that.
+        """
         log.exception("the comparison of conversation %s failed", check.conversation_id)
         self._failed[check.entry] = failed = self._failed.get(check.entry, 0) + 1
         if failed < MOST_FAILED:
@@ -109,13 +113,13 @@ class Checker:
             self._store.sandboxes.checks.close(check, again_in=None)
 
     def check(self, check: Check) -> float | None:
-        """Compare one conversation. Seconds until it is compared again; None: when something happens in it."""
+        """Compare a conversation, and return the seconds until the next comparison; None: after the next activity."""
         [state] = self._store.conversations.get_many([check.conversation_id])
         [sandbox] = self._store.sandboxes.get_many([check.sandbox_id])
         if state is None or sandbox is None or state.get("sandbox_id") != sandbox.id:
             return None
         runs = state["execution_status"] == "running"
-        if sandbox.status == "STARTING":  # it is settled first
+        if sandbox.status == "STARTING":  # the reconciler settles it first
             return _AGAIN
         try:
             agent = AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
@@ -126,7 +130,7 @@ class Checker:
             return self._compare(check, sandbox, agent, runs=runs)
         except (ConversationNotFound, LogDamaged, NotItsSandbox, NotStartedHere):
             return None
-        except KeyUnreadable:  # its supervisor ends it
+        except KeyUnreadable:  # the reconciler ends it
             return _AGAIN
 
     def _compare(self, check: Check, sandbox: Sandbox, agent: AgentServer, *, runs: bool) -> float | None:
@@ -144,8 +148,8 @@ class Checker:
         return again
 
     def _unanswered(self, check: Check, sandbox: Sandbox, agent: AgentServer, *, runs: bool) -> float:
-        """Let an agent server go on that was stopped from outside; after a time show that its runs are suspended."""
-        if agent.is_alive():  # it is busy
+        """Resume an agent server that was stopped from outside. After a timeout, show its runs as suspended."""
+        if agent.is_alive():  # the agent server is busy
             self._silences.ended(check.entry)
             return _AGAIN
         if sandbox.host == self._host and sandbox.handle:
@@ -159,6 +163,6 @@ class Checker:
         return _SILENT_AGAIN
 
     def _pause(self, check: Check, error: dict[str, str]) -> None:
-        """Show a run as paused whose agent is suspended or has ended. It is shown again if it goes on."""
+        """Show a run as paused because its agent is suspended or has ended. It is shown as running if it resumes."""
         stamp = Stamp(wire.now(), str(uuid4())[:24])
         self._store.conversations.interrupt(check.conversation_id, check.sandbox_id, stamp, error)

@@ -1,7 +1,7 @@
-"""Retries deliveries that are due, until the agent has received the decision or the delivery is given up.
+"""Retries due deliveries until the agent has received the decision or the delivery is given up.
 
-The driver sends to many agents at once, one thread each: a hung agent takes one thread and delays no other agent.
-A delivery that is given up leaves an event in its conversation.
+The driver uses one thread per agent, so a hung agent delays no other agent. A delivery that is given up leaves an event
+in its conversation.
 """
 
 import logging
@@ -20,29 +20,29 @@ from telemetry import traces
 
 log = logging.getLogger("supervisor")
 
-#: seconds of tries after which a delivery is given up: to an agent that runs, but does not receive it, and to a sandbox
-#: that is ERROR, and that nobody has resumed; time in which nobody tries, or its host is lost, does not count
+#: Time of retries in seconds after which a delivery is given up: to a running agent that does not receive it, and to a
+#: sandbox in ERROR that nobody has resumed. Time without retries, or with a lost host, does not count.
 GIVEN_UP = 600.0
 
-#: the same where each try ended in an error of this program: the next deliveries must not wait until it is corrected
+#: Time of retries in seconds if each failed with a bug of ours: later deliveries must not wait until it is fixed.
 UNFORESEEN = 30.0
 
-#: agents that one supervisor delivers to at once
+#: Maximum number of agents that a supervisor delivers to at once.
 MOST_AGENTS = 64
 
 
 class DeliveryDriver:
-    """Drives deliveries. Its threads end with the process: a delivery that they leave is due when its lease ends."""
+    """Drives deliveries. Its threads end with the process; their deliveries are due when the lease expires."""
 
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
         self._commands = commands
-        self._driven: set[str] = set()  #: sandboxes whose agent a thread delivers to
+        self._driven: set[str] = set()  #: sandboxes with a delivery in a thread
 
     def drive_due(self) -> None:
         """Give each due delivery to a thread, at most MOST_AGENTS at once.
 
-        An agent whose lease has ended while a thread delivers to it, as the clock stepped, gets nothing meanwhile.
+        If a lease expires while a thread still delivers, as after a clock step, that agent gets no second delivery.
         """
         while len(self._driven) < MOST_AGENTS and (
             claim := self._store.approvals.deliveries.claim(self._commands.courier.lease_seconds)
@@ -63,14 +63,14 @@ class DeliveryDriver:
 
 
 def deliver(store: Store, commands: Commands, claim: Claim) -> None:
-    """Try one delivery. After a failure it is due again, or given up."""
+    """Try a delivery. After a failure it is due again, or given up."""
     try:
         delivery = store.approvals.deliveries.get(claim.conversation_id)
     except UNREADABLE as error:
         log.exception("the decision about conversation %s cannot be read", claim.conversation_id)
         _give_up(store, claim, None, f"its record cannot be read: {type(error).__name__}")
         return
-    if delivery is None or not claim.is_of(delivery):  # settled, overtaken by a newer one, or never decided
+    if delivery is None or not claim.is_of(delivery):  # settled, superseded by a newer decision, or never decided
         store.approvals.deliveries.close(claim)
         return
     with traces.continued(delivery.trace, "delivery", {"gen_ai.conversation.id": claim.conversation_id}):
@@ -97,7 +97,7 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
         traces.fail(type(error).__name__)
     except UNAVAILABLE:
         raise
-    except Exception as error:  # a fault of ours must not be retried forever
+    except Exception as error:  # a bug of ours must not be retried forever
         log.exception("a delivery to conversation %s failed", claim.conversation_id)
         most, reason = UNFORESEEN, f"unforeseen {type(error).__name__}"
         traces.fail(type(error).__name__)
@@ -108,13 +108,13 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
 
 
 def _give_up(store: Store, claim: Claim, delivery: Delivery | None, reason: str) -> None:
-    """Append an event that says that the agent never received the decision, and settle the delivery.
+    """Append an event that the agent never received the decision, and settle the delivery.
 
-    delivery: None of one whose record cannot be read.
+    delivery: None if its record cannot be read.
     """
     verb = "decided" if delivery is None else "accepted" if delivery.accept else "rejected"
     identity = f"{claim.delivery_id}{0:012x}"  # a repeat appends nothing; scripts number their events from 1
-    code = "AnswerNotDelivered"  # clients know it by this name. Source: docs/wire.md, 11
+    code = "AnswerNotDelivered"  # clients know this name. Source: docs/wire.md, 11
     detail = f"The pending action was {verb}, but its agent did not receive the decision: {reason}"
     log.warning("conversation %s: %s", claim.conversation_id, detail)
     tell(store, claim.conversation_id, claim.sandbox_id, identity, code, detail)
@@ -125,10 +125,10 @@ def _give_up(store: Store, claim: Claim, delivery: Delivery | None, reason: str)
 def tell(
     store: Store, conversation_id: ConversationId, sandbox_id: str | None, identity: str, code: str, detail: str
 ) -> None:
-    """Append an event about what was given up, once per identity. Raises one of UNAVAILABLE.
+    """Append an event about something that was given up, once per identity. Raises one of UNAVAILABLE.
 
-    Where the conversation's log takes no more, or a fault of ours keeps it from that, the supervisor's log alone says
-    it: what is given up must leave its queue.
+    If the conversation's log is full, or a bug prevents the event, only the supervisor's log reports it, because the
+    entry must leave its queue.
     """
     try:
         event = own_event(identity, "ConversationErrorEvent", wire.now(), code=code, detail=detail)

@@ -1,11 +1,9 @@
-"""How the processes of a sandbox end, and what follows: a restart, PAUSED, ERROR, or its deletion; and what becomes of
-its conversations.
+"""Handles the end of a sandbox's processes: a restart, PAUSED, ERROR or deletion, and the effects on its conversations.
 
-An end pauses what ran. After a restart each conversation is settled: the agent server's own log is compared with ours,
-and its status becomes ours. An action that was in flight is closed as unknown, here and at the agent: no agent repeats
-an action without being told. A conversation that its agent server has forgotten says so.
-
-Every step may be repeated: a supervisor may be killed at any moment. Source: docs/wire.md, 12.
+An end pauses running conversations. After a restart each conversation is settled: the agent server's own log is
+compared with ours, and its status is copied. An action in flight is closed as unknown, here and at the agent, so that
+no agent repeats an action unknowingly. A conversation that its agent server has forgotten gets an event that says so.
+Every step may be repeated, because a supervisor may be killed at any moment. Source: docs/wire.md, 12.
 """
 
 import logging
@@ -37,16 +35,16 @@ from telemetry import traces
 
 log = logging.getLogger("supervisor")
 
-#: statuses of an agent server's response that say nothing about the conversation: the caller retries
+#: Temporary statuses of an agent server's response: the caller retries.
 _TEMPORARY = (401, 408, 429, 502, 503, 504)
 
-#: statuses of a response of an agent server that has no log to compare with
+#: Statuses of a response of an agent server without a log.
 _NO_LOG = (404, 405, 501)
 
-#: statuses of a conversation in which its agent may run again
+#: Statuses of a conversation in which its agent may run again.
 _RESUMABLE = ("idle", "paused", "error", "stuck")
 
-#: newest actions, and events of one kind after an action, among which those in flight and their ends are searched
+#: Number of newest actions, and of events of a kind after an action, that are searched for actions in flight.
 _NEXT = 100
 
 IN_FLIGHT = (
@@ -54,7 +52,7 @@ IN_FLIGHT = (
     "Check that before repeating it."
 )
 
-#: code of the event about a run that was to go on by itself, and does not
+#: Code of the event about a run that should have resumed automatically and did not.
 NOT_RESUMED = "RunNotResumed"
 
 FORGOTTEN = (
@@ -64,22 +62,22 @@ FORGOTTEN = (
 )
 
 
-#: last lines of a log: in the detail of a sandbox whose processes ended, and kept as its log
+#: Last lines of a log: in the detail of a sandbox whose processes ended, and stored as its log.
 _DETAIL_LINES, _KEPT_LINES = 20, 1000
 
-#: seconds in which the crashes of a sandbox are counted; seconds before its first restart
+#: Window in which crashes of a sandbox are counted, and delay of its first restart, in seconds.
 _CRASH_SPAN, _FIRST_RESTART = 600.0, 0.5
 
-#: codes of the events by which a conversation learns that its agent server ended. Source: docs/wire.md
+#: Codes of the events that report the end of an agent server. Source: docs/wire.md.
 RESTARTED, ENDED = "AgentServerRestarted", "AgentServerEnded"
 
-#: what is said of a sandbox without processes: of one that rests, and of one that failed
+#: Details of a sandbox without processes: stopped, and failed.
 KEPT = "its processes have ended, its files are kept, and it starts again when it is used or resumed"
 RESUMABLE = "Its files are kept: a resume starts it again"
 
 
 class Settlement:
-    """One conversation, after one start of its sandbox's processes."""
+    """A conversation, after a start of its sandbox's processes."""
 
     def __init__(
         self,
@@ -97,9 +95,9 @@ class Settlement:
         self._id = conversation_id
 
     def settle(self, *, resume_runs: bool | None) -> None:
-        """Settle the conversation, once per start. resume_runs: as the spec has it.
+        """Settle the conversation, once per start. Raises AgentUnreachable, ConversationNotFound and NotItsSandbox.
 
-        Raises AgentUnreachable, ConversationNotFound and NotItsSandbox.
+        resume_runs: as in the spec.
         """
         state = self._store.conversations.get(self._id)
         mark, interrupted = Mark.of(state), bool(state["interrupted"])
@@ -134,7 +132,7 @@ class Settlement:
         return True
 
     def _was_told_to_go_on(self, state: Mapping[str, Any]) -> bool:
-        """Whether the conversation was told, as its agent server ended, that its run goes on by itself."""
+        """Return whether the event of the agent server's end announced that the run resumes automatically."""
         if not state["interrupted"]:
             return False
         raws, _ = self._store.events.search(self._id, kind="ConversationErrorEvent", descending=True, limit=_NEXT)
@@ -142,7 +140,7 @@ class Settlement:
         return any(one.fields.get("goes_on") is True for one in islice(ends, 1))
 
     def _run_again(self, mark: Mark) -> None:
-        """Run what was interrupted. A repeat approves nothing: an agent that waits by then is left alone."""
+        """Resume an interrupted run. A repeat approves nothing: an agent that waits by then is left alone."""
         if self._agent.state(self._id).get("execution_status") in _RESUMABLE:
             try:
                 self._agent.post(self._id, "run", RUN, repeatable=False)
@@ -152,20 +150,18 @@ class Settlement:
                 self._append(self._error(NOT_RESUMED, words))
         self._store.conversations.note_recovery(self._id, mark, interrupted=False)
 
-    # an agent server that knows the conversation
-
     def _restore(self, mark: Mark) -> Mark:
         self._send_secrets()
         mark = self._catch_up(mark)
         posted, status = self._posted_and_status()
-        if status == "running":  # of an agent server that has just been started: nothing runs there
+        if status == "running":  # the agent server has just started: nothing runs
             status = "paused"
         unfinished = self._unfinished()
         waits = status == "waiting_for_confirmation"
         if unfinished and not (waits and self._wait(unfinished)):
             mark = self._close_in_flight(mark)
             posted, closed = self._posted_and_status()
-            if waits:  # it does so no longer
+            if waits:  # it no longer waits
                 status = closed
         self._say_what_was_in_flight()
         if not waits:
@@ -175,12 +171,12 @@ class Settlement:
         return mark
 
     def _posted_and_status(self) -> tuple[int, Any]:
-        """Read how many events the agent has posted, and then its status."""
+        """Read the number of events that the agent has posted, and then its status."""
         posted = posted_of(self._store.conversations.get(self._id))
         return posted, self._agent.state(self._id).get("execution_status")
 
     def _send_secrets(self) -> None:
-        """Send the agent its secrets again: it may have kept them in memory alone."""
+        """Send the agent its secrets again, because it may have kept them only in memory."""
         try:
             if secrets := self._store.conversations.secrets_of(self._id):
                 body = {"secrets": secrets_inside(secrets, self._services)}
@@ -199,10 +195,11 @@ class Settlement:
             return mark
 
     def _wait(self, actions: list[Event]) -> bool:
-        """Whether an agent that reports to wait has not begun these actions; then those that nobody decided are open.
+        """Return whether a waiting agent has not begun these actions. If so, reopen the undecided actions.
 
-        The published agent server reports to wait, after a kill, for actions that it had begun: it writes its status to
-        its file after a step, and the change to its log before. An acceptance that it has not begun is delivered again.
+        After a kill the published agent server reports to wait for actions that it had begun: it writes its status to
+        its file after a step, and the change to its log before. A decision to accept that it has not begun is delivered
+        again.
         """
         kind = "ConversationStateUpdateEvent"
         raws, _ = self._store.events.search(self._id, kind=kind, since=actions[0].at, descending=True, limit=_NEXT)
@@ -217,12 +214,12 @@ class Settlement:
         return True
 
     def _close_in_flight(self, mark: Mark) -> Mark:
-        """Have the agent close actions that it may have begun, and close here those that it does not know.
+        """Have the agent close actions that it may have begun, and close here the actions that it does not know.
 
-        An agent that found them unfinished would execute them in its next run. One that knows an action and keeps it
-        open after this has not begun it: the action was approved, and the next run executes it.
+        Otherwise the agent would execute unfinished actions in its next run. If the agent knows an action and leaves it
+        open, it has not begun it: the action was approved, and the next run executes it.
         """
-        if delivery := self._store.approvals.deliveries.get(self._id):  # it was received
+        if delivery := self._store.approvals.deliveries.get(self._id):  # the agent received it
             self._store.approvals.deliveries.settle(self._id, delivery)
         self._store.sandboxes.echoes.expect(self._id, [reject_claim(action.id) for action in self._unfinished()])
         try:
@@ -235,7 +232,10 @@ class Settlement:
         return mark
 
     def _say_what_was_in_flight(self) -> None:
-        """Append an event about the actions that were closed as in flight, once, whatever cut an earlier try off."""
+        """Append an event about the actions that were closed as in flight.
+
+        A retry after any failure appends it only once.
+        """
         closed = [action for action in self._newest() if _tells_of_flight(self._end_of(action))]
         if closed:
             tools = ", ".join(str(action.fields.get("tool_name")) for action in closed)
@@ -243,19 +243,17 @@ class Settlement:
             members = {"code": "ActionInterrupted", "detail": f"{IN_FLIGHT} Tools: {tools}"}
             self._append(own_event(identity, "ConversationErrorEvent", wire.now(), **members))
 
-    # an agent server that has forgotten the conversation
-
     def forget(self) -> None:
-        """Settle a conversation that its agent server has forgotten while it lives. Raises as `settle`."""
+        """Settle a conversation that its running agent server has forgotten. Raises the errors of `settle`."""
         state = self._store.conversations.get(self._id)
         mark = self._forget(state, Mark.of(state))
         self._store.conversations.note_recovery(self._id, mark._replace(start=self._sandbox.start), interrupted=False)
 
     def _forget(self, state: dict[str, Any], mark: Mark) -> Mark:
-        """Say so, once; close what was open; pause."""
+        """Report once that the conversation is forgotten, close open actions, and pause."""
         [task] = self._store.start_tasks.get_many([state["app"].get("start_id") or ""])
         if task is not None and task.status not in FINISHED:
-            return mark  # its start goes on, and the agent server will know it then
+            return mark  # its start is still running, after which the agent server knows it
         posted = posted_of(state)
         if not (mark.forgotten and mark.posted == posted):
             self._append(self._error("ConversationForgotten", FORGOTTEN.replace("{id}", self._id)))
@@ -266,10 +264,8 @@ class Settlement:
         self._set_status("paused", posted)
         return Mark(posted=posted, forgotten=True)
 
-    # our log
-
     def _newest(self) -> list[Event]:
-        """The actions of the agent's last response, and those that are open, in their order.
+        """Return the actions of the agent's last response and all open actions, in order.
 
         An agent takes no further step while an action of its last response is unfinished.
         """
@@ -284,14 +280,14 @@ class Settlement:
         return sorted(found.values(), key=lambda one: one.at)
 
     def _unfinished(self) -> list[Event]:
-        """Those of the newest actions that nothing has ended."""
+        """Return the newest actions without a result."""
         executable = [
             one for one in self._newest() if one.fields.get("action") is not None and finish_message(one.fields) is None
         ]
         return [one for one in executable if self._end_of(one) is None]
 
     def _end_of(self, action: Event) -> Event | None:
-        """The event that ended an action; None if nothing has."""
+        """Return the event that ended an action; None if there is none."""
         for kind in CLOSING_KINDS:
             raws, _ = self._store.events.search(self._id, kind=kind, since=action.at, limit=_NEXT)
             for event in map(read_event, raws):
@@ -300,7 +296,7 @@ class Settlement:
         return None
 
     def _close(self, actions: list[Event], reason: str) -> None:
-        """Append an error of each action's tool call, which ends the action."""
+        """Append an error for each action's tool call, which ends the action."""
         for action in actions:
             tool = {name: str(action.fields.get(name) or "") for name in ("tool_name", "tool_call_id")}
             identity = self._derived(f"closes {action.id}")
@@ -310,8 +306,8 @@ class Settlement:
     def _set_status(self, status: str, posted: int) -> None:
         """Append a state event, unless the conversation has that status.
 
-        posted: the number of the agent's events when the status was read. An agent that has posted more since has gone
-        on: its own events have the later status.
+        posted: number of the agent's events when the status was read. If the agent has posted more since, its own
+        events have the later status.
         """
         if self._store.conversations.get(self._id)["execution_status"] != status:
             members = {"key": "execution_status", "value": status}
@@ -319,7 +315,7 @@ class Settlement:
                 self._append(own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **members), posted)
 
     def _error(self, code: str, detail: str) -> Event:
-        """An event that the conversation gets once per start."""
+        """Make an event that the conversation gets once per start."""
         members = {"code": code, "detail": detail}
         return own_event(self._derived(code), "ConversationErrorEvent", wire.now(), **members)
 
@@ -335,16 +331,16 @@ def _tells_of_flight(end: Event | None) -> bool:
 
 
 class Recovery:
-    """The conversations of sandboxes whose processes end and start. Any number of threads may use it."""
+    """The conversations of sandboxes whose processes end and start. Thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def interrupted(self, sandbox: Sandbox, code: str, detail: str, *, resume_runs: bool | None = False) -> None:
-        """Tell every conversation in a sandbox that its agent server ended without being asked, once per start.
+        """Report to every conversation in a sandbox that its agent server ended unexpectedly, once per start.
 
-        A run is paused; a conversation that waits for a decision keeps waiting. resume_runs: as the spec has it.
-        Raises only UNAVAILABLE.
+        A run is paused; a conversation that waits for a decision keeps waiting. resume_runs: as in the spec. Raises
+        only UNAVAILABLE.
         """
 
         def error(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,11 +364,10 @@ class Recovery:
     def settle(
         self, sandbox: Sandbox, agent: AgentServer, *, resume_runs: bool | None, services: Iterable[Service] = ()
     ) -> None:
-        """Settle every conversation in a sandbox with the agent server that has just been started there.
+        """Settle every conversation in a sandbox after its agent server has started.
 
-        A start is settled once: a call about an agent server that has worked since, and was only paused, does nothing.
-        resume_runs and services: as the sandbox's spec has them. Raises AgentUnreachable, after
-        which a repeat goes on where this call has ended, and UNAVAILABLE.
+        A start is settled once: a call after a mere pause does nothing. resume_runs, services: as in the sandbox's
+        spec. Raises AgentUnreachable, after which a repeat continues, and UNAVAILABLE.
         """
         if self._store.sandboxes.settled_start(sandbox.id) == sandbox.start:
             return
@@ -383,22 +378,22 @@ class Recovery:
         self._store.sandboxes.note_settled(sandbox.id, sandbox.start)
 
     def tell_labels(self, sandbox: Sandbox, agent: AgentServer) -> None:
-        """Tell the agent the titles and tags that clients have set while it did not run. Raises only UNAVAILABLE."""
+        """Send the agent titles and tags that clients set while it did not run. Raises only UNAVAILABLE."""
         with suppress(AgentUnreachable):
             for state in self._store.conversations.in_sandboxes.each_in(sandbox.id):
                 tell(self._store, agent, state)
 
 
 def _last_message(store: Store, identity: ConversationId) -> str:
-    """The id of a conversation's last message of a user; a dash for one that has none."""
+    """Return the id of a user's last message in a conversation; a dash if there is none."""
     raws, _ = store.events.search(identity, kind="MessageEvent", source="user", descending=True, limit=1)
     return read_event(raws[0]).id if raws else "-"
 
 
 def _told_of_run(store: Store, state: Mapping[str, Any], detail: str, resume_runs: bool | None) -> dict[str, Any]:
-    """What is told of a run whose agent server has crashed: the detail, and whether it goes on by itself.
+    """Return the members of the event for a run whose agent server crashed: the detail, and whether the run resumes.
 
-    Only a run in which nothing waits for a person goes on, and once a message: the crash may be its own work.
+    A run resumes only if nothing waits for a person, and once per message, because the run may have caused the crash.
     """
     goes_on, words = resume_runs is True, "The run is paused: send a message or resume it to go on"
     if resume_runs is None and (state["confirmation_policy"] or {}).get("kind") == "NeverConfirm":
@@ -415,10 +410,9 @@ def _told_of_run(store: Store, state: Mapping[str, Any], detail: str, resume_run
 
 @contextmanager
 def _one_of_several() -> Iterator[None]:
-    """One conversation that was deleted meanwhile, whose log stays in cold storage or has lost events, delays no other
-    of its sandbox.
+    """Let no conversation that is deleted, cold or damaged delay the others of its sandbox.
 
-    Nothing ran in a cold conversation, and nothing waits: there is nothing to pause, and its next use compares it.
+    A cold conversation has no run and no pending action, so it needs no pause. Its next use compares it.
     """
     try:
         yield
@@ -437,16 +431,16 @@ class SandboxHost:
     url_host: str
     webhook_base_url: str
     start_seconds: float
-    allowed_origins: tuple[str, ...] = ()  #: of web pages that may use the agent servers
-    folder: str = ""  #: id of the folder that its sandboxes' files are in, where their runtime has them there
+    allowed_origins: tuple[str, ...] = ()  #: origins of web pages that may use the agent servers
+    folder: str = ""  #: id of the folder with the sandboxes' files, if their runtime stores files there
 
     def lacks(self, sandbox: Sandbox) -> bool:
-        """Whether another folder has a sandbox's files: that of an earlier supervisor of this host's name."""
+        """Return whether another folder has a sandbox's files, that of an earlier supervisor with this host's name."""
         return sandbox.folder not in ("", self.folder)
 
 
 class Endings:
-    """Ends the processes of one sandbox per call. Any number of threads may use it, each for another sandbox."""
+    """Ends the processes of a sandbox. Threads may use it for different sandboxes at the same time."""
 
     def __init__(self, store: Store, runtimes: Mapping[str, Runtime], host: SandboxHost, recovery: Recovery) -> None:
         """runtimes: by their names in specs."""
@@ -456,13 +450,13 @@ class Endings:
         self._recovery = recovery
 
     def over(self, sandbox: Sandbox, reason: str) -> None:
-        """Stop a sandbox whose time is over; its conversations are told. Raises RuntimeFailure."""
+        """Stop a sandbox at the end of its lifetime, and report that to its conversations. Raises RuntimeFailure."""
         detail = f"{reason}: {KEPT}"
         self._recovery.interrupted(sandbox, ENDED, detail)
         self.stop(sandbox, detail)
 
     def settle(self, sandbox: Sandbox, spec: Spec, seen: Observation) -> None:
-        """Decide what follows the end of a sandbox's processes that no client asked for."""
+        """Handle an end of a sandbox's processes that no client requested."""
         how = seen.detail or "how is not known"
         if self.discarded(sandbox, f"The sandbox ended: {how}"):
             return
@@ -489,7 +483,7 @@ class Endings:
             self.report(sandbox, "STARTING", detail=detail, log=text, handle=None, **fields)
 
     def stop(self, sandbox: Sandbox, detail: str, *, resumes: bool = False) -> None:
-        """End the processes of a sandbox and keep its files; it is PAUSED until it is used. Raises RuntimeFailure."""
+        """End the processes of a sandbox and keep its files. It is PAUSED until it is used. Raises RuntimeFailure."""
         self._stopped(sandbox, detail, self.clear(sandbox), resumes=resumes)
 
     def _stopped(self, sandbox: Sandbox, detail: str, text: str, *, resumes: bool) -> None:
@@ -497,7 +491,7 @@ class Endings:
         self._store.sandboxes.stopped(sandbox, self._host.supervisor, plain(detail), log=text, resumes=resumes)
 
     def clear(self, sandbox: Sandbox) -> str:
-        """End what is left of a sandbox's processes; the last lines that they printed, without the secrets there.
+        """End a sandbox's remaining processes. Return the last lines of their output, with secrets masked.
 
         Raises RuntimeFailure.
         """
@@ -507,13 +501,14 @@ class Endings:
         runtime = self._runtimes[handle["runtime"]]
         text = runtime.logs(handle, _KEPT_LINES)
         runtime.stop(handle)
-        text = runtime.logs(handle, _KEPT_LINES) or text  # a container takes its log with it
+        text = runtime.logs(handle, _KEPT_LINES) or text  # stopping a container deletes its log
         return self._store.masks.in_sandbox(sandbox.id).text(text, is_output=True)
 
     def fail(self, sandbox: Sandbox, reason: str) -> None:
-        """End a sandbox's processes, keep its files and the last lines of its log, and report why it failed.
+        """End a sandbox's processes, keep its files and the end of its log, and report the failure.
 
-        A sandbox that keeps its handle is not cleared away yet; a warm one is deleted instead. Raises RuntimeFailure.
+        Raises RuntimeFailure. A warm sandbox is deleted instead. A sandbox that keeps its handle still has processes to
+        end.
         """
         if self.discarded(sandbox, reason):
             return
@@ -521,7 +516,7 @@ class Endings:
         self._failed(sandbox, reason, self._cleared(sandbox, reason), handle=None)
 
     def _cleared(self, sandbox: Sandbox, reason: str) -> str:
-        """As `clear`; a sandbox whose processes are not shown to have ended becomes ERROR. Raises likewise."""
+        """Do `clear`, with its errors. If the processes may still run, the sandbox becomes ERROR."""
         try:
             return self.clear(sandbox)
         except Exception as failure:
@@ -534,7 +529,7 @@ class Endings:
         self._recovery.interrupted(sandbox, ENDED, detail)
 
     def discarded(self, sandbox: Sandbox, failure: str = "") -> bool:
-        """Have a warm sandbox deleted that is not needed, or has failed; False if it is bound."""
+        """Delete a warm sandbox that is unneeded or has failed. Return false if it is bound."""
         if not sandbox.warm or not self._store.sandboxes.warm.discard(sandbox.id, failed=bool(failure)):
             return False
         if failure:
@@ -548,7 +543,7 @@ class Endings:
         self.report(sandbox, "GONE")
 
     def end_all(self) -> None:
-        """End the processes of every sandbox of this host, all at once: each is PAUSED after that, a warm one gone."""
+        """End all sandboxes of this host in parallel. Each becomes PAUSED; warm sandboxes are deleted."""
         ours = [one for one in self._store.sandboxes.of_host(self._host.id) if not self._host.lacks(one)]
         living = [one for one in ours if one.handle and one.status != "ERROR"]
         with ThreadPoolExecutor(max(1, len(living))) as pool:
@@ -561,19 +556,19 @@ class Endings:
                 self.remove(sandbox)
             else:
                 self.stop(sandbox, detail, resumes=sandbox.wanted == "running")
-        except Exception as error:  # the others are still to end
+        except Exception as error:  # continue with the others
             trace = not isinstance(error, RuntimeFailure)
             log.warning("sandbox %s: %s", sandbox.id, error, exc_info=error if trace else None)
 
     def report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:
-        """Report the observed state of a sandbox, as `Sandboxes.report`; its detail shows no secrets."""
+        """Report the observed state of a sandbox with `Sandboxes.report`, with secrets masked in its detail."""
         if detail := fields.get("detail"):
             fields["detail"] = self._store.masks.in_sandbox(sandbox.id).text(detail)
         return self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, status, **fields)
 
 
 def ended_start_fields(sandbox: Sandbox, error: str = "") -> dict[str, str]:
-    """The fields that a report adds at the end of a start, whose trace gets its span here and is kept no longer."""
+    """Record the span of a finished start. Return the fields that a report adds, which clear the stored trace."""
     traces.note(sandbox.trace, "start_sandbox", {"agent_server.sandbox": sandbox.id}, sandbox.starting_at, error)
     return {"trace": ""} if sandbox.trace else {}
 

@@ -1,7 +1,7 @@
-"""Makes the fork of a conversation in a sandbox of its own, which has its files by then: `agents/forks.py`.
+"""Forks a conversation into a new sandbox, which already has its files: `agents/forks.py`.
 
-Every step may be repeated. The log is copied first, with what is open in it rejected; then the agent server gets the
-whole log with its start, so both have the same events.
+Every step may be repeated. First the log is copied and its open actions are rejected. Then the agent server is started
+with the whole log, so that both have the same events.
 """
 
 import posixpath
@@ -19,14 +19,17 @@ from store.errors import ConversationNotFound
 from store.sandboxes.sandboxes import Sandbox
 from store.sandboxes.start_tasks import StartTask
 
-#: reason of the rejection of an action that was open where the fork begins
+#: Reason for rejecting an action that was open where the fork begins.
 FORKED = "This action was not executed in this fork of the conversation: it needs a new proposal."
 
 _RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 
 
 def copy_log(store: Store, start: StartTask, fork: Mapping[str, Any], sandbox: Sandbox) -> None:
-    """Make the conversation of a fork, once. Raises what `Forks.fork` raises, TooManyConversations, SecretsRefused."""
+    """Create the conversation of a fork, once.
+
+    Raises the errors of `Forks.fork`, TooManyConversations, SecretsRefused.
+    """
     source, target = ConversationId(fork["source"]), start.conversation_id
     if not _is_made(store, start):
         own = store.start_tasks.bodies.of(source)
@@ -45,7 +48,7 @@ def copy_log(store: Store, start: StartTask, fork: Mapping[str, Any], sandbox: S
 
 
 def agents_request(store: Store, conversation_id: ConversationId, sandbox: Sandbox, spec: Spec) -> dict[str, Any]:
-    """The body with which the agent server begins a fork: that of a start, with the events so far."""
+    """Return the start request for the agent server of a fork, with the events so far."""
     history = [event.fields for event in _events(store, conversation_id)]
     return restart_request(store, conversation_id, sandbox, spec) | {"history": history}
 
@@ -58,7 +61,7 @@ def _is_made(store: Store, start: StartTask) -> bool:
 
 
 def _moved(info: Mapping[str, Any], folder: str, sandbox: Sandbox) -> dict[str, Any]:
-    """The workspace of a start request, whose folder lies in another sandbox by now. folder: its path in either."""
+    """Return the workspace of a start request in another sandbox. folder: its path in both."""
     workspace = info.get("workspace")
     if not isinstance(workspace, dict) or not str(workspace.get("working_dir", "")).startswith("/"):
         return {}
@@ -71,7 +74,7 @@ def _events(store: Store, conversation_id: ConversationId) -> Iterable[Event]:
 
 
 def _open_actions(events: Iterable[Event]) -> list[Event]:
-    """The actions that have no result."""
+    """Return the actions without a result."""
     found = dict[str, Event]()
     for event in events:
         if event.kind == "ActionEvent" and event.fields.get("action") is not None:
@@ -85,7 +88,7 @@ def _open_actions(events: Iterable[Event]) -> list[Event]:
 
 
 def _rejection(conversation_id: ConversationId, action: Event) -> Event:
-    """The event that closes an action, with the same id each time."""
+    """Make the event that closes an action, with a fixed id."""
     call: dict[str, Any] = {name: action.fields.get(name) for name in ("tool_name", "tool_call_id")}
     details = {"action_id": action.id, "rejection_reason": FORKED, "rejection_source": "user"}
     identity = str(uuid5(UUID(conversation_id), f"not in the fork: {action.id}"))

@@ -1,19 +1,19 @@
-"""Tells an agent that what stopped it is allowed now, so that it tries again by itself.
+"""Tells an agent that its blocked request is allowed now, so that it retries.
 
-A go-ahead (`store/go_aheads.py`) is claimed soon after its approval. The agent is told by a message in the queue of its
-conversation (`queued_messages.py`), which delivers it once and wakes the sandbox. It is told only if
+A go-ahead (`store/go_aheads.py`) is claimed soon after its approval. The agent gets a message through the queue of its
+conversation (`queued_messages.py`), which delivers it once and resumes the sandbox. It is only sent if
 
 * `goes_on_when_allowed` of its start is not false,
-* it has stopped by itself: a person who has paused it lets it go on,
-* that is what stopped it: of a destination, the sandbox was refused in the agent's last run; of a budget, the agent's
+* the agent stopped by itself, because an agent that a person paused is for that person to resume,
+* the refusal stopped it: for a destination, the sandbox was refused in the agent's last run; for a budget, the agent's
   last error names the setting,
-* nobody has sent it a message since.
+* nobody has sent the agent a message since.
 
-An agent that still works may try again by itself. It is looked at until it stops, for a day at most, and then told only
-if its sandbox has not reached the destination in the meantime.
+A working agent may retry by itself. It is polled until it stops, for a day at most, and then only gets the message if
+its sandbox has not reached the destination in the meantime.
 
-Limitation: in a sandbox that several conversations share, the run that was refused is found by the times of its events;
-where that is not clear, no agent is told.
+Limitation: in a shared sandbox the refused run is identified by the times of its events. If that is ambiguous, no agent
+is told.
 """
 
 import logging
@@ -37,35 +37,34 @@ from supervisor.queued_messages import WAITS_TO_BE_TOLD, last_message
 
 log = logging.getLogger("supervisor")
 
-#: seconds for which an agent may work on after an approval and still be told; between two looks at it, at first and at
-#: most
+#: Seconds after an approval until which a working agent is polled; shortest and longest interval between two polls.
 _GIVEN_UP, _POLL, _LONGEST_POLL = 86_400.0, 1.0, 30.0
 
-#: failed looks into one go-ahead after which this supervisor gives it up: some eight minutes
+#: Number of failed polls of a go-ahead after which this supervisor gives it up: about eight minutes.
 MOST_FAILED = 20
 
-#: µs by which the clock of an agent, which the times of events are by, may differ from that of Redis
+#: Maximum clock skew in µs between an agent, whose clock the events have, and Redis.
 _SKEW = 1_000_000
 
-#: the statuses of an agent that may try again by itself
+#: Statuses of an agent that may retry by itself.
 _AT_WORK = ("running", "waiting_for_confirmation")
 
-#: most characters of the commands that a message repeats for an agent without a model
+#: Maximum number of characters of commands in a message for an agent without a model.
 _MOST_COMMANDS = 10_000
 
 
 class GoAheadDriver:
-    """Looks into go-aheads that are due, one after the other."""
+    """Handles due go-aheads, one after the other."""
 
     def __init__(self, store: Store, specs: Specs) -> None:
         self._store = store
         self._specs = specs
-        self._failed = Counter[str]()  #: failed looks, by the id of the go-ahead
+        self._failed = Counter[str]()  #: number of failed polls by the id of the go-ahead
 
     def drive_due(self) -> None:
-        """Tell the agents, or find out that they need not be told. A look that fails is made again, up to an end.
+        """Send the messages of due go-aheads, or drop those that need none. A failed poll is retried up to a limit.
 
-        Raises one of UNAVAILABLE: then it is due again when its lease ends.
+        Raises one of UNAVAILABLE. The go-ahead is due again when its lease expires.
         """
         while go_ahead := self._store.go_aheads.claim():
             try:
@@ -73,7 +72,7 @@ class GoAheadDriver:
                 self._failed.pop(go_ahead.id, None)
             except UNAVAILABLE:
                 raise
-            except Exception:  # the others must not wait for it
+            except Exception:  # other go-aheads must not wait
                 again_in = self._note_failed(go_ahead)
             if again_in is None:
                 self._store.go_aheads.close(go_ahead)
@@ -81,7 +80,7 @@ class GoAheadDriver:
                 self._store.go_aheads.postpone(go_ahead, again_in)
 
     def _note_failed(self, go_ahead: GoAhead) -> float | None:
-        """Log a failed look. Returns the seconds until the next one; None: it is the last."""
+        """Log a failed poll. Return the seconds until the next poll; None: it was the last."""
         self._failed[go_ahead.id] += 1
         failed = self._failed[go_ahead.id]
         if failed < MOST_FAILED:
@@ -93,7 +92,7 @@ class GoAheadDriver:
         return None
 
     def _look(self, go_ahead: GoAhead) -> float | None:
-        """Tell the agents that were stopped. Returns the seconds until the next look; None: there is none."""
+        """Send messages to the stopped agents. Return the seconds until the next poll; None: there is none."""
         age = (go_ahead.now - go_ahead.allowed_at) / 1e6
         if age > _GIVEN_UP or (go_ahead.ends_at is not None and go_ahead.ends_at <= go_ahead.now):
             return None
@@ -111,7 +110,7 @@ class GoAheadDriver:
         return min(max(_POLL, age / 10), _LONGEST_POLL) if at_work or is_late else None
 
     def _is_refused(self, go_ahead: GoAhead, state: Mapping[str, Any]) -> bool:
-        """Whether the last run of a conversation is the one that was refused what is allowed now."""
+        """Return whether the last run of a conversation was refused what is allowed now."""
         identity = ConversationId(state["id"])
         _, began = last_message(self._store, identity)
         if not go_ahead.port:
@@ -125,19 +124,19 @@ class GoAheadDriver:
         return last is not None and last.at >= go_ahead.tried_at - _SKEW
 
     def _last(self, conversation_id: ConversationId, **filters: Any) -> wire.Event | None:
-        """The last event of a conversation that passes the filters of a search."""
+        """Return the last event of a conversation that matches the filters of a search."""
         found, _ = self._store.events.search(conversation_id, descending=True, limit=1, **filters)
         return wire.read_event(found[0]) if found else None
 
     def _tell(self, go_ahead: GoAhead, state: Mapping[str, Any]) -> bool:
-        """Queue the message for an agent that has stopped, if it is to be told. Whether it is to be looked at again."""
+        """Queue the message for a stopped agent, if it needs one. Return whether to poll the agent again."""
         identity = ConversationId(state["id"])
         if state["app"].get("goes_on_when_allowed") is False or state["execution_status"] not in WAITS_TO_BE_TOLD:
             return False
         if go_ahead.has_waited and go_ahead.is_reached:
             return False
         queue = self._store.conversations.queued_messages
-        if queue.waiting_for(identity):  # a message is on its way, such as that of another approval
+        if queue.waiting_for(identity):  # a message is already queued, such as that of another approval
             return True
         message_id, _ = last_message(self._store, identity)
         text = "\n".join([_words(go_ahead), *self._commands(state, message_id)])
@@ -151,7 +150,7 @@ class GoAheadDriver:
         return False
 
     def _commands(self, state: Mapping[str, Any], message_id: str) -> list[str]:
-        """What a message repeats: an agent without a model only runs the commands of a message."""
+        """Return the commands to repeat: an agent without a model only runs the commands of a message."""
         [sandbox] = self._store.sandboxes.get_many([state["sandbox_id"]])
         spec = self._specs.find(sandbox.spec_id) if sandbox else None
         if spec is None or not lacks_model(spec) or not message_id:
@@ -163,7 +162,7 @@ class GoAheadDriver:
 
 
 def _words(go_ahead: GoAhead) -> str:
-    """What an agent is told, and a person reads in the conversation."""
+    """Return the message, which the agent and people in the conversation read."""
     kind, name = go_ahead.actor.get("kind"), " ".join(visible(str(go_ahead.actor.get("name") or "")).split())
     who = "A rule" if kind == "rule" else "Somebody" if name in ("", ANYONE.name) else name
     if not go_ahead.port:

@@ -1,13 +1,11 @@
-"""Conversations that rest: moves them out of Redis, and deletes those that the settings keep no longer.
+"""Moves inactive conversations to cold storage, and deletes expired ones. Source: docs/keeping.md.
 
-Source: docs/keeping.md.
+One supervisor at a time makes a pass of cold storage, and also removes unneeded objects. A later pass completes
+anything that failed or was left, so no pass waits for a single conversation or object. Failures are rare unless the
+object storage is unavailable.
 
-One supervisor of all makes a pass of cold storage at a time, and also removes the objects that nobody needs. What one
-leaves undone, a failure among it, a later pass does: no pass waits for one conversation or one object, and none is rare
-unless the place of the objects is away.
-
-Every supervisor deletes, with a cursor of its own and no lease: a script deletes a conversation only while nothing has
-changed in it since its age was read, so two that meet delete it once.
+Every supervisor deletes expired conversations, with its own cursor and no lease. A script deletes a conversation only
+if it has not changed since its age was read, so two supervisors delete it once.
 """
 
 import logging
@@ -28,30 +26,30 @@ from store.listing import Cursor, ListingFilter
 
 log = logging.getLogger("supervisor")
 
-#: conversations that one pass freezes at most, and objects that it removes or lists
+#: Maximum number of conversations that a pass freezes, and of objects that it removes or lists.
 COLD_PART = 200
 
-#: seconds between two passes of all supervisors, for which one freezes, and between two listings of all objects
+#: Interval between two passes, maximum time of freezing in a pass, and interval between two listings, in seconds.
 PASS, _WORK, LISTING = 10.0, 5.0, 86_400.0
 
-#: failures of the place of the objects after which a pass ends: it is away, or too slow
+#: Number of failures of the object storage after which a pass ends: it is unavailable or too slow.
 _MOST_FAILURES = 3
 
-#: seconds without a pass of this supervisor after one that failed: the first time, and at most
+#: Shortest and longest delay in seconds of this supervisor's next pass after a failed pass.
 _SHORTEST_DELAY, _LONGEST_DELAY = 10.0, 300.0
 
 _DAY = 86_400_000_000
 
 
-#: conversations that one sweep checks, the longest unchanged first
+#: Number of conversations that a sweep checks, the least recently changed first.
 RETENTION_PART = 100
 
-#: statuses in which an agent works or a decision is due
+#: Statuses in which an agent works or a decision is due.
 _BUSY = ("running", "waiting_for_confirmation")
 
 
 class ColdSweep:
-    """What one supervisor does for cold storage."""
+    """The cold storage passes of a supervisor."""
 
     def __init__(
         self,
@@ -60,7 +58,7 @@ class ColdSweep:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """clock: seconds."""
+        """clock: in seconds."""
         self._store = store
         self._objects = store.conversations.cold.objects  #: None without cold storage
         self._span = settings.cold_days * _DAY
@@ -70,8 +68,10 @@ class ColdSweep:
         self._number = self._strange = 0
 
     def sweep(self) -> None:
-        """Make a pass, unless another supervisor did a moment ago or the last one failed. Without cold storage it asks
-        nothing. Raises one of UNAVAILABLE."""
+        """Make a pass, unless another supervisor just did or the last pass failed. Raises one of UNAVAILABLE.
+
+        Without cold storage it does nothing.
+        """
         if (
             self._objects is None
             or self._clock() < self._not_before
@@ -100,8 +100,10 @@ class ColdSweep:
             self._backoff.reset()
 
     def _freeze(self) -> tuple[int, list[Exception]]:
-        """Freeze conversations that rest; how many, and why others could not be frozen. One that fails while the place
-        of the objects does not is set aside. Raises one of UNAVAILABLE if Redis does not answer then either."""
+        """Freeze inactive conversations. Return their number, and the errors of others. Raises one of UNAVAILABLE.
+
+        A conversation that fails while the object storage works is set aside.
+        """
         frozen, failures, end = 0, list[Exception](), self._clock() + _WORK
         before = Micros(round(self._store.link.health.clock() - self._span)) if self._span else None
         resting = [] if before is None else self._store.conversations.cold.resting(before, COLD_PART)
@@ -121,7 +123,7 @@ class ColdSweep:
         return frozen, failures
 
     def _remove(self, objects: Objects) -> tuple[int, list[Exception]]:
-        """Remove objects that nobody needs; how many, and why others stayed, which are tried again in an hour.
+        """Remove unneeded objects. Return their number, and the errors of others, which are retried in an hour.
 
         Raises one of UNAVAILABLE.
         """
@@ -132,7 +134,7 @@ class ColdSweep:
             try:
                 objects.delete(name)
                 removed.append(name)
-            except Exception as error:  # those behind it do not wait for it
+            except Exception as error:  # later objects must not wait
                 failures.append(error)
                 stayed.append(name)
                 if not isinstance(error, ObjectsAway):
@@ -142,7 +144,7 @@ class ColdSweep:
         return len(removed), failures
 
     def _list(self, objects: Objects) -> None:
-        """Enter the next objects into the register, which a Redis that has lost writes may lack. Raises ObjectsAway."""
+        """Add the next objects to the register, which may lack them if Redis lost writes. Raises ObjectsAway."""
         if self._listed is None:
             if not self._store.conversations.cold.claim("listing", LISTING):
                 return
@@ -161,12 +163,12 @@ class ColdSweep:
 
 
 def _is_away(failures: list[Exception]) -> bool:
-    """Whether the place of the objects failed so often that a pass ends."""
+    """Return whether the object storage failed so often that a pass ends."""
     return sum(isinstance(failure, ObjectsAway) for failure in failures) >= _MOST_FAILURES
 
 
 class Retention:
-    """What one supervisor deletes for its age."""
+    """Deletes expired conversations for a supervisor."""
 
     def __init__(self, store: Store, commands: Commands, settings: KeepingSettings) -> None:
         self._store = store
@@ -175,15 +177,15 @@ class Retention:
         self._start: Cursor | None = None
 
     def sweep(self) -> None:
-        """Delete those of the next PART conversations that are due; after the last one it begins again.
+        """Delete the expired ones of the next RETENTION_PART conversations. After the last it starts over.
 
-        Without a setting it asks nothing. Otherwise three round trips, and those of the deletions. Raises one of
-        UNAVAILABLE.
+        Without a setting it does nothing. Otherwise it costs three round trips, and those of the deletions. Raises one
+        of UNAVAILABLE.
         """
         shortest = self._settings.shortest_retention
         if not shortest:
             return
-        at = self._store.link.health.clock()  # a host whose clock goes wrong deletes nothing for its age
+        at = self._store.link.health.clock()  # the clock of Redis, so that a wrong clock of a host deletes nothing
         filters = ListingFilter(updated_until=Micros(round(at - shortest * _DAY)))
         found, following = self._store.conversations.page(
             filters, by="updated", descending=False, limit=RETENTION_PART, start=self._start
@@ -196,11 +198,11 @@ class Retention:
                     self._delete(state, days)
             except UNAVAILABLE:
                 raise
-            except Exception:  # the next pass tries it again, and the others do not wait for it
+            except Exception:  # the next pass retries it, and the others do not wait
                 log.exception("the conversation %s cannot be deleted", state["id"])
 
     def _is_due(self, state: Mapping[str, Any], days: float, at: Micros) -> bool:
-        """Whether nothing has changed for so many days before `at`, and nobody waits for anything."""
+        """Return whether nothing has changed for `days` before `at`, and nothing is pending."""
         conversation_id = ConversationId(state["id"])
         return (
             _rests_since(state) <= at - days * _DAY
@@ -213,7 +215,7 @@ class Retention:
     def _delete(self, state: dict[str, Any], days: float) -> None:
         try:
             is_gone = delete_unchanged(self._commands, state)
-        except ConversationNotFound:  # another supervisor, or a client, was faster
+        except ConversationNotFound:  # another supervisor or a client was faster
             return
         if is_gone:
             since = utc_time(_rests_since(state))
@@ -221,5 +223,5 @@ class Retention:
 
 
 def _rests_since(state: Mapping[str, Any]) -> Micros:
-    """An import keeps its times: its age here begins with the import."""
+    """Return when a conversation changed last. An import counts from its own time."""
     return max(micros(state["updated_at"]), micros(state.get("imported_at", state["updated_at"])))

@@ -1,4 +1,4 @@
-"""From a sandbox and its spec to what a runtime starts, and what isolates the process sandboxes of this host."""
+"""Turns a sandbox and its spec into a launch for a runtime, and reports the isolation on this host."""
 
 import json
 import logging
@@ -21,14 +21,14 @@ from store.sandboxes.sandboxes import Sandbox
 
 log = logging.getLogger("supervisor")
 
-#: what isolates a sandbox of the runtimes `docker` and `kubernetes`
+#: Isolation of a sandbox of the runtimes `docker` and `kubernetes`.
 CONTAINER = "container"
 
-#: seconds between two tries while the store does not answer
+#: Interval in seconds between two attempts while the store is unavailable.
 _DELAY = 5.0
 
 
-#: what isolates the sandboxes of a spec, and what they reach, in words
+#: Isolation and network of a spec's sandboxes, in words.
 _KINDS = {
     BUBBLEWRAP: "are isolated by bubblewrap",
     LANDLOCK: "are confined by Landlock alone",
@@ -43,25 +43,25 @@ _NETWORKS = {
 }
 
 
-#: Names of the sandbox itself, to which programs connect without the proxy: as curl, Go and requests read them (a
-#: network), and as Python's urllib and httpx do (each by itself). `[::1]`, which urllib alone knows, ends httpx.
+#: Names of the sandbox itself, to which programs connect without the proxy. curl, Go and requests read the network;
+#: Python's urllib and httpx read each address. `[::1]`, which only urllib knows, crashes httpx.
 _ITSELF = "localhost,sandbox,127.0.0.1,127.0.0.0/8,127.0.0.2,127.0.1.1,0.0.0.0,::1"
 
-#: what programs are told of the way out by name; `NODE_USE_ENV_PROXY` has Node.js read the others
+#: Variables that tell programs about the egress proxy. `NODE_USE_ENV_PROXY` makes Node.js read the others.
 WAY_OUT = {
     **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "{EGRESS}"),
     **dict.fromkeys(("NO_PROXY", "no_proxy"), _ITSELF),
     "NODE_USE_ENV_PROXY": "1",
 }
 
-#: a host in a URL that means another machine to a container
+#: Loopback hosts in a URL. For a container they are the container itself.
 _LOOPBACK = re.compile(r"//(127\.0\.0\.1|localhost|\[::1\])(?=[:/])")
 
 
 def announce(store: Store, host: str, users: range, specs: Specs) -> None:
-    """Probe what works on this host, and say what the sandboxes of each spec get. Takes about a second.
+    """Probe the isolation that works on this host, and report what the sandboxes of each spec get.
 
-    users: that sandboxes may get.
+    Takes about a second. users: ids that sandboxes may get.
     """
     if unsupported("process"):
         return
@@ -80,7 +80,7 @@ def announce(store: Store, host: str, users: range, specs: Specs) -> None:
 
 
 def _isolation(spec: Spec, can: Abilities, shared: str) -> Isolation:
-    """The isolation of the sandboxes of a spec on this host. shared: as `decided` takes it."""
+    """Return the isolation of a spec's sandboxes on this host. shared: as for `decided`."""
     network = _network(spec) or "internet"
     if spec.runtime != "process":
         return Isolation(CONTAINER, network if network in (NAMED, "none") else "internet")
@@ -99,15 +99,16 @@ def _noted(store: Store, host: str, isolation: dict[str, Any]) -> bool:
 
 
 def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, origins: Iterable[str] = ()) -> Launch:
-    """The launch of a sandbox; its environment has the spec's variables, its keys, where to keep its conversations, and
-    the webhook's URL.
+    """Return the launch of a sandbox.
 
-    hook_key: what its webhooks bear, as `Sandboxes.begin` gave it. The published agent server overwrites
-    X-Session-API-Key in its webhooks with its own key, and keeps other headers. origins: of web pages that may use
-    its agent server. Raises KeyUnreadable, and RuntimeFailure where a sandbox could not reach the webhooks.
+    Its environment has the spec's variables, its keys, its folder of conversations and the webhook's URL.
+
+    hook_key: sent with its webhooks, from `Sandboxes.begin`. The published agent server replaces X-Session-API-Key in
+    its webhooks by its own key, and keeps other headers. origins: of web pages that may use its agent server. Raises
+    KeyUnreadable, and RuntimeFailure if a sandbox could not reach the webhooks.
     """
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
-    if spec.runtime == "docker" and spec.egress not in (NAMED, NO_WAY):  # a container's loopback is its own
+    if spec.runtime == "docker" and spec.egress not in (NAMED, NO_WAY):  # a container has its own loopback
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
     elif spec.runtime == "kubernetes" and _LOOPBACK.search(webhook_base_url):
         raise RuntimeFailure(
@@ -117,9 +118,9 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
     words = {"PYTHON": sys.executable}
     env = {
         "OH_CONVERSATIONS_PATH": "{WORK}/.agent-server/conversations",
-        # By default an agent server seals with its session key, and every start has another one.
+        # By default an agent server seals with its session key, which differs after each start.
         "OH_SECRET_KEY": sandbox.files_key,
-        # One sandbox has one agent server: its conversations are not leased to one that was killed.
+        # A sandbox has a single agent server, so a killed agent server must not hold a lease on conversations.
         "OH_LEASE_TTL_SECONDS": "0",
         **(WAY_OUT if spec.egress == NAMED else {}),
         **{name: filled(text, words) for name, text in spec.environment.items()},
@@ -127,7 +128,7 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
         "SESSION_API_KEY": key,
         f"{webhook}BASE_URL": "{WEBHOOKS}",
         f"{webhook}HEADERS": json.dumps({"Authorization": f"Bearer {hook_key}"}),
-        # By default an agent server buffers events; a follower of the conversation needs each at once.
+        # By default an agent server buffers events. Followers of the conversation need each event at once.
         f"{webhook}EVENT_BUFFER_SIZE": "1",
         f"{webhook}FLUSH_DELAY": "0.5",
         f"{webhook}NUM_RETRIES": "10",
@@ -138,12 +139,12 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
 
 
 def _network(spec: Spec) -> str | None:
-    """The network that the sandboxes of a spec ask their runtime for; None: its usual one."""
+    """Return the network that a spec's sandboxes request from their runtime; None: its default."""
     return {NAMED: NAMED, NO_WAY: "none"}.get(spec.egress, spec.network)
 
 
 def files_of(sandbox: Sandbox, spec: Spec) -> Launch:
-    """The launch of a sandbox whose files alone are packed or filled: without an environment."""
+    """Return a launch that is only for packing or filling a sandbox's files: without an environment."""
     return _order(sandbox, spec, {}, "")
 
 

@@ -1,7 +1,7 @@
-"""The loop of a supervisor: it makes a round after each poll interval, and does at once what a signal asks for.
+"""The main loop of a supervisor: makes a round after each poll interval, and handles signals at once.
 
-A signal that names a sandbox with processes is about that sandbox alone, one of a start task about start tasks alone: a
-pause, a resume and a start need not wait for the rest of the host.
+A signal about a sandbox with processes handles only that sandbox, and a signal about a start task only start tasks. So
+a pause, a resume and a start need not wait for the rest of the host.
 """
 
 import logging
@@ -35,26 +35,26 @@ from supervisor.upkeep import Strays, Upkeep, WarmPools
 
 log = logging.getLogger("supervisor")
 
-#: seconds between two heartbeats, two checks of the warm sandboxes, two searches for what is left, two for what is old,
-#: and two for a pass of cold storage
+#: Intervals in seconds: between two heartbeats, two checks of warm sandboxes, two searches for orphans, two retention
+#: sweeps, and two passes of cold storage.
 _BEAT, _FILL, _TIDY, _RETENTION, _COLD = 1.0, 0.5, 20.0, 10.0, 2.0
 
-#: seconds between two rounds without a signal: usually, and while a sandbox starts
+#: Interval in seconds between two rounds without a signal: normally, and while a sandbox starts.
 _POLL, _SHORT_POLL = 0.5, 0.1
 
-#: seconds between a failed round and the next: the first time, and at most, which is within the host's lease
+#: Shortest and longest delay after a failed round, in seconds. The longest is shorter than the host's lease.
 _SHORTEST_DELAY, _LONGEST_DELAY = 0.1, 1.0
 
-#: seconds that threads at work get to finish when the loop ends
+#: Timeout in seconds for running threads when the loop ends.
 _DRAIN_TIMEOUT = 5.0
 
-#: start tasks that one supervisor drives at once
+#: Maximum number of start tasks that a supervisor drives at once.
 _MOST_STARTS = 64
 
-#: requests for logs and files that are served at once: a slow sandbox delays no other sandbox's tasks
+#: Maximum number of concurrent requests for logs and files, so that a slow sandbox delays no other sandbox's tasks.
 _MOST_SERVED = 16
 
-#: of one sandbox: requests that are served at once, and that wait
+#: Maximum number of a sandbox's requests that are served at once, and that wait.
 MOST_OF_ONE, MOST_WAITING = 2, 64
 
 _FULL = (
@@ -62,20 +62,20 @@ _FULL = (
     "served at once: try again shortly"
 )
 
-#: requests whose handlers return at once, and work in threads of their own
+#: Requests whose handlers return at once and use their own threads.
 _HANDED_ON = ("archive", "record")
 
 
 @dataclass
 class _Turns:
-    """Of one sandbox: how many of its requests threads serve, and those that wait with the time when they came."""
+    """The requests of a sandbox: the number being served, and those waiting, with their arrival times."""
 
     served: int = 0
     waiting: deque[tuple[float, SupervisorRequest]] = field(default_factory=deque)
 
 
 class Requests:
-    """The requests of workers. A sandbox has few threads at once: what it makes slow holds up its own requests."""
+    """The requests of workers. Each sandbox gets few threads, so a slow sandbox only delays its own requests."""
 
     def __init__(
         self,
@@ -85,13 +85,15 @@ class Requests:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """run: calls a function in a thread of a pool. refuse: replies to one too many. clock: seconds."""
+        """run: calls a function in a thread of a pool.  refuse: replies to a request beyond the limit. clock: in
+        seconds.
+        """
         self._run, self._serve, self._refuse, self._clock = run, serve, refuse, clock
-        self._lock = threading.Lock()  #: of `_turns`
-        self._turns: dict[str, _Turns] = {}  #: of the sandboxes that have requests
+        self._lock = threading.Lock()  #: guards `_turns`
+        self._turns: dict[str, _Turns] = {}  #: sandboxes with requests
 
     def take(self, asked: SupervisorRequest) -> None:
-        """Have a request served once its sandbox has a thread for it."""
+        """Serve a request as soon as its sandbox has a free thread."""
         with self._lock:
             turns = self._turns.setdefault(asked.sandbox_id, _Turns())
             begins = turns.served < MOST_OF_ONE
@@ -106,7 +108,7 @@ class Requests:
             self._run(self._serve_next, asked.sandbox_id)
 
     def _serve_next(self, sandbox_id: str) -> None:
-        """Serve the request of a sandbox that has waited longest; the next one comes after those of other sandboxes."""
+        """Serve the oldest waiting request of a sandbox. Its next request comes after those of other sandboxes."""
         try:
             if asked := self._next(sandbox_id):
                 self._serve(asked)
@@ -121,7 +123,7 @@ class Requests:
                 self._run(self._serve_next, sandbox_id)
 
     def _next(self, sandbox_id: str) -> SupervisorRequest | None:
-        """The next request for whose reply a worker still waits."""
+        """Return the next request whose worker still waits for the reply."""
         with self._lock:
             waiting = self._turns[sandbox_id].waiting
             while waiting:
@@ -133,7 +135,7 @@ class Requests:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What a supervisor does for its host, and all supervisors do for the store."""
+    """The tasks of a supervisor for its host, and of all supervisors for the store."""
 
     sandboxes: Reconciler
     upkeep: Upkeep
@@ -151,27 +153,27 @@ class Tasks:
 
 
 class Loop:
-    """One host's supervisor, while it has the host's lease."""
+    """A host's supervisor, while it holds the host's lease."""
 
     def __init__(
         self, store: Store, tasks: Tasks, lease: HostLease, *, stop: threading.Event, most_starts: int
     ) -> None:
-        """stop: once it is set, `run` returns. most_starts: sandboxes that may be starting here at once."""
+        """stop: ends `run` when it is set. most_starts: maximum number of sandboxes that start here at once."""
         self._store, self._tasks, self._lease = store, tasks, lease
         self._host, self._stop, self._most_starts = lease.host, stop, most_starts
         self._pool = ThreadPoolExecutor(max(16, 2 * most_starts), "sandbox")
         self._drivers = ThreadPoolExecutor(_MOST_STARTS, "start")
         self._servers = ThreadPoolExecutor(_MOST_SERVED, "request")
         self._requests = Requests(partial(self._run_in, self._servers), self._serve, self._refuse)
-        self._at_work: set[Future[None]] = set()  #: of the pool, and of the servers
-        self._lock = threading.Lock()  #: of `_busy` and `_again`
-        self._busy: set[str] = set()  #: names of the tasks (ids of sandboxes among them) that a thread has
-        self._again: set[str] = set()  #: names of those that their threads repeat: a signal came meanwhile
-        self._driven: set[str] = set()  #: leases of start tasks that a thread drives
+        self._at_work: set[Future[None]] = set()  #: futures of the pool and of the servers
+        self._lock = threading.Lock()  #: guards `_busy` and `_again`
+        self._busy: set[str] = set()  #: names of running tasks, such as ids of sandboxes
+        self._again: set[str] = set()  #: names of running tasks to repeat, because a signal arrived meanwhile
+        self._driven: set[str] = set()  #: leases of start tasks in threads
         self._due: dict[str, float] = {}
 
     def run(self) -> None:
-        """Supervise until `stop` is set; sandboxes go on after that. Raises HostTaken, NewerData."""
+        """Supervise until `stop` is set. Sandboxes keep running after that. Raises HostTaken, NewerData."""
         backoff, next_round = Backoff(_SHORTEST_DELAY, _LONGEST_DELAY), 0.0
         try:
             while not self._stop.is_set():
@@ -204,7 +206,7 @@ class Loop:
             self._drain()
 
     def _drain(self) -> None:
-        """Start no more tasks, and wait at most _DRAIN_TIMEOUT for the threads at work."""
+        """Start no more tasks, and wait at most _DRAIN_TIMEOUT for running threads."""
         self._tasks.archives.end()
         self._drivers.shutdown(wait=False, cancel_futures=True)
         self._servers.shutdown(wait=False, cancel_futures=True)
@@ -214,13 +216,16 @@ class Loop:
             log.warning("%d tasks did not end in time: the next supervisor repeats them", len(late))
 
     def _round(self) -> bool:
-        """Give every due sandbox, start task and delivery to a thread; True if the next round should follow soon."""
+        """Give every due sandbox, start task and delivery to a thread.
+
+        Return true if the next round should follow soon.
+        """
         self._after("beat", _BEAT, self._beat)
         self._after("fill", _FILL, lambda: self._submit("fill", self._tasks.pools.fill))
         self._after("tidy", _TIDY, lambda: self._submit("tidy", self._tasks.upkeep.tidy))
         self._after("retention", _RETENTION, lambda: self._submit("retention", self._tasks.retention.sweep))
         self._after("cold", _COLD, lambda: self._submit("cold", self._tasks.cold.sweep))
-        # First what needs no claim: a claim that fails ends a round.
+        # First the tasks without a claim, because a failed claim ends a round.
         self._submit("failed start tasks", self._tasks.starts.clear_failed)
         self._submit("deliveries", self._tasks.deliveries.drive_due)
         self._submit("go-aheads", self._tasks.go_aheads.drive_due)
@@ -232,7 +237,7 @@ class Loop:
         for sandbox in sandboxes:
             if sandbox.handle is None and sandbox.wanted != "deleted":
                 if sandbox.status in ("PAUSED", "ERROR") or sandbox.is_delayed:
-                    continue  # it rests: a host may keep many that do
+                    continue  # it is stopped: a host may have many such sandboxes
                 if not (self._tasks.archives.is_filling(sandbox.id) or self._tasks.sandboxes.lacks(sandbox)):
                     if starting >= self._most_starts:
                         continue
@@ -252,7 +257,7 @@ class Loop:
         self._lease.renew()
 
     def _claim_starts(self) -> None:
-        """Give every start task without a driver, and every queue of messages that is due, to a thread."""
+        """Give every start task without a driver, and every due message queue, to a thread."""
         self._submit("queued messages", self._tasks.messages.drive_due)
         while len(self._driven) < _MOST_STARTS and (claimed := self._store.start_tasks.claim()):
             start, lease = claimed
@@ -260,9 +265,9 @@ class Loop:
             self._drivers.submit(self._drive, start, lease)
 
     def _submit(self, name: str, act: Callable[..., None], *args: Any, repeats: bool = False) -> None:
-        """Run a task in a thread, unless a thread runs the task of that name already.
+        """Run a task in a thread, unless a task of that name is running.
 
-        repeats: that thread then runs it once more, as what it is about has changed.
+        repeats: repeat the running task, because its subject has changed.
         """
         with self._lock:
             if name in self._busy:
@@ -284,20 +289,20 @@ class Loop:
         self._run_in(self._pool, do)
 
     def _run_in(self, pool: ThreadPoolExecutor, act: Callable[..., None], *args: Any) -> None:
-        """Run a task in a thread of a pool; `_drain` waits for it."""
+        """Run a task in a thread of a pool. `_drain` waits for it."""
         future = pool.submit(act, *args)
         self._at_work.add(future)
         future.add_done_callback(self._at_work.discard)
 
     def _after(self, name: str, seconds: float, act: Callable[[], None]) -> None:
-        """Call `act` unless the last call under this name was less than so many seconds ago."""
+        """Call `act` unless the last call under this name was less than `seconds` ago."""
         now = time.monotonic()
         if now >= self._due.get(name, 0.0):
             self._due[name] = now + seconds
             act()
 
     def _own(self, sandbox_id: SandboxId) -> Sandbox | None:
-        """A sandbox, if it is this host's."""
+        """Return a sandbox if it belongs to this host."""
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         return sandbox if sandbox is not None and sandbox.host == self._host else None
 
@@ -329,13 +334,13 @@ class Loop:
             _log_failure(f"a request for the {asked.verb} of a sandbox", error)
 
     def _refuse(self, asked: SupervisorRequest) -> None:
-        """Reply that too many requests wait. The reader of a log is told nothing, as its reply has no errors."""
+        """Reply that too many requests wait. A log request gets no reply, because its replies have no errors."""
         if asked.verb != "log":
             self._store.sandboxes.files.answer(asked.details["reply"], Found.BUSY, _FULL.encode())
 
 
 def _logged(act: Callable[..., None], *args: Any) -> None:
-    """Run a thread's task; a failure ends only this task."""
+    """Run a thread's task. A failure ends only this task."""
     try:
         act(*args)
     except Exception as error:

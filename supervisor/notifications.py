@@ -1,16 +1,15 @@
 """Sends notifications: one thread fills the queues from the outboxes, and one thread per target empties its queue.
 
-Every supervisor with targets or devices fills the queues, and none has a lease for it: a queue takes a message once per
-id. The body for each target is made once: so every try sends the same bytes, also when the subject has changed or is
-gone.
+Every supervisor with targets or devices fills the queues, without a lease: a queue accepts each message id once. The
+body for each target is made once. So every attempt sends the same bytes, even if the subject has changed or is gone.
 
-A target that hangs or is dead holds its own thread alone. The supervisors of all hosts share the queues: the one that
-has the lease of a target sends. What a target does not take is tried again, the delay twice the one before, until the
-message is given up: counted, shown by `GET /api/v1/notifications`, and logged.
+A target that hangs blocks only its own thread. The supervisors of all hosts share the queues, and the holder of a
+target's lease sends. Failed messages are retried with exponential backoff until they are given up: counted, shown by
+`GET /api/v1/notifications`, and logged.
 
-Devices have queues too (`store/devices.py`). A few threads ring them all: each takes the device whose message is due
-and that has failed least, so that endpoints which hang delay only each other. A device rings while its owner may use
-the server, which is checked when a message is queued and again before it is sent.
+Devices have queues too (`store/devices.py`). A few threads serve them all. Each takes the device whose message is due
+and that has failed least, so that hanging endpoints delay only each other. A device is notified while its owner may use
+the server. That is checked when a message is queued and again before it is sent.
 """
 
 import json
@@ -43,32 +42,32 @@ from telemetry import traces
 
 log = logging.getLogger("supervisor")
 
-#: entries of one outbox that one round moves
+#: Number of entries of an outbox that a round moves.
 _BATCH = 50
 
 
-#: most seconds between two tries of what fails
+#: Longest delay between two retries after a failure of this program, in seconds.
 _LONGEST_DELAY = 5.0
 
-#: seconds of the lease of a target, which is renewed while a try goes on
+#: Lease of a target in seconds. It is renewed during an attempt.
 _LEASE = 6.0
 
-#: seconds between two polls of the outboxes, of a queue that nothing wakes, and two words that there are targets
+#: Intervals in seconds: between two polls of the outboxes, of an idle queue, and two announcements of targets.
 _OUTBOX_POLL, _QUEUE_POLL, _WORD = 0.25, 1.0, 60.0
 
-#: seconds before a message is tried again: the first time, and at most; the share of it that chance adds
+#: Shortest and longest delay of a message's retry, in seconds, and maximum jitter as a share of the delay.
 _FIRST_RETRY, _LONGEST_RETRY, _JITTER = 1.0, 3600.0, 0.25
 
-#: failed tries after which an error of this program gives a message up: four minutes, for which those behind it wait
+#: Number of attempts after which a bug of ours gives a message up: about four minutes, for which later messages wait.
 _MOST_UNFORESEEN = 8
 
-#: threads that ring devices
+#: Number of threads for devices.
 _RINGERS = 4
 
-#: messages of one call that fills the queues: a message has a body for each target and each device
+#: Maximum number of bodies in a call that fills the queues: a message has a body for each target and device.
 _MOST_BODIES = 1000
 
-#: seconds that the threads get to end
+#: Timeout in seconds for the threads to end.
 _DRAIN_TIMEOUT = 2.0
 
 
@@ -85,18 +84,19 @@ class OutboxMover:
         *,
         public_url: str,
     ) -> None:
-        """links: makes the one-time links. standing: which devices ring. public_url: by which people reach the server;
-        empty: there are no links."""
+        """links: makes the one-time links. standing: which devices are notified. public_url: of the server, for people;
+        empty: messages have no links.
+        """
         self._store = store
         self._targets = targets
         self._standing = standing
-        self._devices: list[Device] = []  #: of the batch that is being queued
+        self._devices: list[Device] = []  #: devices for the current batch
         self._rules = rules
         self._links = links
         self._public_url = public_url
 
     def move(self) -> int:
-        """Move the oldest entries of each outbox. Returns their number. Raises one of UNAVAILABLE."""
+        """Move the oldest entries of each outbox, and return their number. Raises one of UNAVAILABLE."""
         found = self._store.notifications.outboxes.read(_BATCH)
         for name, entries in found.items():
             self.queue(entries)
@@ -104,7 +104,7 @@ class OutboxMover:
         return sum(map(len, found.values()))
 
     def queue(self, entries: Sequence[bytes]) -> None:
-        """Queue the messages of those entries that no quiet rule holds back."""
+        """Queue the messages of the entries that no quiet rule suppresses."""
         self._devices = self._standing.live()
         step = max(1, _MOST_BODIES // (1 + len(self._targets) + len(self._devices)))
         for start in range(0, len(entries), step):
@@ -121,9 +121,9 @@ class OutboxMover:
                 log.warning("notifications: the queue of %s is full: its %d oldest messages are dropped", *words)
 
     def _message(self, raw: bytes, traced: dict[str, str]) -> tuple[str, list[str]] | None:
-        """The id of an entry's message, and its body for each target; None: it is not notified of.
+        """Return the id of an entry's message and its body for each target; None if the entry needs no notification.
 
-        traced: gets the W3C traceparent of a message whose subject has one, by its id.
+        traced: gets message id → W3C traceparent, if the message's subject has one.
         """
         try:
             entry: dict[str, Any] = json.loads(raw)
@@ -149,13 +149,13 @@ class OutboxMover:
             return entry["id"], self._bodies(entry, subject)
         except UNAVAILABLE:
             raise
-        except Exception:  # the entries after it must not wait for it
+        except Exception:  # later entries must not wait
             log.exception("notifications: no message can be made of an entry of an outbox, which is dropped")
             return None
 
     def _destination(self, entry: dict[str, Any]) -> tuple[str, list[str]] | None:
-        """The message about what a sandbox asks for; None: the tags of its only conversation do not pass."""
-        entry = {name: value for name, value in entry.items() if value}  # of several conversations there is none
+        """Return the message about a sandbox's request; None if the tags of its only conversation do not match."""
+        entry = {name: value for name, value in entry.items() if value}  # several conversations: none is named
         title, secrets = "", {}
         if "conversation_id" in entry:
             identity = ConversationId(entry["conversation_id"])
@@ -176,7 +176,7 @@ class OutboxMover:
 
     def _sandbox(self, sandbox_id: SandboxId) -> Subject:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
-        # Its first line is the reason; below it are lines of a log.
+        # The first line is the reason; lines of a log follow.
         return Subject(detail=(sandbox.detail or "").partition("\n")[0]) if sandbox else Subject()
 
     def _conversation(self, identity: ConversationId, entry: dict[str, Any], state: dict[str, Any]) -> Subject:
@@ -185,7 +185,7 @@ class OutboxMover:
             return subject
         try:
             [raw] = self._store.events.get_many(identity, [action_id])
-        except (ConversationNotFound, EventsTooLong, StillCold):  # no entry waits for one object of cold storage
+        except (ConversationNotFound, EventsTooLong, StillCold):  # no entry waits for an object of cold storage
             return subject
         event = parse_json(raw) if raw else {}
         arguments = shown_arguments(event.get("action"))
@@ -211,14 +211,14 @@ class OutboxMover:
         return [*bodies, *(self._ring(entry, subject, device) for device in self._devices)]
 
     def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
-        """A link of a target's own to decide by, for what waits."""
+        """Return a target's one-time link to decide a pending action."""
         if not waits(entry["type"]) or not subject.since:
             return None
         about, (since, deadline) = _about(entry, subject), _times(subject)
         return self._links.make(*about, target.name, since=since, deadline=deadline)
 
     def _ring(self, entry: dict[str, Any], subject: Subject, device: Device) -> str:
-        """The ring of a device; empty: it does not ring, as when the action does not wait any more."""
+        """Return the message for a device; empty if it gets none, as when the action is no longer pending."""
         if not rings(entry["type"]) or (waits(entry["type"]) and not subject.since):
             return ""
         token, identity = None, entry.get("conversation_id")
@@ -231,25 +231,24 @@ class OutboxMover:
 
 
 def _about(entry: dict[str, Any], subject: Subject) -> tuple[ConversationId, str, str]:
-    """The conversation, the action and the digest of a link about what waits."""
+    """Return the conversation, the action and the digest for a link."""
     if at := subject.destination or (subject.budget and f"{subject.budget}:0"):
         return ConversationId(""), f"{entry['sandbox_id']} {at}", subject.digest
     return ConversationId(entry["conversation_id"]), entry["action_id"], subject.digest
 
 
 def _times(subject: Subject) -> tuple[Micros, Micros | None]:
-    """When the wait began, and its deadline, as a link has them."""
+    """Return the start of the wait and its deadline, for a link."""
     return micros(subject.since), micros(subject.expires_at) if subject.expires_at else None
 
 
 def _name(device: Device) -> str:
-    """The name of a device for the audit."""
+    """Return the name of a device for the audit."""
     return f"the device {device.label} of {device.name}"
 
 
 class Notifier:
-    """Sends to all targets of the settings, and to all devices. A thread that is killed leaves a lease, which ends by
-    itself."""
+    """Sends to all targets of the settings, and to all devices. The lease of a killed thread expires."""
 
     def __init__(
         self,
@@ -267,7 +266,7 @@ class Notifier:
         self._standing = standing
         self._ringer = ringer
         self._rung = threading.Condition()
-        self._has_devices = False  #: as the thread that fills the queues has seen
+        self._has_devices = False  #: set by the thread that fills the queues
         self._stop = threading.Event()
         self._queued = {target.id: threading.Event() for target in targets}
 
@@ -297,7 +296,7 @@ class Notifier:
             self._rung.notify_all()
 
     def _move(self) -> None:
-        """Fill the queues until the end; what fails is tried again after a poll."""
+        """Fill the queues until the end. Failures are retried."""
         announced: float | None = None
         failures = _Failures("moving entries of the outboxes")
         while not self._stop.is_set():
@@ -320,7 +319,7 @@ class Notifier:
                 self._stop.wait(delay)
 
     def _announce(self, *, again: bool) -> None:
-        """Say that there are targets, and which. again: those that wanted no more are tried again."""
+        """Announce the targets. again: also retry targets that refused further messages."""
         if self._standing.live() or self._targets:
             self._store.notifications.outboxes.want()
         if not self._targets:
@@ -330,7 +329,7 @@ class Notifier:
             log.warning("notifications: %s is not a target any more, and its %d messages are given up", name, number)
 
     def _send_all(self, target: Target) -> None:
-        """Empty the queue of a target whenever it has something, until the end."""
+        """Empty a target's queue whenever it has messages, until the end."""
         event, failures = self._queued[target.id], _Failures(f"sending to {target.name}")
         while not self._stop.is_set():
             sent = False
@@ -344,7 +343,7 @@ class Notifier:
                 event.clear()
 
     def send_next(self, target: Target) -> bool:
-        """Try the oldest message of a target, if it is due; True if the next one may follow at once."""
+        """Send the oldest message of a target, if it is due. Return true if the next message may follow at once."""
         one = self._store.notifications.targets.claim(target.id, uuid4().hex, _LEASE)
         if one is None:
             return False
@@ -365,7 +364,7 @@ class Notifier:
         return came in ("sent", "given up")
 
     def _ring_all(self) -> None:
-        """Ring the devices for which something waits, until the end."""
+        """Notify devices with due messages, until the end."""
         failures = _Failures("ringing devices")
         while not self._stop.is_set():
             rung = False
@@ -380,7 +379,7 @@ class Notifier:
                         self._rung.wait(_QUEUE_POLL)
 
     def ring_next(self) -> bool:
-        """Try the message of a device that is due; False: there is none."""
+        """Send a due message to its device. Return false if there is none."""
         one = self._store.devices.claim(uuid4().hex, _LEASE)
         if one is None:
             return False
@@ -399,7 +398,7 @@ class Notifier:
         return True
 
     def _try_ring(self, one: Try) -> tuple[str, str]:
-        """The outcome of a try to ring a device, as `_try`."""
+        """Return the outcome of an attempt to notify a device, in the form of `_try`."""
         device = self._standing.find(one.target_id)
         if device is None:
             return "gone", "its owner may not use this server any more"
@@ -413,12 +412,12 @@ class Notifier:
             return "lost", str(error)
         except NotDelivered as error:
             return "failed", str(error)
-        except Exception as error:  # a fault of ours; its text may show the endpoint
+        except Exception as error:  # a bug of ours; its text may contain the endpoint
             return "failed" if one.failed < _MOST_UNFORESEEN else "lost", f"unforeseen {type(error).__name__}"
         return "sent", ""
 
     def _try(self, target: Target, one: Try) -> tuple[str, str]:
-        """The outcome of a try, as `Targets.close` takes it, and why."""
+        """Return the outcome of an attempt for `Targets.close`, and its reason."""
         try:
             self._sender.send(target, one.id, self._store.notifications.targets.body_of(one), one.at)
         except SecretsRefused:
@@ -427,19 +426,19 @@ class Notifier:
             return "gone", str(error)
         except NotDelivered as error:
             return "failed", str(error)
-        except Exception as error:  # a fault of ours; its text may show the URL
+        except Exception as error:  # a bug of ours; its text may contain the URL
             return "failed" if one.failed < _MOST_UNFORESEEN else "lost", f"unforeseen {type(error).__name__}"
         return "sent", ""
 
 
 def retry_delay(failed: int) -> float:
-    """Seconds before the next try of a message, after so many failed tries before the last one."""
+    """Return the delay of a message's next attempt in seconds. failed: number of failures before the last one."""
     delay: float = min(_LONGEST_RETRY, _FIRST_RETRY * 2 ** min(failed, 20))
     return delay * (1 + _JITTER * random.random())
 
 
 class _Failures:
-    """Failures of one thing that a thread does again and again: one that repeats is logged once, until a success."""
+    """Failures of a repeated task. A failure that repeats is logged once, until a success."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -447,7 +446,7 @@ class _Failures:
         self._backoff = Backoff(_OUTBOX_POLL, _LONGEST_DELAY)
 
     def note(self, error: Exception) -> float:
-        """Log a failure, unless the last one was the same. Returns the seconds before the next try."""
+        """Log a failure unless it repeats. Return the delay of the next attempt in seconds."""
         last, self._last = self._last, f"{type(error).__name__}: {error}"
         if self._last != last:
             self._log(error)

@@ -1,10 +1,10 @@
-"""The presence of a supervisor: its lease of the host, other leases, and for how long it has observed something.
+"""The presence of a supervisor: its lease of the host, other leases, and the duration of observed conditions.
 
-One supervisor at a time holds the lease of a host name. A lease is renewed while its work continues, by a process
-that may be stopped meanwhile.
+One supervisor at a time holds the lease of a host name. A lease is renewed while its work continues, by a process that
+may be suspended meanwhile.
 
-Times are in µs by Redis' clock. A gap between two polls counts for nothing: the supervisor was stopped, its machine
-suspended, or a clock stepped. What a supervisor before this one saw of a gap is not known. Source: docs/durability.md.
+Times are in µs by Redis' clock. A gap between two polls does not count: the supervisor or its machine was suspended, or
+a clock stepped. The observations of an earlier supervisor are unknown. Source: docs/durability.md.
 """
 
 import fcntl
@@ -25,28 +25,28 @@ from store.sandboxes.sandboxes import Sandboxes
 _ID_BYTES = 32
 
 
-#: µs after which a thing that nobody checked is forgotten; gaps that are known
+#: Time in µs after which an unchecked subject is forgotten, and maximum number of stored gaps.
 _FORGOTTEN, _GAPS = 3600e6, 100
 
 
 class HostTaken(Exception):
-    """Another supervisor holds the lease of this host."""
+    """Raised if another supervisor holds the lease of this host."""
 
 
 class HostLease:
-    """Two locks: a file excludes supervisors of the same folder, a heartbeat in Redis excludes all others."""
+    """Two locks: a file lock between supervisors of the same folder, and a heartbeat in Redis between all others."""
 
     def __init__(self, sandboxes: Sandboxes, host: str, folder: Path) -> None:
-        """folder: that of the host's sandboxes. Raises OSError."""
+        """folder: of the host's sandboxes. Raises OSError."""
         self.host = host
         self._sandboxes = sandboxes
         self._place = f"{_machine()} {folder.resolve()}"
-        self.folder = ""  #: since `take`: an id that no other folder has
-        self.identity = ""  #: since `take`: the next supervisor of this folder has the same one, and no other one has
+        self.folder = ""  #: unique id of the folder, after `take`
+        self.identity = ""  #: after `take`: unique, and equal for all supervisors of this folder
         self._lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def take(self) -> bool:
-        """Take the lease, or renew it; False while another supervisor has it. Raises OSError, or one of UNAVAILABLE."""
+        """Take or renew the lease. Return false if another supervisor has it. Raises OSError, or one of UNAVAILABLE."""
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -56,18 +56,18 @@ class HostLease:
         return self._sandboxes.beat(self.host, self.identity)
 
     def renew(self) -> None:
-        """Raises HostTaken, or one of UNAVAILABLE."""
+        """Renew the lease. Raises HostTaken, or one of UNAVAILABLE."""
         if not self.take():
             raise HostTaken
 
     def release(self) -> None:
-        """Let another supervisor take the lease at once. Raises one of UNAVAILABLE."""
+        """Release the lease, so that another supervisor can take it at once. Raises one of UNAVAILABLE."""
         self._sandboxes.release(self.host, self.identity)
 
     def _folder_id(self) -> str:
-        """What tells the folder from all others, written once. The caller holds the lock.
+        """Return the unique id of the folder, which is created once. The caller holds the lock.
 
-        Containers of one machine have its boot id, and their volumes the same path.
+        Containers of a machine share its boot id, and their volumes may have the same path.
         """
         known = os.pread(self._lock, _ID_BYTES, 0)
         if len(known) < _ID_BYTES:
@@ -78,7 +78,7 @@ class HostLease:
 
 
 def _machine() -> str:
-    """A name that no other machine has: the id of this boot, elsewhere the address of the network card."""
+    """Return a unique name of the machine: the id of this boot, or else the address of the network card."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:  # not Linux
@@ -86,16 +86,16 @@ def _machine() -> str:
 
 
 class Presence:
-    """Whether this process was there all the time."""
+    """Detects whether this process was suspended."""
 
     def __init__(self, most_apart: float) -> None:
-        """most_apart: seconds between two looks, of which more were an absence."""
+        """most_apart: longest time in seconds between two checks without a suspension."""
         self._most_apart = most_apart
         self._last = time.monotonic()
         self._was_away = False
 
     def was_away(self) -> bool:
-        """Whether the process was stopped since the beginning. A look."""
+        """Return whether the process was suspended since the start. Also records a check."""
         now = time.monotonic()
         self._was_away = self._was_away or now - self._last > self._most_apart
         self._last = now
@@ -103,13 +103,13 @@ class Presence:
 
 
 class LeaseLost(Exception):
-    """Another driver has what was leased by now, or it is finished or gone."""
+    """Raised if another driver holds the lease, or its subject is finished or gone."""
 
 
 def in_thread(act: Callable[..., None], *args: Any, name: str, undo: Callable[[], object]) -> None:
-    """Run a task in a thread that ends with the process.
+    """Run a task in a daemon thread.
 
-    Raises RuntimeError where the system has no more threads, after `undo`, which takes back what counts on the thread.
+    undo: reverts the caller's bookkeeping if no thread starts. Raises RuntimeError then.
     """
     try:
         threading.Thread(target=act, args=args, name=name, daemon=True).start()
@@ -120,7 +120,7 @@ def in_thread(act: Callable[..., None], *args: Any, name: str, undo: Callable[[]
 
 @contextmanager
 def renewed(renew: Callable[[], bool], seconds: float) -> Iterator[Presence]:
-    """Renew a lease of so many seconds until the block ends, or until the lease is another driver's."""
+    """Renew a lease until the block ends, or until another driver holds the lease. seconds: length of the lease."""
     done, presence = threading.Event(), Presence(seconds)
 
     def go_on() -> None:
@@ -140,15 +140,15 @@ def renewed(renew: Callable[[], bool], seconds: float) -> Iterator[Presence]:
 
 
 class Silences:
-    """Counts from the look that finds something silent. Any number of threads may use it, each for another thing."""
+    """Measures how long subjects have been silent. Threads may use it for different subjects at the same time."""
 
     def __init__(self, most_apart: float) -> None:
-        """most_apart: seconds between two looks of which the time between them counts."""
+        """most_apart: longest time in seconds between two checks that counts as silence."""
         self._most_apart = most_apart * 1e6
-        self._known: dict[Hashable, tuple[float, Micros]] = {}  #: thing → µs of silence, and the last look
+        self._known: dict[Hashable, tuple[float, Micros]] = {}  #: subject → µs of silence, and the last check
 
     def found(self, thing: Hashable, at: Micros) -> float:
-        """Note that a thing is silent at a time by Redis' clock; for how many seconds it has been seen to be so."""
+        """Record a subject as silent at a time by Redis' clock. Return the seconds of its observed silence."""
         if thing not in self._known:
             known = list(self._known.items())
             self._known = {one: span for one, span in known if abs(at - span[1]) < _FORGOTTEN}
@@ -159,29 +159,29 @@ class Silences:
         return silent / 1e6
 
     def ended(self, thing: Hashable) -> None:
-        """Note that a thing is not silent, or that nobody checks it any more."""
+        """Record that a subject is not silent, or not checked any more."""
         self._known.pop(thing, None)
 
 
 class Gaps:
-    """The last gaps between looks. Any number of threads may use it."""
+    """The last gaps between checks. Thread-safe."""
 
     def __init__(self, most_apart: float) -> None:
-        """most_apart: seconds between two polls that are not a gap."""
+        """most_apart: longest time in seconds between two polls without a gap."""
         self._most_apart = most_apart * 1e6
         self._lock = threading.Lock()
         self._last: Micros | None = None
-        self._gaps: deque[tuple[Micros, int]] = deque(maxlen=_GAPS)  #: when each ended, and its length
+        self._gaps: deque[tuple[Micros, int]] = deque(maxlen=_GAPS)  #: end of each gap, and its length
 
     def look(self, at: Micros) -> None:
-        """Note that this supervisor is there."""
+        """Record that this supervisor is running."""
         with self._lock:
             if self._last is not None and at - self._last > self._most_apart:
                 self._gaps.append((at, at - self._last))
             self._last = at
 
     def seconds(self, since: int, at: Micros) -> float:
-        """Seconds from one time to another, without the gaps in between."""
+        """Return the seconds between two times, without the gaps."""
         with self._lock:
             absent = sum(min(length, ended - since) for ended, length in self._gaps if since < ended <= at)
         return (at - since - absent) / 1e6

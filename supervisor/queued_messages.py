@@ -1,13 +1,13 @@
-"""Delivers the messages that wait for a conversation: in order, once each, when the conversation can receive them.
+"""Delivers queued messages to conversations: in order, once each, as soon as the conversation can receive them.
 
-A driver notes that an agent may have a message before it sends it. So the driver after one that was killed looks for
-the message in the agent's own log, and sends it only where the log lacks it. A driver that was stopped meanwhile finds
-that another one has its lease directly before it sends, and sends nothing. A message that its agent refuses, or that
-cannot be delivered for ten minutes, leaves an event in the conversation; then the next message has its turn. A message
-whose every try ends in an unforeseen error is given up after half a minute.
+A driver records that it is about to send a message. After a kill, the next driver therefore looks for the message in
+the agent's own log, and only sends it if the log lacks it. A suspended driver checks its lease directly before sending,
+and sends nothing if another driver has the lease. A message that the agent refuses, or that cannot be delivered for ten
+minutes, leaves an event in the conversation, and the next message follows. A message whose attempts all end in an
+unforeseen error is given up after half a minute.
 
-Limitation: a driver that is stopped for longer than its lease between that check and its request, or whose request the
-agent server reads only after the next driver has asked for the log, sends the message a second time.
+Limitation: a message is sent twice if its driver is suspended for longer than its lease between that check and its
+request, or if the agent server reads the request only after the next driver has asked for the log.
 """
 
 import logging
@@ -31,43 +31,44 @@ from supervisor.presence import LeaseLost, in_thread, renewed
 
 log = logging.getLogger("supervisor")
 
-#: seconds of tries after which a message is given up; time in which its sandbox wakes, its host is lost, an action
-#: waits for a decision, or nobody tries does not count
+#: Time of attempts in seconds after which a message is given up. Time in which its sandbox resumes, its host is lost,
+#: an action is pending, or nobody tries does not count.
 GIVEN_UP = 600.0
 
-#: seconds after which a message to a sandbox that wakes is tried again
+#: Retry delay in seconds for a message to a sandbox that is resuming.
 _WAKING_SECONDS = 1.0
 
-#: the statuses in which an agent does nothing, and no person has paused it
+#: Statuses of an agent that is inactive and was not paused by a person.
 WAITS_TO_BE_TOLD = ("idle", "finished", "error", "stuck")
 
-#: queues that one supervisor drives at once, and of the conversations of one sandbox: its agent may be slow
+#: Maximum number of queues that a supervisor drives at once, and for the conversations of a sandbox, whose agent may be
+#: slow.
 MOST_QUEUES, MOST_OF_ONE = 64, 16
 
-#: events of one page of an agent's log, and most pages that are read for one message
+#: Number of events of a page of an agent's log, and maximum number of pages read for a message.
 _PAGE, _MOST_PAGES = 100, 100
 
-#: most characters of a message that the event about its failure repeats
+#: Maximum number of characters of a message in the event about its failure.
 _SHOWN = 1000
 
 
 class Overtaken(Exception):
-    """A message of this server's own has lost its purpose: its agent works, was paused, or has a newer message."""
+    """Raised if this server's own message has lost its purpose: the agent works, was paused, or has a newer message."""
 
 
 class MessageDriver:
-    """Drives queues. Its threads end with the process: a queue that they leave is due when its lease ends."""
+    """Drives queues. Its threads end with the process; their queues are due when the lease expires."""
 
     def __init__(self, store: Store, commands: Commands) -> None:
         self._store = store
         self._commands = commands
-        self._driven: dict[str, str] = {}  #: conversations whose queue a thread has, and their sandboxes
+        self._driven: dict[str, str] = {}  #: conversations with a driven queue → their sandboxes
 
     def drive_due(self) -> None:
-        """Give each queue that is due to a thread, at most MOST_QUEUES at once.
+        """Give each due queue to a thread, at most MOST_QUEUES at once.
 
-        A queue whose lease has ended while its thread is at work is left until the new lease ends: that thread may be
-        sending. One beyond MOST_OF_ONE of its sandbox is due again shortly.
+        If a lease expires while its thread is running, the queue is left until the new lease expires, because that
+        thread may be sending. Queues beyond MOST_OF_ONE of a sandbox are postponed.
         """
         while len(self._driven) < MOST_QUEUES and (queued := self._store.conversations.queued_messages.claim()):
             if queued.conversation_id in self._driven:
@@ -80,7 +81,7 @@ class MessageDriver:
             in_thread(self._drive, queued, name="queue", undo=partial(self._driven.pop, queued.conversation_id))
 
     def _sandbox_of(self, queued: QueuedMessage) -> str:
-        """The sandbox whose agent a message is for; empty where the conversation is gone."""
+        """Return the sandbox of a message's conversation; empty if the conversation is gone."""
         with suppress(ConversationNotFound):
             return self._store.conversations.sandbox_of(queued.conversation_id) or ""
         return ""
@@ -113,7 +114,7 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     except ConversationNotFound:
         store.conversations.queued_messages.drop(queued.conversation_id)
         return
-    except NeedsApproval as error:  # the actions wait for one who may decide, and so does the message
+    except NeedsApproval as error:  # actions wait for a person who may decide, and so does the message
         waits, reason = True, str(error)
     except NotReachable as error:
         hopeless, waits, reason = error.is_gone, error.is_awaited, str(error)
@@ -126,7 +127,7 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         reason = str(error)
     except UNAVAILABLE:
         raise
-    except Exception as error:  # a fault of ours must not be retried forever
+    except Exception as error:  # a bug of ours must not be retried forever
         log.exception("a message to conversation %s failed", queued.conversation_id)
         most, reason = UNFORESEEN, f"unforeseen {type(error).__name__}"
     if hopeless or (not waits and queued.tried_for > most):
@@ -136,7 +137,7 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
 
 
 def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
-    """Send a message unless its agent has it. Raises LeaseLost and what `Commands.send_to_agent` raises."""
+    """Send a message unless its agent has it. Raises LeaseLost and the errors of `Commands.send_to_agent`."""
     sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
     if sandbox_id is None:
         raise ConversationNotFound
@@ -148,7 +149,7 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
         raise LeaseLost
 
     def check() -> None:
-        """Another driver may have sent it while this process was suspended."""
+        """Check the lease: another driver may have sent the message while this process was suspended."""
         if not store.conversations.queued_messages.renew(queued):
             raise LeaseLost
         _require_purpose(store, queued)
@@ -158,7 +159,7 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
 
 
 def _require_purpose(store: Store, queued: QueuedMessage) -> None:
-    """Raise Overtaken where a message of this server's own is no longer wanted."""
+    """Raise Overtaken if this server's own message is no longer wanted."""
     if queued.only_after is None:
         return
     status = store.conversations.get(queued.conversation_id)["execution_status"]
@@ -167,9 +168,9 @@ def _require_purpose(store: Store, queued: QueuedMessage) -> None:
 
 
 def last_message(store: Store, conversation_id: wire.ConversationId) -> tuple[str, wire.Micros | None]:
-    """The id and the time of a conversation's last message to its agent; "" and None where there is none.
+    """Return the id and the time of the last message to a conversation's agent; "" and None if there is none.
 
-    One that a client has sent past this server has the source `environment`. Two round trips.
+    A message that a client sent around this server has the source `environment`. Cost: two round trips.
     """
     messages: list[wire.Event] = []
     for source in ("user", "environment"):
@@ -180,7 +181,7 @@ def last_message(store: Store, conversation_id: wire.ConversationId) -> tuple[st
 
 
 def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str:
-    """The id of the last event of the agent's own log; empty where it has none, or has forgotten the conversation."""
+    """Return the id of the last event in the agent's own log; empty if it is empty or forgotten."""
     try:
         events, _ = agent.events(conversation_id, limit=1, newest_first=True)
     except AgentRefused as refusal:
@@ -191,9 +192,9 @@ def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str
 
 
 def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
-    """Whether the agent's own log has a user's message of that content since it was sent.
+    """Return whether the agent's own log has the message since it was sent.
 
-    An agent that has written 10,000 events since then runs by it: the message is not sent twice.
+    An agent that has written 10,000 events since then has surely received it, so the message is not sent twice.
     """
     page_id, wanted = None, message_claim(queued.content)
     for _ in range(_MOST_PAGES):
@@ -215,7 +216,7 @@ def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
 
 
 def _wake(store: Store, queued: QueuedMessage) -> None:
-    """Ask for the resume of a conversation's sandbox, if it is paused. The next try repeats a refused request."""
+    """Resume a conversation's sandbox if it is paused. The next attempt repeats a refused request."""
     sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
     if sandbox_id is not None:
         try:
@@ -225,12 +226,12 @@ def _wake(store: Store, queued: QueuedMessage) -> None:
 
 
 def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
-    """Append an event that says that the agent did not receive the message, and take the message off its queue."""
+    """Append an event that the agent did not receive the message, and remove the message from its queue."""
     text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))
     detail = f"A message was queued, but its agent did not receive it: {reason}\nThe message: {beginning(text, _SHOWN)}"
     log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)
     with suppress(ConversationNotFound):
         sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
-        identity = queued.id or str(uuid4())  # a record that cannot be read may have none
+        identity = queued.id or str(uuid4())  # an unreadable record may lack its id
         tell(store, queued.conversation_id, sandbox_id, identity, "MessageNotDelivered", detail)
     store.conversations.queued_messages.settle(queued)

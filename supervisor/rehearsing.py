@@ -1,7 +1,7 @@
-"""Runs one rehearsal in the background:  python -m supervisor.rehearsing ID RUNNER
+"""Runs a rehearsal in the background:  python -m supervisor.rehearsing ID RUNNER
 
-A worker starts this process (`boot/rehearsing.py`), and holds its standard input: where the worker ends, this process
-ends, and another worker takes the rehearsal up. It runs at the lowest priority, so that requests do not wait for it.
+A worker starts this process (`boot/rehearsing.py`), and holds its standard input. When the worker ends, this process
+ends, and another worker resumes the rehearsal. It has the lowest priority, so that requests do not wait for it.
 """
 
 import gc
@@ -24,19 +24,19 @@ _NICE = 19
 
 
 def main(words: list[str]) -> int:
-    """Run a rehearsal. Exit status 1 where it failed; the log says why."""
+    """Run a rehearsal. Return the exit status: 1 if it failed; the log has the reason."""
     rehearsal_id, runner = words
     os.nice(_NICE)
     serve_nobody()
     config = Config.from_env()
     log_to_stderr("rehearsal", config.host.log_level.upper())
     rehearsals = open_store_of(config).approvals.background
-    gc.freeze()  # what is loaded stays: no collection looks at it again
+    gc.freeze()  # loaded modules are never collected
     try:
         rehearsals.run(rehearsal_id, runner, lambda: parent_is_there(0))
     except RehearsalNotFound:
         return 1
-    except UNAVAILABLE as error:  # another runner goes on after the lease
+    except UNAVAILABLE as error:  # another runner continues after the lease
         _log.warning("rehearsal %s was left: the store does not answer: %s", rehearsal_id, error)
         return 1
     except Exception:

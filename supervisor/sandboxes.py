@@ -1,10 +1,10 @@
-"""Brings each sandbox of a host from its observed state to the desired one, a step at a time.
+"""Brings each sandbox of a host from its observed state to the desired state, a step at a time.
 
-Its processes may end at any time; its files stay until it is deleted. A sandbox that crashes is started again as often
-as its spec's `restarts` says, then it is ERROR until a client resumes it.
+A sandbox's processes may end at any time; its files stay until it is deleted. A crashed sandbox is restarted as often
+as `restarts` of its spec allows. Then it is ERROR until a client resumes it.
 
-A step that fails is retried with backoff. A sandbox whose deletion fails is ERROR, with the reason as its detail, until
-a retry succeeds: it is never reported as gone before its processes and its files are.
+A failed step is retried with backoff. A sandbox whose deletion fails is ERROR, with the reason as its detail, until a
+retry succeeds. It is never reported as gone before its processes and files are gone.
 """
 
 import logging
@@ -31,37 +31,37 @@ from supervisor.returns import turn_back
 
 log = logging.getLogger("supervisor")
 
-#: seconds before the first retry of a step that failed, and most seconds between two: each wait is twice the one before
+#: Shortest and longest delay of a failed step's retry, in seconds. Each delay is twice the previous.
 _SHORTEST_BACKOFF, LONGEST_BACKOFF = 1.0, 10.0
 
-#: most seconds between two polls of a sandbox that starts which count as silence of its agent server
+#: Longest time in seconds between two polls of a starting sandbox that counts as silence of its agent server.
 _MOST_APART = 5.0
 
-#: detail of a sandbox whose host is back, and whose processes live
+#: Detail of a sandbox with running processes whose host is back.
 _UNANSWERED = "Its host is back, and its agent server does not answer yet. A resume restarts its start timeout"
 
 
-#: seconds between two measurements of a sandbox, and after which the sample of one that is gone is forgotten
+#: Interval between two measurements of a sandbox, and time after which its last sample is forgotten, in seconds.
 _MEASURE, _FORGET = 5.0, 60.0
 
-#: processor cores; a sandbox that keeps as many busy is in use, whoever started what runs there
+#: Number of busy processor cores from which on a sandbox counts as in use, whoever started its programs.
 BUSY_CORES = 0.1
 
-#: a change that is worth a note: more than so much, and than such a part of what was noted
+#: Smallest changes to report: of memory in bytes, of processor cores, and as a share of the reported value.
 _MEMORY_STEP, _CPU_STEP, _PART = 1 << 20, 0.05, 0.1
 
-#: seconds between two measurements of a sandbox's files, and at least where their disk fills quickly
+#: Interval in seconds between two measurements of a sandbox's files, and its minimum if their disk fills quickly.
 MEASURE_DISK, _MEASURE_AGAIN = 60.0, 5.0
 
-#: a measurement is followed by this many times its duration without one: the walk takes a tenth of a core at most
+#: Pause after a measurement, as a multiple of its duration, so that it uses at most a tenth of a core.
 _REST = 9
 
-#: the part of what a sandbox's files may take by which their disk must fill before they are measured at once
+#: Divisor of the file limit: growth of the disk by this part triggers an early measurement.
 _GROWTH = 16
 
 
 class _Retry(NamedTuple):
-    """A step that failed. at: the time of its retry, in seconds of the reconciler's clock."""
+    """A failed step. at: time of its retry, in seconds of the reconciler's clock."""
 
     wanted: str
     at: float
@@ -70,7 +70,7 @@ class _Retry(NamedTuple):
 
 
 class Reconciler:
-    """Reconciles one sandbox per call. Any number of threads may use it, each for another sandbox."""
+    """Reconciles a sandbox. Threads may use it for different sandboxes at the same time."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Reconciler:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """runtimes: by their names in specs. client: for the agent servers. clock: seconds, for backoff."""
+        """runtimes: by their names in specs. client: for the agent servers. clock: in seconds, for backoff."""
         self._store = store
         self._specs = specs
         self._runtimes = runtimes
@@ -97,24 +97,23 @@ class Reconciler:
         self._disk = DiskMeter(clock)
         self._usage = UsageMeter(clock)
         self._clock = clock
-        self._silences, self._gaps = Silences(_MOST_APART), Gaps(_MOST_APART)  #: of agent servers that start; of looks
-        # Between two looks at a settlement that fails are the pause before a retry, and the timeouts of what it asks.
+        self._silences, self._gaps = Silences(_MOST_APART), Gaps(_MOST_APART)  #: of starting agent servers; of checks
+        # The time between two attempts to settle is the retry delay, plus the timeouts of the requests.
         self._unsettled = Silences(_MOST_APART + LONGEST_BACKOFF + 3 * (client.timeout.read or 0.0))
         self._retries: dict[SandboxId, _Retry] = {}
 
     def look(self, at: Micros) -> None:
-        """Note that this supervisor is there, also while it has nothing to reconcile. at: by Redis' clock."""
+        """Record that this supervisor is running, even if it has nothing to reconcile. at: by Redis' clock."""
         self._gaps.look(at)
 
     def lacks(self, sandbox: Sandbox) -> bool:
-        """Whether another folder has a sandbox's files: it is not started here."""
+        """Return whether another folder has a sandbox's files, so that it is not started here."""
         return self._host.lacks(sandbox)
 
     def reconcile(self, sandbox: Sandbox) -> None:
-        """Take the step that brings a sandbox to its desired state, and report the observed state.
+        """Take a step towards a sandbox's desired state, and report its observed state. Raises only UNAVAILABLE.
 
-        After a failure the call does nothing until the retry is due or a client asks for another state.
-        Raises only UNAVAILABLE.
+        After a failure the call does nothing until the retry is due or a client requests another state.
         """
         self.look(sandbox.seen_at)
         retry = self._retries.get(sandbox.id)
@@ -138,12 +137,12 @@ class Reconciler:
         is_new = earlier is None or earlier.reason != reason
         trace = is_new and not isinstance(error, RuntimeFailure)
         log.warning("sandbox %s: %s; retry in %g s", sandbox.id, error, backoff, exc_info=error if trace else None)
-        # A sandbox that was deleted meanwhile is never reconciled again: a retry that is long overdue is dropped.
+        # A deleted sandbox is never reconciled again, so drop retries that are long overdue.
         known = [(key, retry) for key, retry in list(self._retries.items()) if now - retry.at < 10 * LONGEST_BACKOFF]
         self._retries = dict(known) | {sandbox.id: _Retry(sandbox.wanted, now + backoff, backoff, reason)}
 
     def _report_failure(self, sandbox: Sandbox, reason: str) -> None:
-        """Report ERROR for a deletion that fails, and for a start that left nothing; other statuses are still true."""
+        """Report ERROR for a failed deletion, and for a failed start without processes. Other statuses still hold."""
         if sandbox.wanted == "deleted":
             self._endings.report(sandbox, "ERROR", detail=f"Its deletion fails and is retried: {reason}")
         elif sandbox.status == "STARTING" and sandbox.handle is None and not self._endings.discarded(sandbox, reason):
@@ -160,7 +159,7 @@ class Reconciler:
                 self._endings.remove(sandbox)
             return
         if sandbox.status == "ERROR":
-            if sandbox.handle is not None:  # it could not be cleared away when it failed
+            if sandbox.handle is not None:  # its processes could not be ended when it failed
                 self._endings.clear(sandbox)
                 self._endings.report(sandbox, "", handle=None)
             return
@@ -207,17 +206,17 @@ class Reconciler:
             self._care_for(sandbox, spec, runtime, seen.detail)
 
     def _leave(self, sandbox: Sandbox) -> None:
-        """Show a sandbox as MISSING that another folder has: its processes may live, and its files are not here."""
+        """Show a sandbox as MISSING whose files are in another folder, because its processes may run there."""
         detail = f"Another folder has its files, not that of the supervisor that now has the name {self._host.id}. "
         detail += "It comes back with the supervisor of its folder. HOST_ID gives each folder a name of its own"
-        if sandbox.status == "ERROR" and sandbox.wanted == "deleted":  # as of one that is MISSING
+        if sandbox.status == "ERROR" and sandbox.wanted == "deleted":  # like a MISSING sandbox
             self._endings.report(sandbox, "LEFT")
             return
         if sandbox.status != "ERROR" and (sandbox.status, sandbox.detail) != ("MISSING", detail):
             self._endings.report(sandbox, "MISSING", detail=detail)
 
     def _care_for(self, sandbox: Sandbox, spec: Spec, runtime: Runtime, waits_for: str) -> None:
-        """Check a sandbox that should run: whether its agent server responds, and whether it keeps its limits."""
+        """Check a sandbox that should run: its agent server must respond, and its limits must hold."""
         if sandbox.status in ("STARTING", "MISSING"):
             agent, start = self._agent(sandbox), (sandbox.id, sandbox.starting_at)
             if agent.is_alive():
@@ -227,7 +226,7 @@ class Reconciler:
                 self._recovery.tell_labels(sandbox, agent)
                 seen = runtime.folders(_handle(sandbox))
                 self._endings.report(sandbox, "RUNNING", detail="", **seen, **ended_start_fields(sandbox))
-            elif sandbox.status == "MISSING":  # its processes live, and may answer yet
+            elif sandbox.status == "MISSING":  # its processes run, and may still respond
                 if not sandbox.detail.startswith(_UNANSWERED):
                     self._endings.report(sandbox, "", detail=_UNANSWERED)
                 self._limit(sandbox, spec, runtime)
@@ -241,10 +240,10 @@ class Reconciler:
             self._limit(sandbox, spec, runtime)
 
     def _is_settled(self, sandbox: Sandbox, agent: AgentServer, spec: Spec, runtime: Runtime) -> bool:
-        """Settle the conversations of a sandbox before clients use it again; False: its start has ended instead.
+        """Settle the conversations of a sandbox before clients use it. Return false if its start failed instead.
 
-        An agent server that is alive and tells nothing of them has as long for it as for its first response. Raises
-        AgentUnreachable for that long, RuntimeFailure.
+        A running agent server that does not report them has the timeout of its first response. Raises AgentUnreachable
+        until then, and RuntimeFailure.
         """
         start = (sandbox.id, sandbox.starting_at)
         if sandbox.start <= 1:
@@ -252,7 +251,7 @@ class Reconciler:
         try:
             self._recovery.settle(sandbox, agent, resume_runs=spec.resume_runs, services=spec.services)
         except AgentUnreachable as error:
-            if sandbox.status == "MISSING":  # its processes live, and may answer yet
+            if sandbox.status == "MISSING":  # its processes run, and may still respond
                 self._limit(sandbox, spec, runtime)
                 raise
             if self._unsettled.found(start, sandbox.seen_at) <= self._host.start_seconds:
@@ -265,7 +264,7 @@ class Reconciler:
         return True
 
     def _limit(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> None:
-        """Have a sandbox whose processes run keep its limits: of time, of its files, and of time without use."""
+        """Enforce the limits of a running sandbox: lifetime, files and idle time."""
         if not sandbox.warm and self._is_over(sandbox, sandbox.starting_at, spec.max_seconds):
             self._endings.over(sandbox, f"Its {spec.max_seconds:g} s are over")
             return
@@ -278,7 +277,7 @@ class Reconciler:
             self._pause_if_idle(sandbox, idle_pause)
 
     def _is_within_quota(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
-        """Measure the sandbox's files; one that has too many is paused."""
+        """Measure the sandbox's files. Return false if they exceed the quota and the sandbox is paused."""
         if not self._disk.is_due(sandbox, runtime, spec.disk_bytes):
             return True
         used = self._disk.measure(sandbox, runtime, spec.disk_bytes)
@@ -292,7 +291,7 @@ class Reconciler:
         return False
 
     def _pause_if_idle(self, sandbox: Sandbox, seconds: float) -> None:
-        """Pause the sandbox unless an agent runs in it, or its agent server was used by a client of its own."""
+        """Pause the sandbox unless an agent runs in it, or a client recently used its agent server directly."""
         try:
             idle = self._agent(sandbox).idle_seconds()
         except (AgentUnreachable, AgentRefused):
@@ -303,28 +302,28 @@ class Reconciler:
             self._store.sandboxes.ask(sandbox.id, "rest")
 
     def _is_over(self, sandbox: Sandbox, since: int, seconds: float) -> bool:
-        """Whether a span has passed since a time, in which this supervisor was there; 0 seconds never pass."""
+        """Return whether a span has passed since a time, without gaps of this supervisor. 0 seconds never pass."""
         return 0 < seconds < self._gaps.seconds(since, sandbox.seen_at)
 
     def _agent(self, sandbox: Sandbox) -> AgentServer:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def _is_filled(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
-        """Whether the files of a new sandbox have come from its source, whole. Raises RuntimeFailure if they cannot."""
+        """Return whether the files of a new sandbox are complete. Raises RuntimeFailure if they cannot be."""
         if not sandbox.runtime:
-            # So that a deletion removes what was filled, and no supervisor of another folder looks for it
+            # So that a deletion removes the files, and no supervisor of another folder looks for them.
             self._endings.report(sandbox, "", runtime=spec.runtime, folder=self._folder(runtime))
         return self._archives.fill(sandbox, files_of(sandbox, spec), runtime)
 
     def _turned_back(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
-        """Bring the files of a conversation back, once the sandbox's processes have ended; without processes then.
+        """End the sandbox's processes, and return the files of a conversation to an earlier event.
 
-        A supervisor that is killed leaves the files as they were, or as they were recorded, and the next one goes on.
+        After a kill the files are either unchanged or as recorded, and the next supervisor continues.
         """
         back, failed = sandbox.back or {}, ""
         try:
             self._endings.clear(sandbox)
-        except RuntimeFailure as failure:  # processes may live: nothing has changed
+        except RuntimeFailure as failure:  # processes may still run: nothing has changed
             self._endings.report(sandbox, "", back=_failed_return(back, failure))
             raise
         self._recovery.stopped(sandbox)
@@ -332,7 +331,7 @@ class Reconciler:
             turn_back(runtime, files_of(sandbox, spec), back)
         except UNAVAILABLE:
             raise
-        except Exception as failure:  # whatever it is, the sandbox starts again
+        except Exception as failure:  # the sandbox starts again after any failure
             trace = None if isinstance(failure, RuntimeFailure) else failure
             log.warning("conversation %s is not turned back: %s", back["conversation"], failure, exc_info=trace)
             failed = str(failure) or type(failure).__name__
@@ -342,7 +341,10 @@ class Reconciler:
         return replace(sandbox, **fields)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
-        """Start it, and store how it is reached. Raises RuntimeFailure, also of one that is no longer this host's."""
+        """Start the sandbox, and store its addresses.
+
+        Raises RuntimeFailure, also if it no longer belongs to this host.
+        """
         hook_key = self._store.sandboxes.begin(
             sandbox.id, self._host.id, self._host.supervisor, spec.runtime, self._folder(runtime), spec.secret_texts
         )
@@ -370,17 +372,17 @@ class Reconciler:
 
 
 def _failed_return(back: Mapping[str, Any], failure: object) -> dict[str, str]:
-    """What a sandbox keeps of a return that was not made."""
+    """Return a sandbox's record of a failed return."""
     return {"id": back["id"], "failed": one_line(str(failure))}
 
 
 def _idle_pause(sandbox: Sandbox, spec: Spec) -> float:
-    """Seconds without use after which a sandbox is paused; 0: never."""
+    """Return the idle time in seconds after which a sandbox is paused; 0: never."""
     return spec.idle_pause_seconds or (IDLE_PAUSE if sandbox.gives_way else 0.0)
 
 
 def _unreadable(sandbox: Sandbox) -> str | None:
-    """Why this supervisor cannot show the sandbox's agent server its key; None: it can."""
+    """Return why this supervisor cannot read the key of the sandbox's agent server; None if it can."""
     try:
         sandbox.session_api_key  # noqa: B018 - opens it
     except KeyUnreadable as error:
@@ -394,26 +396,26 @@ def _handle(sandbox: Sandbox) -> Handle:
 
 
 class _Sample(NamedTuple):
-    start: int  #: number of the start of the sandbox's processes
+    start: int  #: start number of the sandbox's processes
     at: float
     cpu_seconds: float | None
-    number: int  #: of its measurements since that start
+    number: int  #: measurements since that start
 
 
 class UsageMeter:
-    """Any number of threads may use it, each for another sandbox."""
+    """Measures processor and memory use. Threads may use it for different sandboxes at the same time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """clock: seconds."""
+        """clock: in seconds."""
         self._clock = clock
         self._samples: dict[SandboxId, _Sample] = {}
 
     def measure(self, sandbox: Sandbox, runtime: Runtime, idle_pause: float = 0) -> dict[str, Any]:
-        """The fields of a running sandbox to be noted; empty where little has changed, and between two measurements.
+        """Return the changed fields of a running sandbox; empty between two measurements, or if little has changed.
 
-        One that keeps BUSY_CORES busy, or whose further ports are connected to, is in use: its `active_at` is noted.
-        The first measurement after a start tells no processor time: that is the difference of two.
-        idle_pause: seconds after which a sandbox that is not in use is paused; two measurements fit in. 0: never.
+        A sandbox that keeps BUSY_CORES busy, or with connections to its other ports, is in use: the fields have its
+        `active_at`. Processor time needs two measurements after a start. idle_pause: idle time in seconds after which a
+        sandbox is paused; it covers at least two measurements. 0: never.
         """
         now, last = self._clock(), self._samples.get(sandbox.id)
         if last is not None and last.start != sandbox.start:
@@ -436,7 +438,7 @@ class UsageMeter:
         return fields
 
     def is_known(self, sandbox: Sandbox) -> bool:
-        """Whether a sandbox was measured twice since its start: before that, it may keep the processor busy."""
+        """Return whether a sandbox was measured twice since its start. Before that its processor use is unknown."""
         sample = self._samples.get(sandbox.id)
         return sample is not None and sample.start == sandbox.start and sample.number > 1
 
@@ -449,38 +451,41 @@ class UsageMeter:
 class _Disk(NamedTuple):
     """A measurement of a sandbox's files."""
 
-    at: float  #: when it had ended
-    rest: float  #: seconds after it in which no other one begins
+    at: float  #: when it ended
+    rest: float  #: minimum pause after it, in seconds
     used: int | None
-    occupied: int | None  #: bytes in use on their whole file system
-    again: float  #: seconds until the next one
+    occupied: int | None  #: bytes in use on the whole file system
+    again: float  #: seconds until the next measurement
     is_whole: bool  #: all files could be measured
 
 
 class DiskMeter:
-    """Measures the files of sandboxes: every minute, and at once when their file system fills by as much as one may
-    still take. Only a walk tells whose bytes these are. Any number of threads may use it, each for another sandbox."""
+    """Measures the files of sandboxes. Threads may use it for different sandboxes at the same time.
+
+    A measurement runs every minute, and early if the file system grows by the sandbox's remaining quota. Only a walk of
+    the files shows whose bytes these are.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """clock: seconds."""
+        """clock: in seconds."""
         self._clock = clock
         self._last: dict[SandboxId, _Disk] = {}
 
     def is_due(self, sandbox: Sandbox, runtime: Runtime, limit: int | None) -> bool:
-        """Whether a sandbox's files are to be measured, which may take so many bytes."""
+        """Return whether a sandbox's files should be measured. limit: their quota in bytes."""
         now, last = self._clock(), self._last.get(sandbox.id)
         if last is None or now >= last.at + last.again:
             return True
         if not limit or now < last.at + max(_MEASURE_AGAIN, last.rest) or last.used is None or last.occupied is None:
             return False
-        room = limit - last.used if last.used <= limit else limit  # one that is above it has a minute to remove some
+        room = limit - last.used if last.used <= limit else limit  # above it, a sandbox has a minute to remove files
         occupied = runtime.occupied_bytes(sandbox.id)
         return occupied is not None and occupied - last.occupied > max(room, limit // _GROWTH)
 
     def measure(self, sandbox: Sandbox, runtime: Runtime, limit: int | None) -> int | None:
-        """Bytes that a sandbox's files take, not counted far above the limit; None if that is not known.
+        """Return the bytes of a sandbox's files, at most slightly above the limit; None if unknown.
 
-        Where not all of them could be measured they take what was last known at least, and are measured again soon.
+        If only part of the files could be measured, return at least the last known size, and measure again soon.
         """
         begun, occupied, last = self._clock(), runtime.occupied_bytes(sandbox.id), self._last.get(sandbox.id)
         again, is_whole = MEASURE_DISK, True

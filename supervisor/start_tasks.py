@@ -1,18 +1,19 @@
-"""Drives start tasks of app conversations, each by one thread that holds its lease.
+"""Drives start tasks of app conversations, each in a thread that holds its lease.
 
-Every step may be repeated: the next driver of a start task begins again, and finds the earlier driver's steps done.
-What a request gets that waited for a start which failed:
+Every step may be repeated: the next driver of a start task starts over, and finds the completed steps.
+
+The response to a request that waited for a failed start:
 
 | cause                                                    | status                        |
 |----------------------------------------------------------|-------------------------------|
 | the agent server refuses the body with 404, 422 or 429   | the same; its detail with 422 |
 | no place became free in time (MAX_SANDBOXES)             | 429, with `Retry-After`       |
-| the cap of conversations in a sandbox                    | 429                           |
-| the parent that the request names cannot be one          | 422, which names the member   |
+| the maximum number of conversations in a sandbox         | 429                           |
+| the request's parent is invalid                          | 422, which names the member   |
 | the key may not join the sandbox, or was revoked         | 403                           |
 | a conversation of that id exists                         | 409; the request looks again  |
-| a client has ended it, or deleted its conversation       | 410                           |
-| the sandbox did not run in time                          | 503                           |
+| a client ended the start, or deleted its conversation    | 410                           |
+| the sandbox did not start in time                        | 503                           |
 | anything else                                            | 502                           |
 """
 
@@ -78,45 +79,45 @@ from telemetry import traces
 
 log = logging.getLogger("supervisor")
 
-#: refusals of an agent server that are about the body
+#: Statuses by which an agent server refuses the body.
 _PASSED_ON = (404, 422, 429)
 
-#: most bytes of a detail that is passed on
+#: Maximum size of a detail that is passed on, in bytes.
 _MOST_BYTES = 64 * 1024
 
 
-#: members of the request that an app conversation has from its parent, and those that it keeps
+#: Members of the request that default to the parent's, and members that an app conversation stores.
 INHERITED = ("selected_repository", "selected_branch", "git_provider", "llm_model")
 _APP_FIELDS = (*INHERITED, "trigger", "pr_number", "public", "parent_conversation_id", "goes_on_when_allowed")
 
-#: most characters of the detail of a start that is READY
+#: Maximum number of characters of the detail of a READY start.
 _LONGEST_DETAIL = 4000
 
-#: statuses without work here, which clients expect. Source: the app-server wire
+#: Statuses without work here, which clients expect. Source: the app-server wire.
 _PASSED = ("RUNNING_SETUP_SCRIPT", "SETTING_UP_GIT_HOOKS", "SETTING_UP_SKILLS")
 
-#: seconds between two polls of a sandbox that is starting
+#: Interval in seconds between two polls of a starting sandbox.
 _POLL = 0.1
 
-#: most conversations in one shared sandbox. Source: the app-server wire
+#: Maximum number of conversations in a shared sandbox. Source: the app-server wire.
 MOST_SHARING = 20
 
-#: warm sandboxes that a start task tries whose agent servers do not answer, before it starts one of its own
+#: Number of unresponsive warm sandboxes that a start task tries before it starts its own.
 MOST_DEAD = 3
 
-#: seconds between two tries of a start task whose sandbox cannot be reached for now, and how many there are: an hour,
-#: which no clock measures
+#: Delay in seconds between two attempts while a sandbox is temporarily unreachable, and maximum number of attempts. The
+#: product is an hour, independent of clocks.
 WAIT, MOST_WAITS = 5.0, 720
 
-#: start tasks whose conversations one supervisor begins in one sandbox at once: its agent server may be slow
+#: Maximum number of conversations that a supervisor starts at once in a sandbox, whose agent server may be slow.
 MOST_OF_ONE = 16
 
-#: seconds between two polls of which the time between them counts
+#: Longest time in seconds between two polls that counts.
 _MOST_APART = 5.0
 
 
 class CannotStart(Exception):
-    """The start task fails; the message is for the client."""
+    """Raised to fail the start task. The message is for the client."""
 
     def __init__(self, message: str, status: int = 502) -> None:
         super().__init__(message)
@@ -124,18 +125,21 @@ class CannotStart(Exception):
 
 
 class NoPlace(CannotStart):
-    """No place became free for the sandbox of a start while it waited."""
+    """Raised if no place became free for a start's sandbox in time."""
 
 
 class ParentRefused(CannotStart):
-    """The parent that a request names cannot be one."""
+    """Raised if the request's parent is invalid."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, 422)
 
 
 def failure_of(error: Exception, reason: str, clean: Callable[[Any], Any]) -> Failure:
-    """clean: takes the start's secrets out of what its agent server says."""
+    """Return the response to a request that waited for a failed start.
+
+    clean: masks the start's secrets in text of its agent server.
+    """
     match error:
         case AgentRefused(status=status) if status in _PASSED_ON:
             detail = _agents_detail(error.body) if status == 422 else reason
@@ -154,7 +158,7 @@ def failure_of(error: Exception, reason: str, clean: Callable[[Any], Any]) -> Fa
 
 
 def _agents_detail(raw: bytes) -> Any:
-    """The `detail` of an agent server's refusal; None if it has none, or a longer one than is passed on."""
+    """Return the `detail` of an agent server's refusal; None if it has none, or if it is too long."""
     try:
         detail = json.loads(raw)["detail"] if len(raw) <= _MOST_BYTES else None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -163,18 +167,21 @@ def _agents_detail(raw: bytes) -> Any:
 
 
 class NewConversation(NamedTuple):
-    """body and headers: for the agent server. kept: the arguments of `Conversations.create`."""
+    """A conversation to create. body, headers: for the agent server. kept: the arguments of `Conversations.create`."""
 
     body: dict[str, Any]
     headers: dict[str, str]
     kept: dict[str, Any]
-    told: tuple[str, ...] = ()  #: on what the agent gets in place of what was asked for
+    told: tuple[str, ...] = ()  #: notices about replacements in the request
 
 
 def new_conversation(
     store: Store, start: StartTask, request: Mapping[str, Any], sandbox: Sandbox, spec: Spec
 ) -> NewConversation:
-    """Of a client's own body where one came, else of an app conversation. Raises SecretsRefused."""
+    """Build the request from the client's body, if there is one, else from the app conversation.
+
+    Raises SecretsRefused.
+    """
     secrets, given = store.start_tasks.secrets_of(start), store.start_tasks.body_of(start)
     if given is None:
         template = template_of(spec, sandbox, request.get("llm_model"))
@@ -190,7 +197,7 @@ def new_conversation(
         new.kept["origin"] = Origin(start.owner, folder=folder_name(asked))
         kept = movable(given["body"], folder)
         new.kept["start_body"] = store.start_tasks.bodies.sealed(start.conversation_id, kept)
-    if not new.kept.get("title"):  # its events are masked, and so is what is taken from them
+    if not new.kept.get("title"):  # its events are masked, and so must be titles derived from them
         hidden = {"body": given and given["body"], "secrets": secrets}
         words = without_secrets_of(hidden, title_of_message(new.kept.get("initial_message")))
         new.kept["title"] = words or (f"Conversation {start.conversation_id[:5]}" if given is None else None)
@@ -230,7 +237,10 @@ def _of_app(
 
 
 def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, Any], folder: str) -> NewConversation:
-    """folder: the sandbox's working folder. What is visible of the body is in the request, without its secrets."""
+    """Build the conversation from a client's body. folder: the sandbox's working folder.
+
+    The request contains the visible part of the body, without its secrets.
+    """
     body = own_request(start.conversation_id, given["body"], folder)
     kept, parent_id = dict(request["kept"]), request.get("parent_conversation_id")
     if isinstance(body.get("workspace"), dict):
@@ -242,7 +252,7 @@ def _of_client(start: StartTask, request: Mapping[str, Any], given: dict[str, An
 
 
 def _model(body: Mapping[str, Any]) -> str | None:
-    """The model of the agent that a body describes, if it does."""
+    """Return the model of the agent in a body; None if there is none."""
     agent = body.get("agent") or body.get("agent_settings")
     llm = agent.get("llm") if isinstance(agent, dict) else None
     model = llm.get("model") if isinstance(llm, dict) else None
@@ -250,19 +260,19 @@ def _model(body: Mapping[str, Any]) -> str | None:
 
 
 class MustWait(Exception):
-    """Another start task waits for a place, and was there before."""
+    """Raised if an earlier start task waits for a place."""
 
 
 class CloneWaits(Exception):
-    """The clone of a start needs a destination that waits for a decision."""
+    """Raised if the clone of a start needs a destination that waits for a decision."""
 
 
 class SandboxBusy(Exception):
-    """As many conversations as may begin in a sandbox at once do."""
+    """Raised if the sandbox is already starting its maximum number of conversations."""
 
 
 class StartDriver:
-    """Drives start tasks. Any number of threads may use it."""
+    """Drives start tasks. Thread-safe."""
 
     def __init__(self, store: Store, commands: Commands, specs: Specs, *, shared: bool, start_seconds: float) -> None:
         self._store = store
@@ -270,13 +280,14 @@ class StartDriver:
         self._specs = specs
         self._shared = shared
         self._start_seconds = start_seconds
-        self._lock = threading.Lock()  #: of the next
-        self._in: Counter[str] = Counter()  #: start tasks at work, by sandbox
+        self._lock = threading.Lock()  #: guards `_in`
+        self._in: Counter[str] = Counter()  #: number of running start tasks by sandbox
 
     def drive(self, start: StartTask, lease: str) -> None:
-        """Bring a start task to READY or ERROR. An unforeseen error is logged and retried, each time later.
+        """Bring a start task to READY or ERROR. An unforeseen error is logged and retried with backoff.
 
-        Raises what redis-py raises while Redis is not available: the lease ends, and a supervisor claims it again.
+        Raises the errors of redis-py while Redis is unavailable. Then the lease expires, and a supervisor claims it
+        again.
         """
         with traces.continued(start.trace, "start_conversation", {"gen_ai.conversation.id": start.conversation_id}):
             self._attempt(start, lease)
@@ -286,7 +297,7 @@ class StartDriver:
             self._try(start, lease)
         except UNAVAILABLE:
             raise
-        except Exception as error:  # also of the end that it was to have
+        except Exception as error:  # also a failure to store the outcome
             traces.fail(type(error).__name__)
             attempt = start.attempts + 1
             log.exception("start task %s: attempt %d of %d", start.id, attempt, MOST_ATTEMPTS)
@@ -294,16 +305,16 @@ class StartDriver:
             self._store.start_tasks.postpone(start.id, lease, backoff, counter="attempts")
 
     def _try(self, start: StartTask, lease: str) -> None:
-        """Drive a start task to its end, or put it off. Raises one of UNAVAILABLE, and what nobody foresaw."""
+        """Drive a start task to its end, or postpone it. Raises one of UNAVAILABLE, and unforeseen errors."""
         try:
-            # An agent that loads its tools takes longer than one lease.
+            # An agent that loads its tools takes longer than a lease.
             with renewed(partial(self._store.start_tasks.renew, start.id, lease), LEASE) as presence:
                 self._drive(start, lease)
         except LeaseLost as error:
             traces.fail(type(error).__name__)
             log.info("start task %s: another driver has it, or it is finished", start.id)
             self._clear_after_the_end(start.id)
-        except UNAVAILABLE:  # also of a Redis that has no room, which is one of the refusals below
+        except UNAVAILABLE:  # includes a Redis without memory, which is also a StoreError
             raise
         except (SandboxBusy, CloneWaits) as error:
             self._put_off(start, lease, str(error))
@@ -329,15 +340,17 @@ class StartDriver:
                 self._fail(start, lease, error)
 
     def _put_off(self, start: StartTask, lease: str, reason: str) -> None:
-        """Have a start task be driven again shortly, as what it needs may come back. After an hour it fails."""
+        """Postpone a start task, because its obstacle may pass. After an hour it fails."""
         if start.waits >= MOST_WAITS:
             self._fail(start, lease, CannotStart(reason, 503))
         elif self._store.start_tasks.advance(start.id, lease, detail=reason):
             self._store.start_tasks.postpone(start.id, lease, WAIT, counter="waits")
 
     def _await_place(self, start: StartTask, lease: str, refusal: Exception) -> None:
-        """Have a start task be driven again when a place is free. After PLACE_SECONDS, or with SANDBOX_OVERFLOW=refuse
-        at once, it fails."""
+        """Postpone a start task until a place is free.
+
+        It fails after PLACE_SECONDS, or at once with SANDBOX_OVERFLOW=refuse.
+        """
         limits = self._store.sandboxes.limits
         if not limits.pauses_idlest:
             self._fail(start, lease, refusal)
@@ -353,17 +366,17 @@ class StartDriver:
             self._fail(start, lease, NoPlace(reason, 429))
 
     def clear_failed(self) -> None:
-        """Remove the conversations and sandboxes that failed start tasks have left, one start task after the other."""
+        """Remove the conversations and sandboxes of failed start tasks, one start task after the other."""
         while failed := self._store.start_tasks.claim_failed():
             try:
                 self._clear(failed)
             except UNAVAILABLE:
                 raise
-            except Exception:  # it is tried again until it is forgotten, and those behind it do not wait
+            except Exception:  # it is retried until it is forgotten, and later tasks do not wait
                 log.exception("start task %s: what it has left cannot be removed", failed.id)
 
     def _drive(self, start: StartTask, lease: str) -> None:
-        if self._is_taken(start):  # before a sandbox is started for nothing
+        if self._is_taken(start):  # before a sandbox is started in vain
             raise CannotStart(f"A conversation of the id {start.conversation_id} exists", 409)
         require_live(self._store, start.joiner)
         request = self._with_parent(start.request)
@@ -376,7 +389,7 @@ class StartDriver:
 
     @contextmanager
     def _turn_in(self, sandbox_id: str) -> Iterator[None]:
-        """Keep few threads for one sandbox: the others are those of the starts in others. Raises SandboxBusy."""
+        """Limit the threads for a sandbox, because starts in other sandboxes need theirs. Raises SandboxBusy."""
         with self._lock:
             if self._in[sandbox_id] >= MOST_OF_ONE:
                 raise SandboxBusy(
@@ -392,7 +405,7 @@ class StartDriver:
                     del self._in[sandbox_id]
 
     def _begin(self, start: StartTask, lease: str, request: Mapping[str, Any], sandbox: Sandbox) -> str:
-        """Create the conversation, and have the agent server of its sandbox begin it. Returns what was not done."""
+        """Create the conversation, and start it at the agent server of its sandbox. Return what was not done."""
         self._join(start, request)  # the start may have waited long for its sandbox
         spec, not_done = self._specs.get(sandbox.spec_id), ""
         if (mode := request.get("approval_mode")) and (fault := start_fault(spec, sandbox, mode_named(mode))):
@@ -420,7 +433,7 @@ class StartDriver:
         self._tell_of_failed(start, request, sandbox)
         self._store.sandboxes.files.record(sandbox.id, start.conversation_id, Seq(0))
         ignored = self._commands.agent_in(sandbox.id).start(new.body, self._start_seconds, new.headers)
-        self._store.sandboxes.use(sandbox.id)  # it may have taken long, and the agent says only later that it runs
+        self._store.sandboxes.use(sandbox.id)  # the start may take long, and the agent reports later that it runs
         if not_read := request.get("ignored"):
             ignored = [*ignored, f"The start of an app conversation ignores {', '.join(not_read)}."]
         told = self._clean_of(start)(" ".join(filter(None, [not_done, *new.told, *ignored])))
@@ -430,10 +443,10 @@ class StartDriver:
         return detail
 
     def _clone(self, start: StartTask, request: Mapping[str, Any], sandbox: Sandbox, folder: str) -> str:
-        """Clone the repository of a start.
+        """Clone the repository of a start. Return why the parent's repository was not cloned; empty if it was.
 
-        Returns why one that the request has from its parent was not cloned; empty: it is there. Raises CannotStart for
-        one that the request names, and CloneWaits while a person is asked for a destination of the clone.
+        Raises CannotStart if the request's own repository was not cloned, and CloneWaits while a destination of the
+        clone is pending.
         """
         self._require_decided(start, request)
         agent = self._commands.agent_in(sandbox.id)
@@ -446,8 +459,10 @@ class StartDriver:
         return fault
 
     def _require_decided(self, start: StartTask, request: Mapping[str, Any]) -> None:
-        """Raise CloneWaits if a destination of the clone waits for a decision. In a sandbox of its own, a start is all
-        that asks; in another one the name of the repository's host counts."""
+        """Raise CloneWaits if a destination of the clone waits for a decision.
+
+        In a start's own sandbox any destination counts; in another sandbox only the host of the repository.
+        """
         repository = request["selected_repository"]
         host = clone_host(repository, request.get("git_provider"))
         for one in self._store.destinations.waiting(start.sandbox_id):
@@ -458,8 +473,7 @@ class StartDriver:
                 )
 
     def _tell_of_failed(self, start: StartTask, request: Mapping[str, Any], sandbox: Sandbox) -> None:
-        """Append an event about the repository that an earlier start could not clone, once, where its client goes on
-        without it."""
+        """Append an event, once, about the repository that an earlier start could not clone and this start omits."""
         if not request.get("failed_start_id") or request.get("selected_repository"):
             return
         [failed] = self._store.start_tasks.get_many([UUID(request["failed_start_id"]).hex])
@@ -476,8 +490,8 @@ class StartDriver:
     def _join(self, start: StartTask, request: Mapping[str, Any]) -> None:
         """Check that the key of a start may act in its sandbox now, and audit that once. Raises JoinRefused.
 
-        Whatever the start has waited for, the check holds when it acts: the sandbox of its parent, or of a setting that
-        shares sandboxes, is known only here.
+        The check holds when the start acts, after any wait. Only the driver knows the sandbox of a parent, or of a
+        setting that shares sandboxes.
         """
         if start.own_sandbox:
             require_live(self._store, start.joiner)
@@ -504,7 +518,7 @@ class StartDriver:
         return inherited | {name: value for name, value in request.items() if value is not None}
 
     def _with_sandbox(self, start: StartTask, lease: str, request: Mapping[str, Any]) -> StartTask:
-        """Choose the sandbox, or name a new one before it is started, so that a second driver starts no second one."""
+        """Choose the sandbox, or store the id of a new one before its start, so a second driver starts no other."""
         ready, fork = None, request.get("fork")
         if not start.sandbox_id:
             spec, gives_way = self._specs.get(request.get("sandbox_spec_id")), "kept" in request
@@ -538,8 +552,10 @@ class StartDriver:
         return start
 
     def _with_place(self, start: StartTask, lease: str, sandbox_id: SandboxId, ask: Callable[[], object]) -> None:
-        """Start or resume a sandbox once it is the start task's turn. Raises MustWait, and TooManySandboxes where no
-        sandbox makes room."""
+        """Start or resume a sandbox when it is the start task's turn.
+
+        Raises MustWait, and TooManySandboxes without a place.
+        """
         first = self._store.start_tasks.first_waiting()
         if first not in (None, start.id) and not self._runs(sandbox_id):
             raise MustWait
@@ -548,13 +564,15 @@ class StartDriver:
             raise LeaseLost
 
     def _runs(self, sandbox_id: SandboxId) -> bool:
-        """Whether a sandbox has a place: an earlier driver has started it."""
+        """Return whether a sandbox has a place, because an earlier driver started it."""
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
         return sandbox is not None and sandbox.wanted == "running"
 
     def _workspace(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
-        """The workspace sandbox of a start's key. One that runs and whose agent server does not answer stays the key's:
-        it has files, and no start of the key may wait for it forever."""
+        """Return the workspace sandbox of a start's key; None if it is unresponsive.
+
+        An unresponsive sandbox stays the key's, because it has files, but no start must wait for it forever.
+        """
         workspaces = self._store.sandboxes.workspaces
         identity = workspaces.adopt(start.owner, spec.id, start.id, gives_way=gives_way)
         if identity is None:
@@ -569,7 +587,7 @@ class StartDriver:
         return None
 
     def _warm_one(self, spec: Spec, start: StartTask, *, gives_way: bool) -> SandboxId | None:
-        """A warm sandbox whose agent server answers, bound to the start task; one that does not answer is deleted."""
+        """Bind a responsive warm sandbox to the start task, and delete unresponsive ones. None if there is none."""
         for _ in range(MOST_DEAD if spec.warm else 0):
             identity = self._store.sandboxes.warm.claim(pool_of(spec), start.id, gives_way=gives_way, owner=start.owner)
             if identity is None:
@@ -582,7 +600,7 @@ class StartDriver:
         return None
 
     def _with_room(self, spec: Spec, start: StartTask, request: Mapping[str, Any]) -> str | None:
-        """The key's own running sandbox of a spec with the fewest conversations, if one has room and it may join it."""
+        """Return the key's running sandbox with the fewest conversations, if the start may join it and it has room."""
         mine, _ = self._store.sandboxes.owned_by(start.owner)
         running = [one for one in self._store.sandboxes.get_many(mine) if one and self._fits(one, spec, start, request)]
         numbers = [(self._store.conversations.in_sandboxes.in_sandbox(one.id), one.id) for one in running]
@@ -599,7 +617,7 @@ class StartDriver:
         return False
 
     def _running(self, start: StartTask, lease: str) -> Sandbox:
-        """Wait until the sandbox runs; resume a paused one. Time in which this supervisor was away does not count."""
+        """Wait until the sandbox runs, and resume a paused one. Time without this supervisor does not count."""
         identity, silences = SandboxId(start.sandbox_id), Silences(_MOST_APART)
         while True:
             try:
@@ -626,13 +644,13 @@ class StartDriver:
             time.sleep(_POLL)
 
     def _is_taken(self, start: StartTask) -> bool:
-        """Whether the id of the conversation is that of another one."""
+        """Return whether another conversation has the id."""
         with suppress(ConversationNotFound):
             return not self._is_its(start)
         return False
 
     def _is_its(self, start: StartTask) -> bool:
-        """Whether this start task created the conversation. Raises ConversationNotFound."""
+        """Return whether this start task created the conversation. Raises ConversationNotFound."""
         app = self._store.conversations.get(start.conversation_id)["app"] or {}
         return bool(app.get("start_id") == start.id)
 
@@ -641,7 +659,7 @@ class StartDriver:
             raise LeaseLost
 
     def _fail(self, start: StartTask, lease: str, error: Exception) -> None:
-        """Write the failure of a start task first, and only then remove what it created: a READY one stays."""
+        """Store the failure of a start task before removing what it created, because a READY start keeps it."""
         traces.fail(type(error).__name__)
         clean = self._clean_of(start)
         if isinstance(error, AgentRefused) and error.body:
@@ -654,27 +672,29 @@ class StartDriver:
             self._clear_after_the_end(start.id)
 
     def _clean_of(self, start: StartTask) -> Callable[[Any], Any]:
-        """What takes secrets out of a JSON value that an agent server says of a start: those of its request and of its
-        sandbox. A failed start keeps its detail for days, and other keys read it."""
+        """Return a function that masks a start's and its sandbox's secrets in JSON of an agent server.
+
+        A failed start keeps its detail for days, and other keys can read it.
+        """
         hidden: dict[str, Any] = {}
         with suppress(SecretsRefused):  # sealed by another SECRET_KEY: no agent server got them
             hidden["body"] = self._store.start_tasks.body_of(start)
             hidden["secrets"] = self._store.start_tasks.secrets_of(start)
-        [known] = self._store.start_tasks.get_many([start.id])  # by now it may have a sandbox
+        [known] = self._store.start_tasks.get_many([start.id])  # it may have a sandbox by now
         mask = self._store.masks.in_sandbox(SandboxId(known.sandbox_id)) if known and known.sandbox_id else Mask()
         return lambda said: mask.value(without_secrets_of(hidden, said))
 
     def _clear_after_the_end(self, start_id: str) -> None:
-        """Remove what this driver created after the start task had been ended or failed, and cleared away."""
+        """Remove what this driver created after the start task had ended or failed and was cleared."""
         [known] = self._store.start_tasks.get_many([start_id])
         if known is not None and known.status == "ERROR":
             self._clear(known)
 
     def _clear(self, failed: StartTask) -> None:
-        """Remove the conversation of a failed start task, and its own sandbox if no other conversation is in it.
+        """Remove the conversation of a failed start task, and its own sandbox if it is empty.
 
-        First nothing more can come of it here. An agent server in a sandbox that stays may still be about to begin the
-        conversation, for a driver that was killed: it is told again for as long as a start may take.
+        First it stops the start for good. In a sandbox that stays, an agent server may still start the conversation for
+        a killed driver. So the deletion is repeated for as long as a start may take.
         """
         self._store.start_tasks.bury(failed)
         identity, reached_agent, is_anothers = failed.conversation_id, bool(failed.agent_server_url), False
@@ -698,7 +718,7 @@ class StartDriver:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether what keeps a start task from going on may pass by itself."""
+    """Return whether the obstacle of a start task may pass by itself."""
     if isinstance(error, NotReachable):
         return error.is_awaited
     return isinstance(error, NoSupervisor)

@@ -1,17 +1,16 @@
-"""What a supervisor does for all sandboxes of its host: removes what is left over, resumes, keeps the pools full, and
-finds strays.
+"""Upkeep of a host's sandboxes: removes orphans, resumes, keeps the warm pools full, and finds stray conversations.
 
-Every supervisor fills the pools of warm sandboxes, beside what clients ask for, and one script decides: so however many
-hosts there are, no pool gets more than its number. The specs of the supervisor that has begun last hold: one with other
-specs fills nothing, and ends nothing.
+Every supervisor fills the pools of warm sandboxes, beside the requests of clients. A script decides, so that no pool
+exceeds its number, however many hosts there are. The specs of the supervisor that started last apply. A supervisor with
+other specs neither fills nor ends anything.
 
-Strays are conversations that a client began at a sandbox's own agent server. This server does not show them until they
-are adopted (`agents/adoption.py`), and takes no webhook of theirs. So an agent server is asked for its conversations
-now and then, and the sandbox names those that are not in the store. One that was deleted here is no stray: its deletion
-has not reached the agent, and is repeated.
+Strays are conversations that a client began at a sandbox's own agent server. This server hides them until they are
+adopted (`agents/adoption.py`), and refuses their webhooks. So each agent server is polled for its conversations, and
+the sandbox lists those that are not in the store. A conversation that was deleted here is not a stray: its deletion has
+not reached the agent, and is repeated.
 
-Cost: for each sandbox that runs, one request in _AGAIN seconds that asks how long its agent server has been idle. Its
-conversations are listed only when it was used since the last list, while it has strays, and after _ANYWAY seconds.
+Cost: for each running sandbox, a request every _AGAIN seconds for the idle time of its agent server. Its conversations
+are only listed if it was used since the last list, while it has strays, and after _ANYWAY seconds.
 """
 
 import logging
@@ -37,26 +36,26 @@ from supervisor.endings import SandboxHost
 log = logging.getLogger("supervisor")
 
 
-#: seconds before what failed twice is tried again, each time twice as many, and at most. After a first failure it is
-#: with the next call
+#: Delay in seconds after the second failure, which doubles with each failure, and its maximum. The first failure is
+#: retried at the next call.
 _RETRY, LONGEST_RETRY = 40.0, 3600.0
 
-#: tries after which a removal is given up: about four hours
+#: Number of attempts after which a removal is given up: about four hours.
 MOST_REMOVALS = 12
 
 
-#: seconds between two looks at a sandbox, and between two lists of its conversations whether it was used or not
+#: Intervals in seconds: between two polls of a sandbox, and between two lists of an unused sandbox's conversations.
 _AGAIN, _ANYWAY = 10.0, 60.0
 
-#: conversations of one page, and pages of one look
+#: Number of conversations of a page, and maximum number of pages of a poll.
 _PAGE, _MOST_PAGES = 100, 10
 
-#: strays that a sandbox names, the newest; and deletions that one look repeats
+#: Maximum number of strays that a sandbox lists, the newest, and of deletions that a poll repeats.
 MOST_NAMED, _MOST_DELETIONS = 20, 10
 
 
 class Upkeep:
-    """The upkeep of one host."""
+    """The upkeep of a host."""
 
     def __init__(
         self,
@@ -67,19 +66,19 @@ class Upkeep:
         folder: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """folder: id of the host's folder. clock: seconds, for the pauses between tries."""
+        """folder: id of the host's folder. clock: in seconds, for retry delays."""
         self._store = store
         self._runtimes = runtimes
         self._host, self._folder = host, folder
         self._clock = clock
-        self._tries: dict[str, tuple[int, float]] = {}  #: of what failed: how often, and when it is tried again
+        self._tries: dict[str, tuple[int, float]] = {}  #: failed attempts: their number, and the time of the next
 
     def tidy(self) -> None:
-        """Remove what was deleted while this host was lost; end processes of sandboxes that the store does not know.
+        """Remove sandboxes that were deleted while this host was lost, and end processes of unknown sandboxes.
 
-        The files of an unknown sandbox stay: a store that has lost its data must not take the work of agents with it.
-        A later call retries a failure, each time later. A removal that fails MOST_REMOVALS times is given up, and the
-        log names it; processes that nobody may have are ended whenever that takes effect.
+        The files of an unknown sandbox stay, because a store that lost its data must not cost the work of agents. A
+        failure is retried with backoff. A removal that fails MOST_REMOVALS times is given up, and the log names it.
+        Ending unknown processes is retried forever.
         """
         self._store.sandboxes.expire_failed()
         self._store.sandboxes.workspaces.expire()
@@ -99,7 +98,7 @@ class Upkeep:
         self._tries = {identity: tries for identity, tries in self._tries.items() if identity in seen}
 
     def _is_removed(self, name: str, identity: SandboxId) -> bool:
-        """Whether the runtime of that name has removed a sandbox, or it is given up."""
+        """Return whether the named runtime has removed a sandbox, or the removal is given up."""
         if not identity:
             log.error("an entry of the removals of host %s cannot be read, and is given up: %r", self._host, name)
             return True
@@ -116,7 +115,7 @@ class Upkeep:
         return True
 
     def _remove(self, name: str, identity: SandboxId) -> None:
-        """Remove a sandbox from the runtime of that name. Raises RuntimeFailure, and KeyError of an unknown name."""
+        """Remove a sandbox from the named runtime. Raises RuntimeFailure, and KeyError for an unknown name."""
         self._runtimes[name].remove(identity)
 
     def _is_due(self, identity: str) -> bool:
@@ -124,7 +123,7 @@ class Upkeep:
         return self._clock() >= at
 
     def _note(self, identity: str, is_done: bool) -> int:
-        """Note a try; how many have failed in a row."""
+        """Record an attempt. Return the number of consecutive failures."""
         failed, _ = self._tries.pop(identity, (0, 0.0))
         if is_done:
             return 0
@@ -133,7 +132,7 @@ class Upkeep:
         return failed + 1
 
     def resume_all(self) -> None:
-        """Ask for the resume of every sandbox that ran when its server ended."""
+        """Resume every sandbox that was running when its server ended."""
         for sandbox in self._store.sandboxes.of_host(self._host):
             if sandbox.resumes and sandbox.status == "PAUSED":
                 with suppress(SandboxNotFound, SandboxRefuses, TooManySandboxes):
@@ -141,7 +140,7 @@ class Upkeep:
 
 
 def _known(runtime: Runtime) -> list[Handle]:
-    """The handles of a runtime; none, and a line of the log, where it cannot be asked: the others can."""
+    """Return the handles of a runtime; empty, with a line in the log, if it fails."""
     try:
         return runtime.known()
     except Exception:
@@ -150,14 +149,14 @@ def _known(runtime: Runtime) -> list[Handle]:
 
 
 def _end_unknown(runtime: Runtime, handle: Handle) -> None:
-    """End the processes of a sandbox that the store does not know, if any live. Raises RuntimeFailure."""
+    """End running processes of a sandbox that the store does not know. Raises RuntimeFailure."""
     if runtime.observe(handle).state in (State.RUNNING, State.PAUSED):
         log.warning("sandbox %s is unknown to the store: its processes are ended, its files stay", handle["sandbox_id"])
         runtime.stop(handle)
 
 
 def _attempt(act: Callable[[Any], None], subject: Any, sandbox_id: str) -> bool:
-    """Stop or remove a sandbox; True if that was done. A failure is logged."""
+    """Stop or remove a sandbox. Return whether that succeeded; a failure is logged."""
     try:
         act(subject)
     except Exception as error:
@@ -168,21 +167,21 @@ def _attempt(act: Callable[[Any], None], subject: Any, sandbox_id: str) -> bool:
 
 
 def pool_of(spec: Spec) -> Pool:
-    """What a spec keeps warm."""
+    """Return the warm pool of a spec."""
     return Pool(spec.id, spec.version, spec.warm)
 
 
 class WarmPools:
-    """The pools of one supervisor's specs."""
+    """The warm pools of a supervisor's specs."""
 
     def __init__(self, store: Store, specs: Specs) -> None:
         self._store = store
         self._pools = [pool_of(spec) for spec in specs.all if spec.warm]
         self._is_declared = False
-        self._told: set[str] = set()  #: specs of which the log says that another supervisor's hold
+        self._told: set[str] = set()  #: specs with a logged conflict with another supervisor
 
     def fill(self) -> None:
-        """Start what is missing; the first call also ends what the specs no longer keep."""
+        """Start missing warm sandboxes. The first call also ends those that the specs no longer keep."""
         if not self._is_declared:
             self._store.sandboxes.warm.declare(self._pools)
             self._is_declared = True
@@ -200,21 +199,21 @@ class WarmPools:
 
 
 class Strays:
-    """One thread asks what is `due`; any number may `look`, each at another sandbox."""
+    """Finds stray conversations. One thread calls `due`; any threads may call `look` for different sandboxes."""
 
     def __init__(
         self, store: Store, client: httpx.Client, host: SandboxHost, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """client: for the agent servers. clock: seconds."""
+        """client: for the agent servers. clock: in seconds."""
         self._store = store
         self._client = client
         self._host = host
         self._clock = clock
-        self._due: dict[tuple[SandboxId, int], float] = {}  #: sandbox and its start → when it is looked at again
-        self._listed: dict[tuple[SandboxId, int], float] = {}  #: the same → when its conversations were listed last
+        self._due: dict[tuple[SandboxId, int], float] = {}  #: sandbox and its start → time of the next poll
+        self._listed: dict[tuple[SandboxId, int], float] = {}  #: as `_due` → time of its last list
 
     def due(self, sandboxes: list[Sandbox]) -> list[Sandbox]:
-        """Those of a host's sandboxes that are to be looked at now. Warm ones have no client yet."""
+        """Return the sandboxes to poll now. Warm sandboxes have no client yet."""
         now = self._clock()
         running = {
             (one.id, one.start): one
@@ -229,7 +228,7 @@ class Strays:
         return [running[key] for key in found]
 
     def look(self, sandbox: Sandbox) -> None:
-        """Note the strays of a sandbox, if its agent server tells. Raises only UNAVAILABLE."""
+        """Record the strays of a sandbox, if its agent server responds. Raises only UNAVAILABLE."""
         with suppress(AgentUnreachable, AgentRefused, KeyUnreadable):
             agent = AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
             if self._is_unused(sandbox, agent):
@@ -240,7 +239,7 @@ class Strays:
             self._listed[sandbox.id, sandbox.start] = begun
 
     def _is_unused(self, sandbox: Sandbox, agent: AgentServer) -> bool:
-        """Whether nothing can have changed since the conversations were listed."""
+        """Return whether nothing can have changed since the conversations were listed."""
         listed = self._listed.get((sandbox.id, sandbox.start))
         if listed is None or (sandbox.strays or {}).get("count"):
             return False
@@ -252,7 +251,10 @@ class Strays:
         return idle is not None and since < idle and since < _ANYWAY
 
     def _note(self, sandbox: Sandbox, agent: AgentServer, infos: list[dict[str, Any]]) -> None:
-        """infos: listed before the store is read, so that a conversation which starts meanwhile is known there."""
+        """Record strays, and repeat deletions.
+
+        infos: listed before the store is read, so that the store knows any conversation that starts meanwhile.
+        """
         present, deleted = self._store.sandboxes.places.known(sandbox.id)
         by_id = {identity: info for info in infos if (identity := _id_of(info))}
         for identity in [one for one in by_id if one in deleted][:_MOST_DELETIONS]:
@@ -266,7 +268,7 @@ class Strays:
 
 
 def _conversations(agent: AgentServer) -> Iterator[dict[str, Any]]:
-    """What the agent server says of its conversations, the newest first; at most _MOST_PAGES pages of them."""
+    """Yield the agent server's conversations, the newest first, from at most _MOST_PAGES pages."""
     page_id, limit = None, _PAGE
     for _ in range(_MOST_PAGES):
         try:
@@ -282,7 +284,7 @@ def _conversations(agent: AgentServer) -> Iterator[dict[str, Any]]:
 
 
 def _id_of(info: dict[str, Any]) -> ConversationId | None:
-    """The id of a conversation that its agent server is not about to remove; None if it has none that could be one."""
+    """Return the id of a conversation; None if it is invalid or its agent server is about to remove it."""
     if info.get("execution_status") == "deleting":
         return None
     return conversation_id_of(info.get("id"))

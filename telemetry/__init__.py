@@ -1,1 +1,1 @@
-"""What the processes tell about themselves: metrics, traces, lines of the log."""
+"""Metrics, traces and logs of the processes."""

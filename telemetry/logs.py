@@ -1,18 +1,18 @@
-"""Lines of the log: for people at a terminal, and as JSON elsewhere, one object a line whatever is in a message.
+"""Lines of the log: for people at a terminal, and elsewhere as JSON, one object per line for any message.
 
-LOG_FORMAT says which; `auto` looks at the standard error. A line for people has time, level, source and message, and
-then its fields. A line of JSON has these members:
+LOG_FORMAT selects the form; `auto` decides by standard error. A line for people has time, level, source and message,
+and then its fields. A line of JSON has these members:
 
-| member                       | of                                                                          |
+| member                       | lines                                                                       |
 |------------------------------|-----------------------------------------------------------------------------|
-| time, level, logger, process | every line: UTC, a word such as `warning`, where it comes from, its pid     |
+| time, level, logger, process | every line: UTC, a word such as `warning`, its source, its pid              |
 | message                      | every line                                                                  |
 | exception                    | a line about an error: the traceback                                        |
-| request_id, conversation_id, | a line that a request caused, as far as they are known; of the access log   |
-| method, route                | also `status` and `duration_ms`                                             |
+| request_id, conversation_id, | a line of a request, as far as known; in the access log also `status` and   |
+| method, route                | `duration_ms`                                                               |
 
-A socket or a stream may bear its key or its ticket in the query of its URL, and the path of a one-time link has the
-token that opens it: these are masked. Lines of JSON are ASCII. The gunicorn master loads this: standard library only.
+The URL of a socket or a stream may have its key or its ticket in the query, and the path of a one-time link has its
+token. All three are masked. Lines of JSON are ASCII. Standard library only: the gunicorn master imports this module.
 """
 
 import json
@@ -31,25 +31,25 @@ from urllib.parse import unquote_plus
 from core.visible import visible
 from core.wire import one_line, plain
 
-#: where the app leaves the members about a request, for the line of the access log that gunicorn writes after it
+#: Environment key where the app leaves the request's members for gunicorn's line of the access log.
 ABOUT = "agent_server.about"
 
-#: parameters of a query that are as good as a key
+#: Query parameters that are equivalent to a key.
 _SECRETS = ("session_api_key", "ticket")
 
 _PARAMETER = re.compile(r"""(?<![^?&\s"'])([^=&?\s"']+)=([^&\s"']*)""")
 
-#: the token of a one-time link in its path
+#: The token of a one-time link in its path.
 _TOKEN = re.compile(r"(?<=/approvals/)[^/?\s\"']+")
 
 
-#: escape sequences of a terminal, by what they are for
+#: Escape sequences of a terminal, by purpose.
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _LEVELS = {"warning": "\x1b[33m", "error": "\x1b[1;31m", "critical": "\x1b[1;31m"}
 
 
 class KeysMasked(logging.Filter):
-    """Replaces keys and tickets in the URLs of what is logged, also where the name of the parameter is encoded."""
+    """Masks keys and tickets in logged URLs, even if the name of the parameter is encoded."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = masked(record.getMessage()), None
@@ -57,20 +57,20 @@ class KeysMasked(logging.Filter):
 
 
 def masked(text: str) -> str:
-    """A text whose URLs bear `***` instead of a key, a ticket or a token."""
+    """Return a text with `***` in place of keys, tickets and tokens in its URLs."""
     text = _TOKEN.sub("***", text)
     return _PARAMETER.sub(lambda found: f"{found[1]}=***" if unquote_plus(found[1]) in _SECRETS else found[0], text)
 
 
 class Lines(logging.Formatter):
-    """What lines of both forms share."""
+    """Common part of both forms of lines."""
 
-    #: the members of every line that the present request causes; the app sets it
+    #: Returns the members of every line of the current request; set by the app.
     context: Callable[[], Mapping[str, Any]] = staticmethod(lambda: {})
 
 
 class JsonLines(Lines):
-    """Writes a record as one line. A record's `fields` are members of the line."""
+    """Writes a record as one line. A record's `fields` become members of the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -89,13 +89,13 @@ class JsonLines(Lines):
 
 
 class TextLines(Lines):
-    """Writes a record for people, as one line: no text in it ends the line, moves a cursor or hides.
+    """Writes a record for people, as one line: no text in it can end the line, move a cursor or hide.
 
-    The lines of a traceback follow, indented, so that none can pass for a record.
+    The lines of a traceback follow, indented, so that they cannot look like a record.
     """
 
     def __init__(self, source: str, stream: TextIO) -> None:
-        """source: of the lines, such as the name of the process. stream: they go there, to a terminal or not."""
+        """source: name in the lines, such as the process's. stream: their destination, possibly a terminal."""
         super().__init__()
         self._source = source
         self._is_shown = is_terminal(stream)
@@ -111,7 +111,7 @@ class TextLines(Lines):
         return line
 
     def line(self, record: logging.LogRecord, message: str, fields: Mapping[str, Any]) -> str:
-        """A line of a message, which stays as it is. A terminal shows the time alone: its lines are of today."""
+        """Format a line with a message, which is unchanged. A terminal only shows the time of day."""
         at = datetime.fromtimestamp(record.created, UTC).astimezone()
         time = at.strftime("%H:%M:%S") if self._is_shown else at.isoformat(timespec="seconds")
         level = record.levelname.lower()
@@ -122,7 +122,7 @@ class TextLines(Lines):
         )
 
     def colour(self, code: str, text: str) -> str:
-        """A text in a colour, where the terminal has colours."""
+        """Return a text in a colour, if the terminal has colours."""
         return f"{code}{text}{_PLAIN}" if self._has_colours else text
 
     def formatException(self, ei: Any) -> str:
@@ -130,12 +130,12 @@ class TextLines(Lines):
 
 
 def _below(text: str) -> str:
-    """Further lines of a record."""
+    """Format the further lines of a record."""
     return indent(_shown(plain(masked(text))), "    ")
 
 
 def readable(text: str) -> str:
-    """A text as one line, in which every character shows."""
+    """Convert a text to one line of visible characters."""
     return _shown(one_line(text))
 
 
@@ -144,20 +144,20 @@ def _shown(plain_text: str) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person reads a stream at a terminal."""
+    """Return whether a stream is a terminal."""
     with suppress(ValueError):  # it is closed
         return stream is not None and stream.isatty()
     return False
 
 
 def is_json() -> bool:
-    """Whether lines are JSON: as LOG_FORMAT says, whose value the settings check, or by the standard error."""
+    """Return whether lines are JSON, by LOG_FORMAT, which the settings check, or by standard error."""
     wanted = os.environ.get("LOG_FORMAT") or "auto"
     return not is_terminal(sys.stderr) if wanted == "auto" else wanted == "json"
 
 
 def log_to_stderr(source: str, level: str | int) -> None:
-    """Have all loggers of this process write to the standard error. source: of lines for people."""
+    """Let all loggers of this process write to standard error. source: name in lines for people."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if is_json() else TextLines(source, sys.stderr))
     logging.basicConfig(level=level, handlers=[handler])
@@ -171,11 +171,11 @@ def log_to_stderr(source: str, level: str | int) -> None:
 
 
 def say(sentence: str, name: str = "agent-server") -> None:
-    """Write a sentence for the operator to the standard error, from a process that has no logger.
+    """Write a sentence for the operator to standard error, from a process without a logger.
 
-    Nothing is raised where nobody reads it, or its disk is full: whoever keeps other processes must not end by that.
+    It never raises: a process that keeps other processes must not end because nobody reads this or a disk is full.
     """
     lines = JsonLines() if is_json() else TextLines(name, sys.stderr)
     record = logging.LogRecord(name, logging.INFO, __file__, 0, "%s", (sentence,), None)
-    with suppress(OSError, ValueError):  # ValueError: the standard error is closed
+    with suppress(OSError, ValueError):  # ValueError: standard error is closed
         print(lines.format(record), file=sys.stderr, flush=True)

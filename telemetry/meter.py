@@ -1,18 +1,18 @@
-"""What one process counts: its requests by route, its round trips to Redis, its followers. Source: docs/monitoring.md.
+"""The counts of a process: requests by route, round trips to Redis, followers. Source: docs/monitoring.md.
 
-gunicorn's master makes memory without a file, and gives each process a slot of it that this process alone writes. A
-killed worker leaves its numbers in its slot, and the worker after it counts on from there. Whichever worker is asked
-reads all slots. The memory ends with the server. Every number has its cell from the start, so that no client can make
-a new one. Only the standard library stands here.
+gunicorn's master makes shared memory without a file, and gives each process a slot that only this process writes. A
+killed worker leaves its numbers in its slot, and the next worker continues from them. Any worker reads all slots. The
+memory ends with the server. Every number has a fixed cell, so that clients cannot create numbers. Standard library
+only.
 
-| cells           | what they hold                                                         |
+| cells           | contents                                                               |
 |-----------------|------------------------------------------------------------------------|
 | 0, 1            | a digest of the layout; 1 while a process has the slot                 |
-| 2               | followers now                                                          |
+| 2               | current followers                                                      |
 | 3 to 7          | dropped followers; failed round trips; start tasks that ended READY and |
 |                 | ERROR; processes that had the slot                                     |
 | 8 to 23         | seconds of round trips: buckets, the last without a limit, and their sum   |
-| 24 to 30        | calls of cold storage, by what was asked and how it ended                |
+| 24 to 30        | calls of cold storage, by verb and outcome                               |
 | 64 + 24 * row … | of a route and a method: responses by class of status, seconds as      |
 |                 | above, round trips                                                     |
 """
@@ -32,30 +32,30 @@ from operator import add
 from typing import NamedTuple
 from zlib import crc32
 
-#: numbers of a slot, eight bytes each
+#: Number of cells of a slot, eight bytes each.
 CELLS = 64 + 1024 * 24
 
-#: the cell that is 1 while a process has the slot
+#: Cell that is 1 while a process has the slot.
 IN_USE = 1
 
-#: the slot of the supervisor; workers have the others
+#: Slot of the supervisor. Workers have the others.
 SUPERVISOR = 0
 
 
-#: upper bounds of the buckets, in seconds
+#: Upper bounds of the buckets, in seconds.
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TRIP_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 
 STATUS_CLASSES = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
-#: calls of cold storage: a verb and an outcome
+#: Calls of cold storage: verb and outcome.
 OBJECT_CALLS = (
     *(("put", "ok"), ("put", "failed")),
     *(("get", "ok"), ("get", "failed"), ("get", "missing")),
     *(("delete", "ok"), ("delete", "failed")),
 )
 
-#: the route and the method of a request whose path and method are none of ours
+#: Route and method of a request with an unknown path and method.
 UNMATCHED = ("unmatched", "other")
 
 _DIGEST, _FOLLOWERS, _DROPPED, _FAILED, _READY, _ERROR, _STARTED, _TRIPS = 0, 2, 3, 4, 5, 6, 7, 8
@@ -63,7 +63,7 @@ _OBJECTS = 24
 _ROWS, _ROW = 64, 24
 _SECONDS, _TRIPS_OF_ROW = 5, 21
 
-#: most pairs of a route and a method
+#: Maximum number of pairs of route and method.
 _MOST_ROWS = (CELLS - _ROWS) // _ROW
 
 _PARAMETER = re.compile(r"<(?:[^:<>]+:)?([^<>]+)>")
@@ -73,7 +73,7 @@ class Tallies:
     """The slots of a server's processes."""
 
     def __init__(self, descriptor: int) -> None:
-        """descriptor: of the memory that `make` has made, in this process or in the one that started it."""
+        """descriptor: of the memory from `make`, in this process or its parent."""
         self.descriptor = descriptor
         size = os.fstat(descriptor).st_size
         self._cells = memoryview(mmap.mmap(descriptor, size)).cast("d")
@@ -82,28 +82,28 @@ class Tallies:
 
     @classmethod
     def make(cls, workers: int) -> "Tallies":
-        """Memory for a supervisor and so many workers, and for as many again that end while others begin.
+        """Make memory for a supervisor, `workers`, and as many workers that overlap with successors. Raises OSError.
 
-        Only the part that is written takes memory. Raises OSError.
+        Only the written part uses memory.
         """
         try:
             descriptor = os.memfd_create("agent-server-tallies")
-        except (AttributeError, OSError):  # not Linux, or it is forbidden: a file without a name
+        except (AttributeError, OSError):  # not Linux, or forbidden: use a file without a name
             with tempfile.TemporaryFile() as file:
                 descriptor = os.dup(file.fileno())
         os.ftruncate(descriptor, 8 * CELLS * (1 + 2 * workers + 16))
         return cls(descriptor)
 
     def slot(self, number: int) -> "memoryview[float]":
-        """The cells of a slot."""
+        """Return the cells of a slot."""
         return self._cells[number * CELLS : (number + 1) * CELLS]
 
     def take(self) -> int | None:
-        """In the master: a slot for a worker that is about to start; None where every slot is in use."""
+        """Return a slot for a new worker, in the master; None if all slots are in use."""
         return self._free.pop() if self._free else None
 
     def free(self, number: int) -> None:
-        """In the master: take the slot of a worker that has ended back. Its counts stay."""
+        """Release the slot of an ended worker, in the master. Its counts stay."""
         self.slot(number)[IN_USE] = 0.0
         self._free.append(number)
 
@@ -112,14 +112,14 @@ _of_this_server: list[Tallies] = []
 
 
 def of_this_server(workers: int) -> Tallies:
-    """In the master: the memory of this server, the same after gunicorn has read its configuration again."""
+    """Return the memory of this server, in the master. It survives a reload of gunicorn's configuration."""
     if not _of_this_server:
         _of_this_server.append(Tallies.make(workers))
     return _of_this_server[0]
 
 
 class Request:
-    """A request that is being handled: when it began, and its round trips to Redis so far."""
+    """A running request: its beginning, and its round trips to Redis so far."""
 
     __slots__ = ("began", "trips")
 
@@ -132,7 +132,7 @@ _request: ContextVar[Request | None] = ContextVar("request", default=None)
 
 
 class Seconds(NamedTuple):
-    """A histogram: how many lasted up to each bound, each bucket for itself and one without a bound; and their sum."""
+    """A histogram: counts of separate buckets, the last without a bound; and their sum."""
 
     bounds: tuple[float, ...]
     counts: list[float]
@@ -140,7 +140,7 @@ class Seconds(NamedTuple):
 
 
 class RouteCounts(NamedTuple):
-    """The requests of one route and method."""
+    """The requests of a route and method."""
 
     route: str
     method: str
@@ -150,12 +150,12 @@ class RouteCounts(NamedTuple):
 
 
 class ProcessCounts(NamedTuple):
-    """What processes of one kind have counted beside requests."""
+    """The counts of processes of a kind, beside requests."""
 
     kind: str  #: `worker` or `supervisor`
-    processes: int  #: now
+    processes: int  #: current
     started: float
-    followers: float  #: now
+    followers: float  #: current
     dropped: float
     trips: Seconds
     failed_trips: float
@@ -175,7 +175,7 @@ class Meter:
         self.add_routes([])
 
     def add_routes(self, routes: Iterable[tuple[str, str]]) -> None:
-        """Count requests of these routes by their methods, before the first request. Raises ValueError for too many."""
+        """Count requests of the routes by method. Call it before the first request. Raises ValueError for too many."""
         pairs = [UNMATCHED, *sorted(set(routes))]
         if len(pairs) > _MOST_ROWS:
             raise ValueError(
@@ -186,7 +186,7 @@ class Meter:
         self._begin()
 
     def share(self, tallies: Tallies, slot: int) -> None:
-        """Count in a slot from now on. Counts of a process that had it before stay, unless its release had others."""
+        """Count in a slot from now on. It keeps the counts of an earlier process of a release with equal routes."""
         with self._lock:
             self._tallies, self._cells = tallies, tallies.slot(slot)
             self._begin()
@@ -205,11 +205,11 @@ class Meter:
         return crc32(json.dumps([REQUEST_BUCKETS, TRIP_BUCKETS, *rows]).encode())
 
     def begin_request(self) -> None:
-        """Note that a request begins in this thread."""
+        """Begin a request in this thread."""
         _request.set(Request())
 
     def end_request(self, route: str | None, method: str, status: int, *, is_timed: bool = True) -> None:
-        """Count the request of this thread. route: None where its path is none of ours."""
+        """Count the request of this thread. route: None for an unknown path."""
         request = _request.get()
         row = self._rows.get((route, method), self._unmatched) if route else self._unmatched
         with self._lock:
@@ -225,12 +225,12 @@ class Meter:
 
     @property
     def trips(self) -> int:
-        """The round trips to Redis so far of the request of this thread."""
+        """Return the round trips to Redis of this thread's request so far."""
         request = _request.get()
         return request.trips if request else 0
 
     def count_trip(self, seconds: float, *, failed: bool) -> None:
-        """Count a round trip to Redis, also as one of the request of this thread."""
+        """Count a round trip to Redis, also for this thread's request."""
         request = _request.get()
         if request is not None:
             request.trips += 1
@@ -242,16 +242,16 @@ class Meter:
                 cells[_FAILED] += 1
 
     def note_followers(self, number: int) -> None:
-        """Note how many followers this process has now."""
+        """Set the current number of followers of this process."""
         self._cells[_FOLLOWERS] = number
 
     def count_dropped_follower(self) -> None:
-        """Count a follower that was dropped because the ring no longer reached back to its cursor."""
+        """Count a follower that was dropped because the ring no longer contained its cursor."""
         with self._lock:
             self._cells[_DROPPED] += 1
 
     def count_start(self, status: str) -> None:
-        """Count a start task that has ended as READY or ERROR."""
+        """Count a start task that ended as READY or ERROR."""
         with self._lock:
             self._cells[_READY if status == "READY" else _ERROR] += 1
 
@@ -261,7 +261,7 @@ class Meter:
             self._cells[_OBJECTS + OBJECT_CALLS.index((verb, outcome))] += 1
 
     def read(self) -> tuple[list[RouteCounts], list[ProcessCounts]]:
-        """The requests of all routes that had one, and the counts of each kind of process. Cost: O(slots in use)."""
+        """Return the requests of all used routes, and the counts of each kind of process. Cost: O(slots in use)."""
         tallies = self._tallies
         workers = [tallies.slot(slot) for slot in range(SUPERVISOR + 1, tallies.slots)] if tallies else [self._cells]
         of_workers = self._sum(workers, self._rows)
@@ -271,7 +271,7 @@ class Meter:
         return [one for one in routes if any(one.by_class.values())], processes
 
     def _sum(self, slots: "list[memoryview[float]]", rows: Collection[tuple[str, str]]) -> list[float]:
-        """The sum of the slots that have these rows."""
+        """Return the sum of the slots with the rows."""
         digest, length = self._digest(rows), _ROWS + _ROW * len(rows)
         total = [0.0] * length
         for slot in slots:
@@ -301,5 +301,5 @@ def _seconds(bounds: tuple[float, ...], cells: list[float]) -> Seconds:
 
 @cache  # an app has about a hundred rules
 def template(rule: str) -> str:
-    """A route as metrics, traces and logs show it: `/sandboxes/<sandbox_id>` → `/sandboxes/{sandbox_id}`."""
+    """Return a route in the form of metrics, traces and logs: `/sandboxes/<sandbox_id>` → `/sandboxes/{sandbox_id}`."""
     return _PARAMETER.sub(r"{\1}", rule)

@@ -1,8 +1,8 @@
-"""Spans by OpenTelemetry, of requests and of what supervisors do for them. Source: docs/monitoring.md.
+"""Spans by OpenTelemetry, of requests and of the supervisors' work for them. Source: docs/monitoring.md.
 
-A process imports this module only where traces are wanted, a worker after its fork: the exporter's thread and its
-connections are the process' own. Spans have names, numbers and ids; nothing of messages, arguments, paths, queries or
-headers.
+A process imports this module only if traces are enabled, and a worker after its fork, because each process needs its
+own exporter thread and connections. Spans have names, numbers and ids, and nothing of messages, arguments, paths,
+queries or headers.
 """
 
 import json
@@ -30,20 +30,20 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from core.wire import API_VERSION, ConversationId, Micros, micros
 
-#: the revision of the semantic conventions that the names of attributes are taken from
+#: Revision of the semantic conventions for the names of attributes.
 SEMANTIC_CONVENTIONS = "https://opentelemetry.io/schemas/1.41.0"
 
 CONVERSATION, TOOL, CALL = "gen_ai.conversation.id", "gen_ai.tool.name", "gen_ai.tool.call.id"
 METHOD, ERROR, DECISION = "http.request.method", "error.type", "agent_server.decision"
 
-#: most characters of an attribute: a tool's name is an agent's text
+#: Maximum number of characters of an attribute: a tool's name is text of an agent.
 _LONGEST = 256
 
 _W3C = TraceContextTextMapPropagator()
 
 
 class Spans:
-    """The spans of one process."""
+    """The spans of a process."""
 
     def __init__(self) -> None:
         """Raises ValueError for a variable that the SDK cannot read."""
@@ -57,14 +57,14 @@ class Spans:
         self.tracer = self._provider.get_tracer("agent-server", API_VERSION, schema_url=SEMANTIC_CONVENTIONS)
 
     def end(self, seconds: float) -> None:
-        """Send what has not been sent yet, in so many seconds at most."""
+        """Send pending spans, within a timeout in seconds."""
         sending = threading.Thread(target=self._provider.shutdown, name="last spans", daemon=True)
         sending.start()
         sending.join(seconds)
 
     @contextmanager
     def continued(self, traceparent: str, name: str, attributes: Mapping[str, str]) -> Iterator["SpanTrace"]:
-        """A span of a trace that the store has kept. An error fails it."""
+        """Open a span of a stored trace. An error fails it."""
         trace = SpanTrace(self.tracer, name, _W3C.extract({"traceparent": traceparent}, Context()))
         trace.span.set_attributes(attributes)
         with trace.current():
@@ -75,9 +75,9 @@ class Spans:
                 raise
 
     def note(self, traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str) -> None:
-        """A span of a trace that the store has kept, from a time by Redis' clock until now.
+        """Record a span of a stored trace, from a time by Redis' clock until now.
 
-        error: empty, or why it failed.
+        error: its reason; empty for success.
         """
         span = _kept_span(self.tracer, traceparent, name, attributes, since)
         if error:
@@ -85,13 +85,13 @@ class Spans:
         span.end()
 
     def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
-        """A span of each action that waited, in the trace of its batch."""
+        """Record a span of each decided action, in the trace of its batch."""
         for one in actions:
             _decided_span(self.tracer, conversation_id, one).end()
 
 
 class SpanTrace:
-    """The trace of one thread's work: a span of its own, and those within."""
+    """The trace of a thread's work: its own span, with nested spans."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class SpanTrace:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Within the block spans and calls of this thread are within this one; then it ends."""
+        """Nest the spans and calls of this thread in this span during the block, then end it."""
         token = attach(set_span_in_context(self.span))
         try:
             yield
@@ -117,13 +117,13 @@ class SpanTrace:
 
     @property
     def traceparent(self) -> str:
-        """What carries it on, as W3C has it; empty where the request is not sampled."""
+        """Return the W3C traceparent; empty if the request is not sampled."""
         context = get_current_span().get_span_context()
         return _carried().get("traceparent", "") if context.trace_flags.sampled else ""
 
     @contextmanager
     def call(self, method: str) -> Iterator[dict[str, str]]:
-        """A call of an agent server, with the headers that carry the trace on."""
+        """Open a span for a call of an agent server, and yield the headers that propagate the trace."""
         name, attributes = f"{method} agent server", {METHOD: method}
         with self._tracer.start_as_current_span(
             name, kind=SpanKind.CLIENT, attributes=attributes, record_exception=False, set_status_on_exception=False
@@ -135,25 +135,25 @@ class SpanTrace:
                 raise
 
     def note_decided(self, conversation_id: ConversationId, actions: list[dict[str, Any]]) -> None:
-        """A span of each action that waited, in the trace of its batch. The rest of the work belongs to the last.
+        """Record a span of each decided action, in the trace of its batch. Further work belongs to the last span.
 
-        Each: verb, since (UTC text), tool and call (as JSON, "" none), trace (traceparent).
+        Each action: verb, since (UTC text), tool and call (as JSON, "" none), trace (traceparent).
         """
         for one in actions:
             self._carry_on(_decided_span(self._tracer, conversation_id, one, self.span))
 
     def note_next(self, conversation_id: ConversationId, traceparent: str) -> None:
-        """A span of the batch in the decision's trace, unless the agent has carried that on itself."""
+        """Record a span of the batch in the decision's trace, unless the agent has propagated that trace itself."""
         if traceparent.split("-")[1:2] != _carried().get("traceparent", "").split("-")[1:2]:
             attributes, since = {CONVERSATION: conversation_id}, Micros(self._began // 1000)
             self._carry_on(_kept_span(self._tracer, traceparent, "agent_continues", attributes, since, self.span))
 
     def fail(self, error: str) -> None:
-        """Note that what the trace is about has failed. error: a status, or the name of an error."""
+        """Mark the trace as failed. error: a status, or the name of an error."""
         fail(self.span, error)
 
     def _carry_on(self, span: Span) -> None:
-        """End a span of another trace, which is carried on from here."""
+        """End a span of another trace, and continue that trace here."""
         span.end()
         attach(set_span_in_context(span))  # `current` detaches it with its own
 
@@ -161,7 +161,7 @@ class SpanTrace:
 def _decided_span(
     tracer: Tracer, conversation_id: ConversationId, one: Mapping[str, Any], linked: Span | None = None
 ) -> Span:
-    """The span of a decided action, since it began to wait."""
+    """Return the span of a decided action, since the start of its wait."""
     tool, call = (str(json.loads(one[name] or '""')) for name in ("tool", "call"))
     attributes = {CONVERSATION: conversation_id, TOOL: tool, CALL: call, DECISION: one["verb"]}
     return _kept_span(tracer, one["trace"], "pending_action", attributes, micros(one["since"]), linked)
@@ -175,7 +175,7 @@ def _kept_span(
     since: Micros,
     linked: Span | None = None,
 ) -> Span:
-    """A span of a trace that the store has kept, which began then and is not ended yet."""
+    """Start a span of a stored trace with an earlier start time."""
     links = [Link(linked.get_span_context())] if linked else []
     parent = _W3C.extract({"traceparent": traceparent}, Context())
     began = min(since * 1000, time.time_ns())  # the store's clock may be ahead
@@ -183,7 +183,7 @@ def _kept_span(
 
 
 def sent_trace(environ: Mapping[str, Any]) -> Context:
-    """The trace that a request names."""
+    """Return the trace in a request's headers."""
     if "HTTP_TRACEPARENT" not in environ:
         return Context()
     sent = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
@@ -191,13 +191,13 @@ def sent_trace(environ: Mapping[str, Any]) -> Context:
 
 
 def _carried() -> dict[str, str]:
-    """The headers that carry the present trace on."""
+    """Return the headers that propagate the current trace."""
     headers: dict[str, str] = {}
     _W3C.inject(headers)
     return headers
 
 
 def fail(span: Span, error: str) -> None:
-    """Note that what a span is about has failed. error: a status, or the name of an error."""
+    """Mark a span as failed. error: a status, or the name of an error."""
     span.set_attribute(ERROR, error)
     span.set_status(StatusCode.ERROR)

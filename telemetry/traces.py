@@ -1,9 +1,10 @@
-"""The trace that a request belongs to, carried on through agents and through what is stored: docs/monitoring.md.
+"""The trace of a request, propagated through agents and stored records: docs/monitoring.md.
 
-A batch that opens actions leaves its W3C `traceparent` in their records; their decision leaves it in the conversation
-for the agent's next batch, and for a supervisor that delivers it. A start task and a sandbox that starts keep that of
-their request. Nothing is left where requests are not traced.
-Only the standard library is imported here: the gunicorn master asks whether OpenTelemetry's variables want traces.
+A batch that opens actions stores its W3C `traceparent` in their records. Their decision stores it in the conversation,
+for the agent's next batch and for a supervisor that delivers the decision. A start task and a starting sandbox store
+that of their request. Without traces nothing is stored.
+
+Standard library only: the gunicorn master checks whether OpenTelemetry's variables enable traces.
 """
 
 import json
@@ -22,25 +23,25 @@ _present: "ContextVar[SpanTrace | None]" = ContextVar("trace", default=None)
 _process: "Spans | None" = None
 
 
-#: OpenTelemetry's variables that name a receiver of traces
+#: OpenTelemetry's variables that name a receiver of traces.
 _RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
-#: the one protocol of the exporter that requirements/otel.txt has
+#: The only protocol of the exporter in requirements/otel.txt.
 _PROTOCOL = "http/protobuf"
 
-#: what the exporter and the SDK are imported as
+#: Modules of the SDK and the exporter.
 _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
 def use(process: "Spans | None") -> None:
-    """From now on this process continues stored traces with these; None: it continues none."""
+    """Continue stored traces of this process with these spans; None: continue none."""
     global _process
     _process = process
 
 
 @contextmanager
 def entered(trace: "SpanTrace") -> Iterator[None]:
-    """Within the block this is the trace of this thread."""
+    """Make it the trace of this thread during the block."""
     token = _present.set(trace)
     try:
         yield
@@ -49,42 +50,42 @@ def entered(trace: "SpanTrace") -> Iterator[None]:
 
 
 def present() -> "SpanTrace | None":
-    """The trace of this thread; None where the request is not traced."""
+    """Return the trace of this thread; None if the request is not traced."""
     return _present.get()
 
 
 def traceparent() -> str:
-    """What carries the present trace on, as W3C has it; empty where there is none, or it is not sampled."""
+    """Return the W3C traceparent of the current trace; empty if there is none, or it is not sampled."""
     trace = _present.get()
     return trace.traceparent if trace else ""
 
 
 def kept() -> dict[str, str]:
-    """What a record keeps of the present trace: `trace`, a W3C traceparent, or nothing."""
+    """Return the fields of a record for the current trace: `trace`, a W3C traceparent, or none."""
     return {"trace": known} if (known := traceparent()) else {}
 
 
 def call(method: str) -> AbstractContextManager[dict[str, str]]:
-    """A call of an agent server within the block, with the headers that carry the present trace on, if there is one."""
+    """Open a span for a call of an agent server, and yield the headers that propagate the current trace, if any."""
     trace = _present.get()
     return trace.call(method) if trace else nullcontext({})
 
 
 def note_decided(conversation_id: ConversationId, decided: str) -> None:
-    """Note the decided actions that have a trace, as `decide_pending.lua` returns them; "" none."""
+    """Record the decided actions with a trace, from `decide_pending.lua`; "" none."""
     if decided and (traced := _present.get() or _process):
         traced.note_decided(conversation_id, json.loads(decided))
 
 
 def note_next(conversation_id: ConversationId, traceparent: str) -> None:
-    """Note what `append_events.lua` returns of a decision before the batch; "" nothing."""
+    """Record a decision before the batch, from `append_events.lua`; "" none."""
     if traceparent and (trace := _present.get()):
         trace.note_next(conversation_id, traceparent)
 
 
 @contextmanager
 def continued(traceparent: str, name: str, attributes: Mapping[str, str]) -> Iterator[None]:
-    """Within the block a span of a trace that the store has kept; nothing where there is none. An error fails it."""
+    """Open a span of a stored trace during the block, if there is one. An error fails it."""
     if not traceparent or _process is None:
         yield
         return
@@ -93,19 +94,19 @@ def continued(traceparent: str, name: str, attributes: Mapping[str, str]) -> Ite
 
 
 def fail(error: str) -> None:
-    """Note that what the present trace is about has failed. error: a status, or the name of an error."""
+    """Mark the current trace as failed. error: a status, or the name of an error."""
     if trace := _present.get():
         trace.fail(error)
 
 
 def note(traceparent: str, name: str, attributes: Mapping[str, str], since: Micros, error: str = "") -> None:
-    """A span of a trace that the store has kept, from a time until now; nothing where there is none."""
+    """Record a span of a stored trace, from a time until now, if there is one."""
     if traceparent and _process is not None:
         _process.note(traceparent, name, attributes, since, error)
 
 
 def wants_traces(variables: Mapping[str, str]) -> bool:
-    """Whether a receiver is named, or the exporter `otlp`, and neither the SDK nor the exporter is switched off."""
+    """Return whether a receiver or the exporter `otlp` is configured, and neither SDK nor exporter is disabled."""
     exporter = variables.get("OTEL_TRACES_EXPORTER", "").strip()
     if exporter == "none" or variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
@@ -113,7 +114,7 @@ def wants_traces(variables: Mapping[str, str]) -> bool:
 
 
 def hindrance(variables: Mapping[str, str]) -> str | None:
-    """Why nothing is traced although traces are wanted, as a sentence; None: requests are traced."""
+    """Return why traces are enabled but impossible, as a sentence; None if they are possible."""
     exporter = variables.get("OTEL_TRACES_EXPORTER", "").strip()
     if exporter not in ("", "otlp"):
         return f"OTEL_TRACES_EXPORTER is {exporter!r}: nothing is traced. Allowed are otlp and none."
@@ -132,5 +133,5 @@ def hindrance(variables: Mapping[str, str]) -> str | None:
 def _is_there(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ImportError:  # of a package around it
+    except ImportError:  # of its parent package
         return False
