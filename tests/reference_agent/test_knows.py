@@ -167,7 +167,7 @@ def test_a_page_is_read_as_text_and_one_that_is_not_reached_is_said_in_words(age
 
     read, not_reached, refused = results(agent, conversation)
     assert read == ("fetch", False, f"{url}, status 200:\n# News\n\nIt works.")
-    assert (not_reached[1], f"fetch: {nowhere} is not reached: " in not_reached[2]) == (True, True)
+    assert (not_reached[1], f"fetch: {nowhere} cannot be reached: " in not_reached[2]) == (True, True)
     assert refused == ("fetch", True, "fetch: the URL should begin with http:// or https:// and a host")
 
 

@@ -80,7 +80,7 @@ def test_an_endpoint_that_sends_nothing_is_an_error(model, monkeypatch):
     model.script += [Reply([never]), Reply([chunk({"content": "half"}), never])]
     error = refused(model.url)
     assert error.code == "LLMTimeoutError"
-    assert error.detail == ("The model's endpoint sends nothing in 2 tries of 0.2 s each: it hangs, or is overloaded")
+    assert error.detail == ("The model's endpoint sends nothing in 2 tries of 0.2 s each: it hangs or is overloaded")
     assert len(model.asked) == 2
     never.set()
 
