@@ -37,7 +37,7 @@ _SPACE = " \t\r"  #: whitespace around a command
 #: The reply to a message without a command. `agentctl` recognises its first words.
 NO_MODEL = (
     "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API_KEY=… make run. "
-    "Until then I only run lines that start with `run: `, such as `run: ls`."
+    "Until then I only run lines that begin with `run: `, such as `run: ls`."
 )
 
 NO_ANSWER = "No model is set. Set LLM_MODEL of the server, or name a model in agent.llm of the start request"

@@ -71,7 +71,7 @@ def test_the_model_is_told_the_day_the_machine_git_and_what_the_repository_says(
     [system] = model.told("system")
     assert f"Today is {time.strftime('%Y-%m-%d', time.gmtime())} (UTC)." in system
     assert "Branch: No commits yet on trunk." in system
-    assert "The repository says this of itself." in system
+    assert "These texts come from the repository." in system
     assert f'<instructions of="{folder}/AGENTS.md">\nIndent with tabs.\n</instructions>' in system
     [event] = agent.events(conversation, kind="SystemPromptEvent")
     assert event["system_prompt"]["text"] + event["dynamic_context"]["text"] == system
@@ -264,7 +264,7 @@ def test_an_mcp_server_over_http_is_asked_with_its_headers_and_a_call_is_interru
 
     (_, _, sum_), (_, is_error, told) = results(agent, conversation)
     assert (sum_.endswith("42"), is_error) == (True, True)
-    assert told.startswith("Interrupted. Whether it took effect is not known")
+    assert told.startswith("Interrupted. It is unknown whether the call took effect")
     assert agent.status(conversation) == "paused"
     kept = "".join(one.read_text() for one in agent.folder(conversation).iterdir())
     assert "of-a-person-5d1b" not in kept + agent.client.get(conversation).text

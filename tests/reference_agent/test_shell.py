@@ -189,14 +189,14 @@ def test_a_shell_that_ends_is_begun_again_with_its_folder_and_variables(terminal
     do(terminal, "cd sub; export A=one; f() { echo fun; }")
     seen, text = do(terminal, f"echo before; {command}")
     assert (seen, text.startswith("before\n"), "no" in text.split("\n")[1:2]) == (code, True, False)
-    assert f"begins a new one in {tmp_path}/sub, with the same variables and functions" in text
+    assert f"starts a new shell in {tmp_path}/sub, with the same variables and functions" in text
     assert do(terminal, "pwd; echo $A; f; false; echo on") == (0, f"{tmp_path}/sub\none\nfun\non\n")
 
 
 def test_a_shell_that_is_killed_is_begun_again_and_says_what_is_lost(terminal, tmp_path):
     do(terminal, "A=one")
     code, text = do(terminal, "kill -9 $$")
-    assert (code, "begins a new one" in text, "without its variables" in text) == (KILLED, True, True)
+    assert (code, "starts a new shell" in text, "without its variables" in text) == (KILLED, True, True)
     assert do(terminal, "echo A=$A; pwd") == (0, f"A=\n{tmp_path}\n")
 
 
