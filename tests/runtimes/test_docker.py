@@ -229,7 +229,7 @@ def test_a_container_that_was_removed_is_gone(runtime, engine, launch):
     assert runtime.observe(handle).state is State.GONE
     assert runtime.logs(handle, 10) == ""
     runtime.stop(handle)
-    with pytest.raises(RuntimeFailure, match="was removed"):
+    with pytest.raises(RuntimeFailure, match="was deleted"):
         runtime.pause(handle)
 
 

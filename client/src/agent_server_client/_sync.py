@@ -545,10 +545,10 @@ class Client:
 
     def _unreachable(self, error: httpx.TransportError, may_have_arrived: bool = False) -> AgentServerError:
         if may_have_arrived:
-            words = f"No response from {self.url}. It is unknown whether this took effect. Check before you repeat it"
+            words = f"No answer from {self.url}: it is not known whether this took effect. Look before you repeat it"
             return AgentServerError(None, words, may_have_arrived=True)
         cause = str(error) or type(error).__name__
-        words = f"{self.url} does not respond: {cause}. Check that the server runs there"
+        words = f"{self.url} does not answer: {cause}. Check that the server runs there"
         return AgentServerError(None, words, is_unreachable=True)
 
 
