@@ -31,7 +31,7 @@ from reference_agent.shell import GOES_ON
 
 MOST_RESPONSES = 500  #: default of `max_iterations`; source: the agent-server wire
 MOST_TOLD = 300  #: maximum characters of an event in the agent server's log
-#: What this agent supports: single decisions, edited arguments, a history, returns. See docs/agents.md.
+#: Features of this agent: single decisions, edited arguments, a history, returns. See docs/agents.md.
 CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
 #: Modules that the published SDK imports before it reads the events of these tools; the SDK does not include them.

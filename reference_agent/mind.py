@@ -57,7 +57,7 @@ _TOO_LONG = re.compile(r"context.{0,20}(length|window|size)|maximum context|prom
 _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
 TOO_LONG = "LLMContextWindowExceedError"  #: error code of a conversation that is too long for its model
 
-#: What to do after an error of the model, by its code. After any other error, a message retries.
+#: Advice after an error of the model, by its code. After any other error, a message retries.
 _NEXT = {
     "LLMAuthenticationError": "Correct LLM_API_KEY, or `agent.llm` of the start. Then send a message to go on.",
     "LLMBadRequestError": "Correct LLM_MODEL, or `agent.llm` of the start. Then send a message to go on.",

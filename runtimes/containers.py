@@ -1,4 +1,4 @@
-"""What Docker and Kubernetes sandboxes share.
+"""Shared parts of the Docker and Kubernetes runtimes.
 
 Tar streams copy a volume member by member. Kept: files, directories, symlinks, hard links, names of any bytes,
 permissions and modification times. Not kept: owners, the set-uid and set-gid bits, extended attributes, sockets, FIFOs

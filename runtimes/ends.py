@@ -43,7 +43,7 @@ END_TIMEOUT = 10.0
 #: Why a folder must stay unchanged; names the folder.
 UNSHOWN = (
     "its launcher was killed, so nothing shows that all of its processes have ended. Its folder {} stays until the "
-    "machine or the container restarts; where none of them is left, delete the files unended.* in it"
+    "machine or the container restarts. If no process is left, delete the files unended.* in it"
 )
 
 #: Seconds in which a launcher kills the processes below it, before it also kills by user.

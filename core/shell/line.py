@@ -1,4 +1,4 @@
-"""What a shell line runs, and what rules look up in it."""
+"""The commands of a shell line, and the lookups of rules in it."""
 
 import re
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ _OWN_USER = (
 
 @dataclass(frozen=True)
 class Abilities:
-    """What works on this host for the server's user. A text is the reason why not; "" if it works."""
+    """Isolation features of this host for the server's user. A text is the reason why not; "" if it works."""
 
     bubblewrap: str
     pasta: str

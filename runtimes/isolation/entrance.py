@@ -79,7 +79,7 @@ class Entrance:
             view.show([*confinement.readable, *work], confinement.hidden)
             kernel.become(confinement.user)
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-            os.fchdir(opened_below(confinement.work, self.folder))  # that of its own view
+            os.fchdir(opened_below(confinement.work, self.folder))  # in the sandbox's own view
 
     def wrappers(self, confined: int) -> list[int]:  # noqa: ARG002 - bubblewrap makes them
         """Return the processes between the launcher and the running command; empty if it has ended or there are none.

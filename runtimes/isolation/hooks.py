@@ -134,7 +134,7 @@ def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
 
 @dataclass(frozen=True)
 class WayOut:
-    """The way to the egress proxy, which identifies a sandbox by the key sent before the sandbox's data."""
+    """Carrier to the egress proxy, which identifies a sandbox by the key sent before the sandbox's data."""
 
     path: str  #: of the proxy's Unix socket, or its HOST:PORT in a cluster
     key: str = field(repr=False)

@@ -295,7 +295,7 @@ def install_filter(instructions: bytes) -> None:
 
 @dataclass(frozen=True)
 class LandlockRules:
-    """What a process may still access. Ports are TCP."""
+    """Remaining access of a process. Ports are TCP."""
 
     readable: Iterable[str]  #: files, and directories with all below; programs there may be run
     writable: Iterable[str]

@@ -28,7 +28,7 @@ from runtimes import RuntimeFailure
 #: Maximum number of concurrent requests, each on its own connection.
 _CONNECTIONS = 32
 
-#: What to do about an exhausted ResourceQuota.
+#: Advice about an exhausted ResourceQuota.
 MORE_ROOM = ". Delete or pause sandboxes, or raise the namespace's ResourceQuota"
 
 #: The folder that the cluster mounts in a pod with a service account.

@@ -1,4 +1,4 @@
-"""What waits for a decision. `_sync_waiting.py` is made from it."""
+"""Pending actions and destinations. `_sync_waiting.py` is made from it."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -83,7 +83,7 @@ class AsyncPendingAction:
 
     @property
     def effects(self) -> list[str]:
-        """What it does as the server sees it, in words such as `Deletes`; [] if the server does not report it."""
+        """Its effects as the server sees them, in words such as `Deletes`; [] if the server does not report them."""
         return [one["words"] for one in self.item.get("seen", {}).get("effects", ())]
 
     @property
