@@ -36,11 +36,11 @@ _SUBJECTS = {
 
 
 def main() -> int:
-    """Run the given subjects; a missed target is not a failure. Only a run of all writes the page."""
+    """Run the given subjects. A missed target is not a failure. Only a run of all subjects writes the page."""
     options = argparse.ArgumentParser(prog="python -m bench", description="Measure the server; prints ratios.")
     options.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"of {', '.join(_SUBJECTS)}; all by default")
     options.add_argument("--json", type=Path, metavar="FILE", help="write every figure to a file")
-    options.add_argument("--quick", action="store_true", help="a test of the bench: the figures mean nothing")
+    options.add_argument("--quick", action="store_true", help="test the bench itself: the figures mean nothing")
     given = options.parse_args()
     if unknown := set(given.subjects) - set(_SUBJECTS):
         options.error(f"unknown subject: {', '.join(sorted(unknown))}")
@@ -53,7 +53,7 @@ def main() -> int:
             began = time.monotonic()
             rows += _SUBJECTS[name](effort)
             print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    finally:  # a subject that fails takes nothing from those before it
+    finally:  # keep earlier subjects if one fails
         measured_on["load after"] = measure.load()
         print(measure.table(rows))
         if given.json:

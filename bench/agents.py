@@ -1,7 +1,7 @@
-"""What an agent costs in its sandbox: milliseconds to READY and to the first update, and its private memory at rest.
+"""Costs of an agent in its sandbox: milliseconds to READY and to the first update, and its private memory at rest.
 
 The agents are the bundled one, a scripted program that speaks ACP, and those that `make agent` has installed. Their
-model is scripted and answers at once. It is outside, and an agent reaches it by the way out of its sandbox.
+model is scripted and responds at once. It is outside; an agent reaches it by its sandbox's way out.
 """
 
 import re
@@ -27,44 +27,44 @@ from reference_agent.acp.agents import table
 from runtimes.tree import MARK
 from settings.specs import BUNDLED
 
-#: the program that speaks ACP and does no more, so what it costs is the server's part of an agent that speaks ACP
+#: An ACP program without work of its own, so its costs are the server's part of an ACP agent.
 _SCRIPTED = Path(__file__).parent.parent / "tests/reference_agent/acp/scripted.py"
 
-#: a message that no agent calls a tool for; the scripted program repeats what follows `say`
+#: A message for which no agent calls a tool. The scripted program repeats the text after `say`.
 _MESSAGE = "say hello"
 
-#: seconds between two polls, until an agent counts as lost, and between the end of a turn and a look at the memory
+#: Poll interval, timeout of an agent, and wait between the end of a turn and the memory measurement, in seconds.
 _POLL, _TIMEOUT, _REST = 0.005, 120.0, 2.0
 
-#: targets of the bundled agent: MB at rest, and milliseconds to READY
+#: Targets of the bundled agent: MB at rest, and milliseconds to READY.
 _MOST_MB, _MOST_READY = 80, 500
 
-#: statuses of an agent that has ended its turn
+#: Statuses of an agent that has ended its turn.
 _RESTS = ("idle", "finished", "error", "stuck")
 
 
 @dataclass
 class _Figures:
-    """What an agent has cost, start by start."""
+    """The costs of an agent, start by start."""
 
     title: str
     isolation: str = ""
     ready: list[float] = field(default_factory=list)  #: seconds from the request to READY
     first: list[float] = field(default_factory=list)  #: seconds from the first message to the first update
-    later: list[float] = field(default_factory=list)  #: the same of the second message
+    later: list[float] = field(default_factory=list)  #: seconds from the second message to the first update
     memory: list[float] = field(default_factory=list)  #: MB after the second turn
     parts: dict[str, float] = field(default_factory=dict)  #: MB by program, of the last start
 
 
 def agents(effort: Effort) -> list[Row]:
-    """Start each agent some times, one after the other, and send it two messages. One that fails is left out."""
+    """Start each agent several times, one after the other, and send it two messages. Skip an agent that fails."""
     with tempfile.TemporaryDirectory(prefix="bench-agents-") as name, _model() as model:
         folder, rows = Path(name), list[Row]()
         with sandboxes.serving(folder, _specs(), **_settings(model)) as client:
             offered = _offered(client)
             if len(offered) == 2:
                 print("agents: no other is installed. make agent NAME=… installs one.", file=sys.stderr)
-            _visit(client, folder, "reference-agent", _Figures(""))  # the supervisor is there, everything is loaded
+            _visit(client, folder, "reference-agent", _Figures(""))  # warm-up: supervisor and modules are loaded
             for spec, title in offered.items():
                 figures = _Figures(title)
                 try:
@@ -78,7 +78,7 @@ def agents(effort: Effort) -> list[Row]:
 
 
 def _visit(client: httpx.Client, folder: Path, spec: str, figures: _Figures) -> None:
-    """Start an agent in a new sandbox, send it two messages, look at its memory, and delete the sandbox."""
+    """Start an agent in a new sandbox, send it two messages, measure its memory, and delete the sandbox."""
     began = time.monotonic()
     task = sandboxes.ready(client, sandbox_spec_id=spec)
     figures.ready.append(time.monotonic() - began)
@@ -96,7 +96,7 @@ def _visit(client: httpx.Client, folder: Path, spec: str, figures: _Figures) -> 
 
 
 def _first_update(client: httpx.Client, conversation: str) -> float:
-    """Seconds from a message to the first event of the agent, whose turn is over then. Raises RuntimeError."""
+    """Return the seconds from a message to the agent's first event, after its turn is over. Raises RuntimeError."""
     path = f"/api/conversations/{conversation}"
     url = client.base_url.copy_with(path=path)
 
@@ -131,12 +131,12 @@ def _wait(ready: Callable[[], bool]) -> None:
     start = time.monotonic()
     while not ready():
         if time.monotonic() - start > _TIMEOUT:
-            raise RuntimeError("it did nothing in time")
+            raise RuntimeError("it did nothing before the timeout")
         time.sleep(_POLL)
 
 
 def _memory(folder: Path) -> dict[str, float]:
-    """MB of private memory of the agent server and of all that it has started, by program. One sandbox is there."""
+    """Return the private memory of the agent server and its processes in MB, by program. There is one sandbox."""
     found: dict[str, float] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -178,7 +178,7 @@ def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
 
 
 def _offered(client: httpx.Client) -> dict[str, str]:
-    """The titles of the agents to measure, by spec: those of this module, and the installed ones that speak ACP."""
+    """Return the titles of the agents to measure, by spec: those of this module, and the installed ACP agents."""
     found = {"reference-agent": "the bundled agent", "scripted": "a scripted ACP agent"}
     for spec in client.get("/sandbox-specs/search").json()["items"]:
         if (agent := table().get(spec["id"])) and agent.speaks_acp:
@@ -187,7 +187,7 @@ def _offered(client: httpx.Client) -> dict[str, str]:
 
 
 def _specs() -> str:
-    """The bundled spec, and one of the scripted program."""
+    """Return the bundled spec, and a spec of the scripted program."""
     bundled = BUNDLED.read_text()
     scripted = bundled[bundled.index("\n[[spec]]\n") :].replace('"reference-agent"', '"scripted"')
     variables = f'initial_env = {{ ACP_COMMAND = "{{PYTHON}} {_SCRIPTED}", '
@@ -196,7 +196,7 @@ def _specs() -> str:
 
 
 def _settings(model: str) -> dict[str, str]:
-    """The settings with which every agent has the model at an address."""
+    """Return the settings that give every agent the model at an address."""
     settings = {"LLM_MODEL": "openai/scripted", "LLM_API_KEY": "none", "LLM_BASE_URL": f"{model}/v1"}
     for agent in table().values():
         if found := re.match(r"\{env:(\w+):-https://[^/}]+(.*)\}", agent.service.get("base_url", "")):
@@ -206,7 +206,7 @@ def _settings(model: str) -> dict[str, str]:
 
 @contextmanager
 def _model() -> Iterator[str]:
-    """The address of the scripted model."""
+    """Yield the address of the scripted model."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -1,8 +1,8 @@
-"""The events that the bench stores and counts: like those of agents, and the same in every run.
+"""The events that the bench stores and counts: like those of agents, and equal in every run.
 
-Of the recorded conversations there are copies with other ids, times and call ids, in both spacings of JSON. On these
-`python -m bench.corpus NUMBER` trains a dictionary for `store/log/frames.py`. A dictionary that a release has shipped
-is never written again: what was kept with it needs it.
+Recorded conversations are copied with other ids, times and call ids, in both spacings of JSON. On these `python -m
+bench.corpus NUMBER` trains a dictionary for `store/log/frames.py`. A released dictionary is never overwritten, because
+stored data needs it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from core.wire import ConversationId, Event, Micros, event_time
 from settings.config import Config
 from store import Store
 
-#: 2026-01-01T00:00:00Z in µs; events follow a second apart
+#: 2026-01-01T00:00:00Z in µs, and one second between events.
 FIRST, STEP = 1_767_225_600_000_000, 1_000_000
 
 #: (kind, source) of ten consecutive events of a typical log
@@ -36,7 +36,7 @@ TEN = (
     ("ConversationStateUpdateEvent", "environment"),
 )
 
-#: events in one call of the store when a log is filled: the most that a request may have
+#: Number of events in one call of the store while a log is filled: the maximum of a request.
 _BATCH = 500
 
 _SENTENCE = (
@@ -50,7 +50,7 @@ _PROJECT = Path(__file__).parent.parent
 _SHIPPED = _PROJECT / "store" / "log" / "dictionaries"
 _RECORDED = _PROJECT / "tests" / "recorded"
 
-#: bytes of a dictionary, and how often each recorded event is a sample
+#: Size of a dictionary in bytes, and number of samples from each recorded event.
 _SIZE, _TIMES = 8 * 1024, 20
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -59,13 +59,13 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}")
 
 
 def open_store(redis_url: str) -> Store:
-    """The store as the server wires it."""
+    """Return the store as the server creates it."""
     store: Store = create_app(Config.of(redis_url=redis_url)).extensions["server"].store
     return store
 
 
 def conversation(random: Random) -> ConversationId:
-    """A new conversation's id."""
+    """Return a new conversation's id."""
     return ConversationId(_uuid(random))
 
 
@@ -77,14 +77,14 @@ def fill(redis_url: str, conversation_id: ConversationId, events: Iterable[Event
 
 
 def small_events(random: Random, number: int) -> Iterator[Event]:
-    """Events of the usual kinds without content."""
+    """Yield events of the usual kinds without content."""
     for i in range(number):
         kind, source = TEN[i % len(TEN)]
         yield Event(_uuid(random), kind, source, Micros(FIRST + i * STEP), {}, b"{}")
 
 
 def messages(random: Random, number: int, rare: str, common: str) -> Iterator[Event]:
-    """Messages of about 200 bytes of text; every one has the common needle, one in a thousand the rare one."""
+    """Yield messages of about 200 bytes of text. All have the common needle, one in a thousand has the rare one."""
     for i in range(number):
         words = [*random.choices(_WORDS, k=36), common]
         if i % 1000 == 500:
@@ -94,7 +94,7 @@ def messages(random: Random, number: int, rare: str, common: str) -> Iterator[Ev
 
 
 def agent_events(random: Random, number: int) -> Iterator[Event]:
-    """Whole events of about 485 bytes of JSON: messages, actions and observations."""
+    """Yield whole events of about 485 bytes of JSON: messages, actions and observations."""
     action: dict[str, Any] = {}
     for i in range(number):
         kind, source = TEN[i % 7]
@@ -145,12 +145,12 @@ def _uuid(random: Random) -> str:
 
 
 def recorded() -> list[str]:
-    """The events of the recorded conversations."""
+    """Return the events of the recorded conversations."""
     return [line for file in sorted(_RECORDED.glob("*.jsonl")) for line in file.read_text().splitlines()]
 
 
 def varied(events: list[str], copies: int, seed: int) -> Iterator[bytes]:
-    """Copies of these events, each copy with ids and times of its own, spaced and compact in turn."""
+    """Yield copies of these events. Each copy has its own ids and times, alternately spaced and compact."""
     random = Random(seed)
     for number in range(copies):
         ids: dict[str, str] = {}
@@ -177,13 +177,13 @@ def _time(random: Random) -> str:
 
 
 def main() -> int:
-    """Write the dictionary; exit status 1 where there is one of that number."""
+    """Write the dictionary. Exit status 1 if that number exists."""
     options = argparse.ArgumentParser(prog="python -m bench.corpus", description="Train a dictionary of events.")
     options.add_argument("number", type=int, choices=range(1, 256), metavar="NUMBER", help="1 to 255")
     number = options.parse_args().number
     file = _SHIPPED / f"{number}.zdict"
     if file.exists():
-        print(f"{file} is there: events may be kept with it", file=sys.stderr)
+        print(f"{file} exists, and stored events may need it: choose another number", file=sys.stderr)
         return 1
     samples: list[bytes | bytearray | memoryview[int]] = list(varied(recorded(), _TIMES, seed=number))
     file.write_bytes(train_dictionary(_SIZE, samples, dict_id=number, level=3).as_bytes())

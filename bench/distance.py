@@ -1,8 +1,8 @@
-"""What a client waits for while Redis is far away, in round trips to it.
+"""Waits of a client while Redis is far away, in round trips to it.
 
-The server reaches its Redis through a relay that holds each piece back for half a round trip in either direction. The
-other side of each ratio is a PING through the same relay, so a ratio is the number of round trips that the client waits
-for, and what the server computes.
+The server reaches its Redis through a relay that delays each piece by half a round trip in either direction. The other
+side of each ratio is a PING through that relay. So a ratio is the number of round trips that the client waits for, plus
+the server's own computing.
 """
 
 import asyncio
@@ -19,13 +19,13 @@ from bench.load import TIMEOUT
 from bench.measure import Effort, Row, interleaved, timed
 from core.wire import event_time, now
 
-#: seconds of a round trip
+#: Duration of a round trip, in seconds.
 _AWAY = 0.025
 
-#: calls of one measurement
+#: Number of calls in one measurement.
 _CALLS = 4
 
-#: round trips at most that a client waits for
+#: Maximum round trips that a client waits for.
 _TARGETS = {
     "append an event": 1.5,
     "append an action that waits": 1.5,
@@ -35,7 +35,7 @@ _TARGETS = {
 
 
 class _Held(asyncio.Protocol):
-    """One direction of a connection: what comes in goes out at the other end half a round trip later."""
+    """One direction of a connection. Data leaves half a round trip after it arrived."""
 
     def __init__(self, other: "_Held | None" = None) -> None:
         self.other = other
@@ -59,7 +59,7 @@ class _Held(asyncio.Protocol):
 
 @contextmanager
 def _far(url: str) -> Iterator[str]:
-    """The URL at which a Redis at a socket seems to be far away."""
+    """Yield the URL of a relay that makes the Redis at a socket seem far away."""
     loop, tasks = asyncio.new_event_loop(), set[asyncio.Task[object]]()
 
     def accepted() -> _Held:
@@ -81,7 +81,7 @@ def _far(url: str) -> Iterator[str]:
 
 
 def distance(effort: Effort) -> list[Row]:
-    """The time of an append, a decision and a list, against that of one round trip."""
+    """Compare the time of an append, a decision and a list with one round trip."""
     with (
         servers.redis_server() as near,
         _far(near) as url,
@@ -96,7 +96,7 @@ def distance(effort: Effort) -> list[Row]:
 
 
 def _measured(client: httpx.Client) -> dict[str, Callable[[], float]]:
-    """What measures the seconds of each call."""
+    """Return a timer for each call, in seconds."""
     random = Random(1)
     plain, held = (corpus.conversation(random) for _ in range(2))
     for identity in (plain, held):

@@ -1,4 +1,4 @@
-"""Events: counts, pages, histograms and appends, beside a bare view, one pass of `bytes.find`, a raw pipeline."""
+"""Events: counts, pages, histograms and appends, against a bare view, one pass of `bytes.find`, a raw pipeline."""
 
 import json
 import time
@@ -18,10 +18,10 @@ from core.wire import ConversationId, Event, Micros, event_time
 from store import Store
 from store.log.text import fold
 
-#: requests under way at once: enough to keep one worker busy
+#: Number of concurrent requests: enough to keep one worker busy.
 _CONNECTIONS = 8
 
-#: filters by their members: kind, source, time
+#: Filters by their members: kind, source, time.
 _FILTERS = {
     "no filter": (),
     "kind": ("kind",),
@@ -32,27 +32,27 @@ _FILTERS = {
 
 _SEARCH, _LIST = "/api/conversations/search", "/api/v1/conversations/search"
 
-#: characters that an event has beyond those of the corpus: pages of about 70 kB
+#: Additional characters of an event beyond the corpus, for pages of about 70 kB.
 _MORE = 185
 
-#: calls of a histogram in one measurement
+#: Number of calls of a histogram in one measurement.
 _CALLS = 20
 
-#: buckets: the default of the wire, and the most
+#: Numbers of buckets: the default of the wire, and the maximum.
 _BUCKETS = (60, 200)
 
-#: a key of the settings, by which the server needs one
+#: A key in the settings, so that the server requires a key.
 _OF_SETTINGS = "a-key-of-the-settings"
 
-#: needles: in no message, in one of a thousand, in every one
+#: Needles: in no message, in one of a thousand, in every message.
 _ABSENT, _RARE, _COMMON = "Zebrafinch nowhere", "Rare-Needle", "everywhere"
 
-#: events in one request and in one pipeline; connections that post at once
+#: Number of events in a request and in a pipeline; number of connections that post concurrently.
 _BATCH, _POSTING = 100, 4
 
 
 def count(effort: Effort) -> list[Row]:
-    """Throughput by filter, then throughput by length of the log."""
+    """Measure throughput by filter, then throughput by length of the log."""
     random = Random(1)
     small, large = corpus.conversation(random), corpus.conversation(random)
     with ExitStack() as stack:
@@ -79,7 +79,7 @@ def count(effort: Effort) -> list[Row]:
 
 
 class _Counts:
-    """One server asked for one count; called, it measures requests a second."""
+    """Requests for one count to one server. A call measures requests per second."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _Counts:
         self._port, self._seconds = port, effort.seconds
         path = f"/api/conversations/{conversation_id}/events/count"
         self._requests = [load.get(path + query) for query in queries]
-        self._expect = b"%d" % (number if bare else expected)  # the bare view knows no filters
+        self._expect = b"%d" % (number if bare else expected)  # the bare view has no filters
         self.busy: list[float] = []
 
     def __call__(self) -> float:
@@ -107,12 +107,12 @@ class _Counts:
 
 
 def _queries(name: str, number: int) -> tuple[list[str], int]:
-    """Queries of a filter, which keeps the later half of a log by time, and the count that each should give."""
+    """Return queries of a filter, and their expected count. By time a filter keeps the later half of a log."""
     parts = _FILTERS[name]
     first = number // 2 if "time" in parts else 0
     kinds = {"ActionEvent"} if "kind" in parts else {kind for kind, _ in corpus.TEN}
     expected = sum(corpus.TEN[i % len(corpus.TEN)][0] in kinds for i in range(first, number))
-    # Many instants between the same two events: a cache of queries would gain nothing.
+    # Many instants between the same two events, so that a cache of queries would not help.
     instants = range(corpus.FIRST + first * corpus.STEP - 999, corpus.FIRST + first * corpus.STEP)
     fixed = {"kind": "kind=ActionEvent", "source": "source=agent"}
     return [
@@ -134,7 +134,7 @@ def _against_small(effort: Effort, name: str, large: _Counts, small: _Counts) ->
 
 
 def pages(effort: Effort) -> list[Row]:
-    """Pages of a log of 1,000 events and of a listing of 1,000 conversations, that nobody changes meanwhile."""
+    """Measure pages of a log of 1,000 events and of a list of 1,000 conversations, without concurrent changes."""
     random = Random(10)
     conversation_id = corpus.conversation(random)
     with ExitStack() as stack:
@@ -190,7 +190,7 @@ def _page_row(
 
 
 def histogram(effort: Effort) -> list[Row]:
-    """The time of a histogram by kind, in two logs of the same kinds."""
+    """Measure a histogram by kind, in two logs of the same kinds."""
     random = Random(1)
     small, large = corpus.conversation(random), corpus.conversation(random)
     with servers.redis_server() as url:
@@ -208,7 +208,7 @@ def _histogram_row(effort: Effort, store: Store, large: ConversationId, small: C
 
 
 def keys(effort: Effort) -> list[Row]:
-    """A key that an admin made: the server looks it up in Redis twice a second, and remembers it in between."""
+    """Measure a key that an admin made. The server looks it up in Redis twice a second, and caches it in between."""
     conversation = corpus.conversation(Random(1))
     path = f"/api/conversations/{conversation}/events/count"
     with ExitStack() as stack:
@@ -229,7 +229,7 @@ def keys(effort: Effort) -> list[Row]:
 
 
 def body(effort: Effort) -> list[Row]:
-    """Warm by needle, then the first count of new workers."""
+    """Measure each needle with warm workers, then the first count of new workers."""
     random = Random(2)
     conversation_id = corpus.conversation(random)
     events = list(corpus.messages(random, effort.messages, _RARE, _COMMON))
@@ -251,12 +251,12 @@ def _text_of(event: Event) -> str:
 
 
 def _request_for(conversation_id: ConversationId, needle: str) -> bytes:
-    """A request that counts the messages with a needle."""
+    """Return a request that counts the messages with a needle."""
     return load.get(f"/api/conversations/{conversation_id}/events/count?body={quote(needle)}")
 
 
 def _find_all(text: bytes, needle: bytes) -> int:
-    """How often text has the needle, by one pass."""
+    """Count the occurrences of a needle in one pass."""
     found, at = 0, text.find(needle)
     while at >= 0:
         found, at = found + 1, text.find(needle, at + len(needle))
@@ -302,7 +302,7 @@ def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: 
 
 
 def append(effort: Effort) -> list[Row]:
-    """Throughput of batches."""
+    """Measure the throughput of batches."""
     random = Random(3)
     with (
         servers.redis_server() as url,
@@ -319,7 +319,7 @@ def append(effort: Effort) -> list[Row]:
 
 
 def _batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[Event]]]:
-    """A new conversation and the batches for it."""
+    """Return a new conversation and its batches."""
     events: Iterator[Event] = corpus.agent_events(random, number * size)
     return corpus.conversation(random), [list(islice(events, size)) for _ in range(number)]
 
@@ -330,7 +330,7 @@ def _mean_size(random: Random) -> float:
 
 
 def _by_webhook(port: int, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
-    """Events a second of batches that are posted. Raises RuntimeError where one is missing afterwards."""
+    """Return events per second of posted batches. Raises RuntimeError if an event is missing."""
     path = f"/api/v1/webhooks/events/{conversation_id}"
     requests = [load.post(path, b"[%b]" % b",".join(event.raw for event in batch)) for batch in batches]
     run = load.drive(port, requests, connections=_POSTING)
@@ -341,7 +341,7 @@ def _by_webhook(port: int, conversation_id: ConversationId, batches: list[list[E
 
 
 def _by_pipeline(redis: Redis, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
-    """Events a second of batches that redis-py writes."""
+    """Return events per second of batches that redis-py writes."""
     log, ids, times = (f"bench:{conversation_id}:{name}" for name in ("log", "ids", "times"))
     start, seq = time.perf_counter(), 0
     for batch in batches:

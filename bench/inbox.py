@@ -1,7 +1,7 @@
-"""The inbox: pages and decisions in a large one, from an append to a hundred streams on two servers, and to a webhook.
+"""The inbox: pages and decisions in a large inbox; from an append to streams on two servers, and to a webhook.
 
-Both processes of the streams read `time.monotonic`, which is one clock for all processes of a machine. An action bears
-the time of its sending.
+Both processes of the streams read `time.monotonic`, which is one clock for all processes of a machine. An action
+contains its sending time.
 """
 
 import json
@@ -28,30 +28,30 @@ from core.wire import ConversationId, Event, Micros, event_time, micros, now
 from store.approvals.audit import Actor
 from store.approvals.inbox import Cursor, InboxFilter, PendingAction
 
-#: actions that wait in each conversation, and actions of a page
+#: Number of waiting actions per conversation, and of actions per page.
 _WAITING, _PAGE = 10, 5
 
-#: calls of one measurement
+#: Number of calls in one measurement.
 _CALLS = 50
 
 _ALICE = Actor("key", "alice")
 _ALL = InboxFilter()
 
-#: when the first event of the bench was
+#: Time of the bench's first event.
 _FIRST = Micros(corpus.FIRST)
 
-#: workers of each of the two servers that have streams
+#: Number of workers of each of the two servers with streams.
 _WORKERS = 2
 
-#: the last event of a snapshot, and an opened action
+#: The last event of a snapshot, and an opened action.
 _READY, _OPENED = b"event: ready\n", re.compile(rb"event: opened\nid: \S+\ndata: (.*)\n\n")
 
-#: seconds until a notification counts as lost, and between two actions, so that polls are met at any phase
+#: Timeout of a notification, and interval between two actions, so that polls are met at any phase, in seconds.
 _LOST, _BETWEEN = 30.0, 0.13
 
 
 def pages(effort: Effort) -> list[Row]:
-    """The time of a page at either end and in the middle, of one conversation's, and of a decision, in two stores."""
+    """Measure a page at either end and in the middle, a page of one conversation, and a decision, in two stores."""
     conversations = effort.inbox_conversations
     with ExitStack() as stack:
         large, small = (_Inbox(stack.enter_context(servers.redis_server()), size) for size in (conversations, 1))
@@ -64,7 +64,7 @@ def pages(effort: Effort) -> list[Row]:
 
 
 class _Inbox:
-    """A store with so many conversations, in each of which ten actions wait."""
+    """A store with conversations that have ten waiting actions each."""
 
     def __init__(self, url: str, conversations: int) -> None:
         self._random = Random(1)
@@ -107,7 +107,7 @@ class _Inbox:
 
 
 def streams(effort: Effort) -> list[Row]:
-    """At a rate that people could still read."""
+    """Measure at a rate that people could still read."""
     with (
         servers.redis_server() as url,
         servers.gunicorn("app:create_app()", url, _WORKERS) as one,
@@ -154,7 +154,7 @@ def _append(ports: list[int], conversations: list[ConversationId], commands: lis
 
 
 def _action(random: Random, command: str, at: Micros = _FIRST, **arguments: Any) -> dict[str, Any]:
-    """The event of an action as a sandbox posts it. arguments: of the action, beside its command."""
+    """Return the event of an action as a sandbox posts it. arguments: of the action, besides its command."""
     event = {
         "id": corpus.conversation(random),
         "timestamp": event_time(at),
@@ -178,7 +178,7 @@ def _waits(number: int) -> dict[str, Any]:
 
 
 class _Listener:
-    """One client with the least protocol that a stream needs: without chunks, as HTTP/1.0 has none."""
+    """A client with the minimum protocol of a stream: HTTP/1.0, which has no chunks."""
 
     def __init__(self, port: int, expected: list[str]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
@@ -207,7 +207,7 @@ class _Listener:
 
 
 class _Webhook(BaseHTTPRequestHandler):
-    arrived: dict[str, float]  #: action id → when its notification came
+    arrived: dict[str, float]  #: action id → arrival of its notification
 
     def do_POST(self) -> None:
         at = time.perf_counter()
@@ -221,7 +221,7 @@ class _Webhook(BaseHTTPRequestHandler):
 
 
 def notifications(effort: Effort) -> list[Row]:
-    """Let actions wait one after the other, on a server with one worker, a supervisor and one webhook."""
+    """Open actions one after the other, on a server with one worker, a supervisor and one webhook."""
     arrived: dict[str, float] = {}
     webhook = ThreadingHTTPServer(("127.0.0.1", 0), type("Webhook", (_Webhook,), {"arrived": arrived}))
     threading.Thread(target=webhook.serve_forever, daemon=True).start()
@@ -239,7 +239,7 @@ def notifications(effort: Effort) -> list[Row]:
             httpx.Client(base_url=f"http://127.0.0.1:{port}/api", timeout=30) as client,
         ):
             random = Random(15)
-            _first_try(client, random, arrived)  # the supervisor is there, everything is loaded
+            _first_try(client, random, arrived)  # warm-up: the supervisor is there, everything is loaded
             seconds = [_first_try(client, random, arrived) for _ in range(effort.notifications)]
     finally:
         webhook.shutdown()
@@ -258,7 +258,7 @@ def notifications(effort: Effort) -> list[Row]:
 
 
 def _first_try(client: httpx.Client, random: Random, arrived: dict[str, float]) -> float:
-    """Seconds from a request to the notification of its action. Raises RuntimeError if that never comes."""
+    """Return the seconds from a request to the notification of its action. Raises RuntimeError on timeout."""
     identity = client.post("/conversations", json={}).raise_for_status().json()["id"]
     policy = {"policy": {"kind": "AlwaysConfirm"}}
     client.post(f"/conversations/{identity}/confirmation_policy", json=policy).raise_for_status()
@@ -268,6 +268,6 @@ def _first_try(client: httpx.Client, random: Random, arrived: dict[str, float]) 
     client.post(f"/v1/webhooks/events/{identity}", json=[action]).raise_for_status()
     while action["id"] not in arrived:
         if time.perf_counter() - start > _LOST:
-            raise RuntimeError("notifications: one did not arrive in time")
+            raise RuntimeError("notifications: a notification did not arrive before the timeout")
         time.sleep(0.001)
     return arrived[action["id"]] - start

@@ -1,6 +1,6 @@
-"""The load generator: keep-alive connections, prebuilt requests, and no more parsing than a length needs.
+"""The load generator: keep-alive connections, prebuilt requests, and minimal parsing.
 
-It runs in the bench's own process, beside one worker and one Redis; `Load.busy` shows whether it had time to spare.
+It runs in the bench's own process, beside one worker and one Redis. `Load.busy` shows whether it had spare time.
 """
 
 import multiprocessing
@@ -16,7 +16,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-#: seconds without a response after which the run ends, and after which what has not arrived counts as lost
+#: Timeout of a response, which ends the run, and of a delivery, which then counts as lost, in seconds.
 TIMEOUT = 30.0
 
 Item = TypeVar("Item")
@@ -24,44 +24,44 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Load:
-    """The responses and the seconds they took; busy is the generator's own share of a core."""
+    """The responses and their latencies. busy: the generator's share of a core."""
 
-    latencies: list[float]  #: seconds of each request
+    latencies: list[float]  #: seconds per request
     seconds: float
     busy: float
 
     @property
     def requests(self) -> int:
-        """The number of responses."""
+        """Number of responses."""
         return len(self.latencies)
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.requests / self.seconds
 
 
 def get(path: str, *headers: str) -> bytes:
-    """A GET request as bytes."""
+    """Return a GET request as bytes."""
     more = "".join(f"{header}\r\n" for header in headers)
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n{more}\r\n".encode()
 
 
 def post(path: str, body: bytes, *headers: str) -> bytes:
-    """A POST request of JSON as bytes."""
+    """Return a POST request of JSON as bytes."""
     more = "".join(f"{header}\r\n" for header in headers)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{more}"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def ask(port: int, request: bytes) -> bytes:
-    """The body of one response. Raises RuntimeError for any status but 200."""
+    """Return the body of one response. Raises RuntimeError for any status except 200."""
     with closing(Connection(port)) as connection:
         return connection.exchange(request)
 
 
 def create(port: int, path: str, body: bytes) -> None:
-    """Post a request that creates something. Raises RuntimeError for any status but 201."""
+    """Post a request that creates something. Raises RuntimeError for any status except 201."""
     with socket.create_connection(("127.0.0.1", port), TIMEOUT) as connection:
         connection.sendall(post(path, body))
         if not (answer := connection.recv(65536)).startswith(b"HTTP/1.1 201"):
@@ -69,7 +69,7 @@ def create(port: int, path: str, body: bytes) -> None:
 
 
 def paced(items: Iterable[Item], rate: float | None) -> Iterator[Item]:
-    """The items, so many a second from the first on; without a rate as fast as they are taken."""
+    """Yield items at a rate per second; without a rate, as fast as they are consumed."""
     start = time.monotonic()
     for number, item in enumerate(items):
         if rate is not None:
@@ -82,7 +82,7 @@ def drive(
 ) -> Load:
     """Keep every connection busy until the requests or the seconds end.
 
-    Raises RuntimeError for a status but 200, and for a body other than the one expected.
+    Raises RuntimeError for a status except 200, and for an unexpected body.
     """
     with ExitStack() as stack:
         opened = [stack.enter_context(closing(Connection(port))) for _ in range(connections)]
@@ -93,7 +93,7 @@ def drive(
 
 
 def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> list[float]:
-    """Send from the queue on every connection whenever it is free; returns the seconds of each request."""
+    """Send from the queue on every free connection. Return the seconds of each request."""
     poll, by_number = select.poll(), {connection.number: connection for connection in opened}
     latencies, in_flight = list[float](), 0
     for connection in opened:
@@ -115,13 +115,13 @@ def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, 
 
 
 def _give_up() -> list[tuple[int, int]]:
-    raise RuntimeError(f"no answer within {TIMEOUT:g} s")
+    raise RuntimeError(f"no response within {TIMEOUT:g} s")
 
 
 class Connection:
-    """One keep-alive connection with at most one request under way.
+    """One keep-alive connection with at most one request in progress.
 
-    any_status: a response of any status will do. Raises RuntimeError else for one but 200.
+    any_status: accept a response of any status. Otherwise raises RuntimeError for a status except 200.
     """
 
     def __init__(self, port: int, *, any_status: bool = False) -> None:
@@ -130,10 +130,10 @@ class Connection:
         self._received = b""
         self._any_status = any_status
         self.number = self._socket.fileno()
-        self.sent_at = 0.0  #: by the clock of `time.perf_counter`
+        self.sent_at = 0.0  #: by `time.perf_counter`
 
     def send_next(self, queue: Iterator[bytes]) -> bool:
-        """Send the next request; False if there is none."""
+        """Send the next request. Return False if there is none."""
         request = next(queue, None)
         if request is not None:
             self.sent_at = time.perf_counter()
@@ -141,14 +141,14 @@ class Connection:
         return request is not None
 
     def exchange(self, request: bytes) -> bytes:
-        """Send a request; returns the body of its response."""
+        """Send a request, and return the body of its response."""
         self.send_next(iter([request]))
         while (body := self.receive()) is None:
             pass
         return body
 
     def receive(self) -> bytes | None:
-        """Read the bytes that came; returns the response's body once it is complete, else None."""
+        """Read the received bytes. Return the response's body once it is complete, otherwise None."""
         read = self._socket.recv(65536)
         if not read:
             raise RuntimeError("the server closed the connection")
@@ -168,7 +168,7 @@ class Connection:
 
 
 class Received:
-    """All deliveries of one measurement: seconds from sending to receiving, and seconds in all."""
+    """The deliveries of one measurement: seconds from sending to receiving, and total seconds."""
 
     def __init__(self, latencies: list[float], seconds: float) -> None:
         self.latencies = sorted(latencies)
@@ -176,32 +176,32 @@ class Received:
 
     @property
     def rate(self) -> float:
-        """A second."""
+        """Deliveries per second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:
-        """In milliseconds."""
+        """Return a percentile, in milliseconds."""
         return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
 
 
 class Listener(Protocol):
-    """A client that receives what comes."""
+    """A client that receives deliveries."""
 
     socket: socket.socket
     received: list[Any]
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it has received anything but what was expected."""
+        """Return whether it received anything unexpected."""
 
     def receive(self, latencies: list[float]) -> None:
-        """Take the bytes that came, and add the seconds that each delivery in them took."""
+        """Read the received bytes, and add the latency of each delivery in seconds."""
 
 
 def received(open_all: Callable[[], Sequence[Listener]], deliveries: int, append: Callable[[], None]) -> Received:
-    """Open the listeners in a process of its own, then append, and wait for so many deliveries to all of them.
+    """Open the listeners in another process, then append, and wait for `deliveries` deliveries in all.
 
-    Raises RuntimeError where one is missing, doubled or out of order.
+    Raises RuntimeError if a delivery is missing, doubled or out of order.
     """
     with beside(_listen, open_all, deliveries) as pipe:
         start = time.monotonic()
@@ -215,7 +215,7 @@ def received(open_all: Callable[[], Sequence[Listener]], deliveries: int, append
 
 
 def _listen(pipe: multiprocessing.connection.Connection, open_all: Callable[[], Sequence[Listener]], left: int) -> None:
-    """Receive every delivery; send back the latencies in seconds, or the error."""
+    """Receive every delivery. Send back the latencies in seconds, or the error."""
     listeners = open_all()
     selector = selectors.DefaultSelector()
     for listener in listeners:
@@ -232,9 +232,9 @@ def _listen(pipe: multiprocessing.connection.Connection, open_all: Callable[[], 
 
 @contextmanager
 def beside(work: Callable[..., None], *arguments: Any) -> Iterator[multiprocessing.connection.Connection]:
-    """Run `work(pipe, *arguments)` in a process of its own from its word "open" on, until the block ends.
+    """Run `work(pipe, *arguments)` in another process, from its message "open" until the block ends.
 
-    The block gets the other end of the pipe. Raises RuntimeError where the process does not say so or ends before.
+    Yields the other end of the pipe. Raises RuntimeError if the process sends no "open" or ends early.
     """
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("fork").Process(target=_run, args=(work, theirs, *arguments), daemon=True)
@@ -242,7 +242,7 @@ def beside(work: Callable[..., None], *arguments: Any) -> Iterator[multiprocessi
     theirs.close()
     try:
         if not ours.poll(TIMEOUT) or ours.recv() != "open":
-            raise RuntimeError(f"the process of {work} did not begin")
+            raise RuntimeError(f"the process of {work} did not start")
         yield ours
         if not process.is_alive():
             raise RuntimeError(f"the process of {work} ended early")
@@ -254,5 +254,5 @@ def beside(work: Callable[..., None], *arguments: Any) -> Iterator[multiprocessi
 def _run(work: Callable[..., None], *arguments: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # each connection is a file
     work(*arguments)

@@ -1,7 +1,7 @@
-"""How long approval rules about commands take: microseconds of CPU a line, with 10 and with 1,000 rules.
+"""Time of approval rules about commands: microseconds of CPU per line, with 10 and with 1,000 rules.
 
-The lines are those of tests/core/shell_lines.toml. Each is read for the first time; then once more, as for the next
-look at an action that still waits. The effects of a line are what the server sees in it, for a page of the inbox.
+The lines are those of tests/core/shell_lines.toml. Each is read for the first time, then again, as for a repeated check
+of a waiting action. The effects of a line are those that the server detects, for a page of the inbox.
 """
 
 import tomllib
@@ -22,7 +22,7 @@ _NEVER = ("git push", "rm -rf *")
 
 
 def rules(number: int) -> list[Rule]:
-    """So many rules, one in five of which rejects."""
+    """Return a number of rules, one in five of which rejects."""
     made = []
     for place in range(number):
         is_never = place % 5 == 4
@@ -35,7 +35,7 @@ def rules(number: int) -> list[Rule]:
 
 
 def lines(effort: Effort) -> list[Row]:
-    """The time that a line takes with few rules and with many, and that of its effects."""
+    """Measure a line with few and with many rules, and its effects."""
     texts = [text for family in tomllib.loads(_LINES.read_text())["lines"].values() for _, text in family]
     texts = texts[: effort.shell_lines]
     found = []
@@ -55,11 +55,11 @@ def _p99(taken: list[float]) -> float:
 
 
 def times(number: int, texts: list[str]) -> tuple[list[float], list[float]]:
-    """Microseconds of each line with so many rules: for the first time, and again."""
+    """Return the microseconds per line with a number of rules: for the first time, and again."""
     first: list[float] = []
     again: list[float] = []
     of_rules = rules(number)
-    matching(of_rules, Action("terminal", {"command": "ls"}, "LOW"), _HERE)  # their patterns are read once
+    matching(of_rules, Action("terminal", {"command": "ls"}, "LOW"), _HERE)  # warm-up: the patterns are parsed once
     for line in texts:
         shell.read_line.cache_clear()
         for taken in (first, again):
@@ -70,7 +70,7 @@ def times(number: int, texts: list[str]) -> tuple[list[float], list[float]]:
 
 
 def effect_times(texts: list[str]) -> tuple[list[float], list[float]]:
-    """Microseconds that the effects of each line take, its reading included: for the first time, and again."""
+    """Return the microseconds for reading each line and its effects: for the first time, and again."""
     first: list[float] = []
     again: list[float] = []
     for line in texts:

@@ -1,6 +1,6 @@
-"""Measures two sides in turn; writes a row with the median of the rounds' ratios, and its target, for each.
+"""Measures two sides alternately, and writes a row with the median of the rounds' ratios, and its target.
 
-The table of the rows is for the terminal and for docs/performance.md; every figure is also written as JSON.
+The table of the rows is for the terminal and for docs/performance.md. Every figure is also written as JSON.
 """
 
 import json
@@ -22,7 +22,7 @@ from redis import Redis
 
 from bench import servers
 
-#: how figures of a unit are told: their factor and their form
+#: Factor and format of a figure by unit.
 _TOLD = {
     "requests/s": (1, "{:,.0f}/s"),
     "events/s": (1, "{:,.0f}/s"),
@@ -73,7 +73,7 @@ class Effort:
     soak_rate: float = 400.0
 
 
-#: enough to test that every subject runs; the figures mean nothing
+#: Enough to test that every subject runs. The figures mean nothing.
 QUICK = Effort(
     seconds=0.1,
     rounds=2,
@@ -112,7 +112,7 @@ QUICK = Effort(
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. raw: the figures that it was computed from, for the file of results."""
+    """One figure. raw: its source figures, for the file of results."""
 
     what: str
     value: float
@@ -130,7 +130,7 @@ class Row:
 
     @property
     def mark(self) -> str:
-        """`ok` or `MISSED`; empty where there is no target."""
+        """Return `ok` or `MISSED`; "" without a target."""
         if self.least is None and self.most is None:
             return ""
         met = self.value >= self.least if self.least is not None else self.value <= (self.most or 0)
@@ -146,7 +146,7 @@ class Rounds:
 
     @property
     def ratio(self) -> float:
-        """The median of the rounds' ratios: a load that slows a whole round does not count."""
+        """The median of the rounds' ratios. A load that slows down a whole round has no effect."""
         return median(ours / theirs for ours, theirs in zip(self.ours, self.theirs, strict=True))
 
     @property
@@ -163,7 +163,7 @@ class Rounds:
         most: float | None = None,
         **raw: Any,
     ) -> Row:
-        """The ratio as a row, whose detail has both medians and more. unit: of the figures. raw: beside them."""
+        """Return the ratio as a row, with both medians and `more` in its detail. unit: of the figures. raw: extras."""
         factor, form = _TOLD[unit]
         ours, theirs = (form.format(factor * figure) for figure in self.medians)
         figures = {"ours": self.ours, "theirs": self.theirs, "unit": unit, **raw}
@@ -171,7 +171,7 @@ class Rounds:
 
 
 def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Rounds:
-    """Measure both sides in turn, the first one changing from round to round; one round before does not count."""
+    """Measure both sides alternately, after a warm-up round. The first side changes from round to round."""
     ours(), theirs()
     results = Rounds([], [])
     for number in range(rounds):
@@ -184,7 +184,7 @@ def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], flo
 
 
 def timed(call: Callable[[], object], number: int) -> Callable[[], float]:
-    """What measures the seconds of one call, of so many in a row."""
+    """Return a timer of one call, the average of a number of calls, in seconds."""
 
     def measure() -> float:
         start = time.perf_counter()
@@ -196,7 +196,7 @@ def timed(call: Callable[[], object], number: int) -> Callable[[], float]:
 
 
 def machine() -> dict[str, str | int]:
-    """The machine, its load before the run, and the versions that the figures were measured on."""
+    """Return the machine, its load before the run, and the versions that were measured."""
     with servers.redis_server() as url, Redis.from_url(url) as redis:
         redis_version = redis.info("server")["redis_version"]
     return {
@@ -214,12 +214,12 @@ def machine() -> dict[str, str | int]:
 
 
 def load() -> str:
-    """The load of the machine, of the last one, five and fifteen minutes."""
+    """Return the machine's load averages of one, five and fifteen minutes."""
     return " / ".join(f"{one:.1f}" for one in os.getloadavg())
 
 
 def table(rows: list[Row]) -> str:
-    """The rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     lines = ["| what | measured | target | | figures |", "|---|---:|---:|---|---|"]
     for row in rows:
         cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, row.detail)
@@ -228,7 +228,7 @@ def table(rows: list[Row]) -> str:
 
 
 def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
-    """Write what docs/performance.md has of a run, and one file of all figures, in the place of the run before."""
+    """Write a run's section of docs/performance.md, and one file of all figures. Replace the previous run."""
     told = ", ".join(f"{name} {value}" for name, value in measured_on.items())
     measured = f"{textwrap.fill(told, 154, break_on_hyphens=False)}\n\n{table(rows)}\n"
     write_section("measured", measured, root)
@@ -240,7 +240,7 @@ def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT
 
 
 def write_section(name: str, text: str, root: Path = _ROOT) -> None:
-    """Write what docs/performance.md has between the marks of a name."""
+    """Write the section of docs/performance.md between the marks of a name."""
     file = root / "docs" / "performance.md"
     marked = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", re.DOTALL)
     file.write_text(marked.sub(lambda _: text, file.read_text()))
@@ -268,7 +268,7 @@ def write_json(file: Path, rows: list[Row], measured_on: dict[str, str | int]) -
 
 
 def spread(figures: Any) -> Any:
-    """Figures with their median, their extremes and their quartiles; whatever is no list of them stays as it is."""
+    """Return figures with their median, extremes and quartiles. Anything but a list of figures is unchanged."""
     if not isinstance(figures, list) or not figures:
         return figures
     low, _, high = quantiles(figures, n=4, method="inclusive") if len(figures) > 1 else figures * 3

@@ -1,4 +1,4 @@
-"""Memory in Redis: of an event with all of its indexes, and of a conversation while its log is cold."""
+"""Memory in Redis: of an event with all indexes, and of a conversation whose log is cold."""
 
 import time
 from collections import Counter
@@ -14,12 +14,12 @@ from core.wire import ConversationId, Event, read_event
 from store import Store
 from store.conversations.cold import ObjectMissing
 
-#: copies of the recorded conversations: a log of 1,000 events or a few more
+#: Number of copies of the recorded conversations, for a log of about 1,000 events.
 _COPIES = 11
 
 
 def memory(effort: Effort) -> list[Row]:
-    """A long log of the bench, then a log of 1,000 events like the recorded ones; all keys included."""
+    """Measure a long log of the bench, then a log of 1,000 events like the recorded ones, with all keys."""
     long = list(corpus.agent_events(Random(4), effort.stored))
     texts = [text for text in corpus.recorded() if '"waiting_for_confirmation"' not in text]
     short = [read_event(raw) for raw in corpus.varied(texts, _COPIES, seed=4)]
@@ -45,12 +45,12 @@ def _memory_row(what: str, events: Sequence[Event]) -> Row:
 
 
 def _measured(events: Sequence[Event]) -> tuple[float, float, dict[str, float]]:
-    """Bytes an event: its own, what Redis needs in all, and that by key."""
+    """Return the bytes per event: its own, Redis' total, and Redis' by key."""
     random = Random(5)
     own = sum(len(event.raw) for event in events) / len(events)
     with servers.redis_server() as url, Redis.from_url(url) as redis:
         warm = corpus.conversation(random)
-        corpus.fill(url, warm, events[:1000])  # so that all scripts are loaded already
+        corpus.fill(url, warm, events[:1000])  # warm-up: load all scripts
         before = _used(redis)
         conversation_id = corpus.conversation(random)
         corpus.fill(url, conversation_id, events)
@@ -60,13 +60,13 @@ def _measured(events: Sequence[Event]) -> tuple[float, float, dict[str, float]]:
 
 
 def _used(redis: Redis) -> int:
-    # The buffers of connections that still stand would count as data.
+    # The buffers of open connections would count as data.
     redis.client_kill_filter(_type="normal", skipme=True)
     return int(redis.info("memory")["used_memory"])
 
 
 def _by_part(redis: Redis, conversation_id: str) -> Counter[str]:
-    """Bytes by the part of the conversation that a key is: `log`, `seqs`, `at`, `text` …"""
+    """Return the bytes by the part of the conversation in a key: `log`, `seqs`, `at`, `text` …"""
     sizes: Counter[str] = Counter()
     for key in redis.scan_iter(match=f"*{conversation_id}*"):
         part = key.decode().partition("}:")[2].partition(":")[0] or "state"
@@ -75,7 +75,7 @@ def _by_part(redis: Redis, conversation_id: str) -> Counter[str]:
 
 
 class _Objects:
-    """Objects in memory: their place is no part of these figures."""
+    """Objects in memory. Their storage is not part of these figures."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -96,7 +96,7 @@ class _Objects:
 
 
 def cold(effort: Effort) -> list[Row]:
-    """A log like the recorded conversations, then a long log of the bench, which appends bring back again and again."""
+    """Measure a log like the recorded conversations, then a long log of the bench, each thawed by appends."""
     texts = [text for text in corpus.recorded() if '"waiting_for_confirmation"' not in text]
     short = [read_event(raw) for raw in corpus.varied(texts, _COPIES, seed=4)]
     long = list(corpus.agent_events(Random(4), effort.cold_log + effort.thaws))
@@ -107,7 +107,7 @@ def cold(effort: Effort) -> list[Row]:
 
 
 def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
-    """The share of memory that a frozen log leaves; and the seconds of appends that each bring the log back."""
+    """Yield the memory share of a frozen log, and the seconds of appends that each thaw the log."""
     stored, later = events[: len(events) - thaws], events[len(events) - thaws :]
     objects, identity = _Objects(), corpus.conversation(Random(6))
     with servers.redis_server() as url, Redis.from_url(url) as redis:
@@ -147,7 +147,7 @@ def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
 
 
 def _freeze(store: Store, identity: ConversationId) -> None:
-    """Freeze a conversation. Its events may have left it running, or waiting: then a message rejects what waits."""
+    """Freeze a conversation. If its events left it running or waiting, a message rejects what waits."""
     status = store.conversations.get(identity)["execution_status"]
     if status == "waiting_for_confirmation":
         store.events.send(identity, content=[{"type": "text", "text": "no"}], run=False)

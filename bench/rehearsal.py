@@ -1,8 +1,8 @@
-"""A rehearsal of a rule on all recorded decisions: how long it takes, and what other requests wait meanwhile.
+"""A rehearsal of a rule on all recorded decisions: its duration, and its effect on other requests.
 
-The decisions are written past the scripts, a thousand at once: what the audit and the logs have of them is as the
-scripts write it, but for the chain's hashes, which a rehearsal does not read. One in SHARE commands is a new one; the
-others have occurred before.
+The decisions are written without the scripts, a thousand at once. The audit and the logs are as the scripts write them,
+except for the chain's hashes, which a rehearsal does not read. One in SHARE commands is new; the others have occurred
+before.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from core.wire import ConversationId, Event, Micros, event_time, utc_time
 from store.approvals.audit import audit_member, shown
 from store.keys import ApprovalKeys, ConversationKeys, audit_key
 
-#: Decisions of one conversation; of how many commands one is new.
+#: Number of decisions per conversation; one in how many commands is new.
 _EACH, _SHARE = 100, 20
 
-#: Workers of the server; requests a second that others send meanwhile.
+#: Number of the server's workers; requests per second of other clients meanwhile.
 _WORKERS, _RATE = 2, 50
 
-#: Seconds after which a rehearsal counts as lost.
+#: Timeout of a rehearsal, in seconds.
 _LOST = 900.0
 
-#: Maximum seconds of a rehearsal of a million decisions, and of the p99 of others against their p99 alone.
+#: Maximum seconds of a rehearsal of a million decisions, and maximum ratio of other clients' p99 to their p99 alone.
 _MOST_SECONDS, _MOST_RATIO = 30.0, 1.1
 
 _DRAFT = {
@@ -45,7 +45,7 @@ _LINES = Path(__file__).parent.parent / "tests" / "core" / "shell_lines.toml"
 
 
 def rehearsal(effort: Effort) -> list[Row]:
-    """The seconds of a rehearsal, and the p99 of requests beside it against that alone."""
+    """Measure the seconds of a rehearsal, and the p99 of requests meanwhile against their p99 alone."""
     with ExitStack() as stack:
         url = stack.enter_context(servers.redis_server())
         fill(url, effort.decisions)
@@ -107,7 +107,7 @@ def _get(port: int, rehearsal_id: str) -> dict[str, object]:
 
 
 class _Others:
-    """Clients that count, read a page and append in turn, at a steady rate."""
+    """Clients that alternately count, read a page and append, at a steady rate."""
 
     def __init__(self, port: int, own: ConversationId) -> None:
         self._port = port
@@ -129,7 +129,7 @@ class _Others:
 
 
 def fill(url: str, decisions: int) -> None:
-    """Write so many decisions of people, one in ten of them a rejection."""
+    """Write a number of people's decisions, one in ten a rejection."""
     random, store = Random(30), corpus.open_store(url)
     lines = [text for family in tomllib.loads(_LINES.read_text())["lines"].values() for _, text in family]
     commands = [f"{lines[number % len(lines)]} {number}" for number in range(max(1, decisions // _SHARE))]

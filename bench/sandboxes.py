@@ -1,6 +1,6 @@
-"""The milliseconds of sandboxes from a request on: to READY, cold and warm, to PAUSED and back to RUNNING.
+"""Milliseconds of sandboxes after a request: to READY, cold and warm, to PAUSED and back to RUNNING.
 
-The clock runs in the client, which polls the start task. A start in a warm sandbox follows when the pool is full again,
+The clock runs in the client, which polls the start task. A start in a warm sandbox waits until the pool is full again,
 so no refill competes with it.
 """
 
@@ -21,14 +21,14 @@ from settings.specs import BUNDLED
 
 _WORKERS, _WARM = 2, 3
 
-#: seconds between two polls of the client, and until a sandbox counts as lost
+#: Poll interval of the client, and timeout of a sandbox, in seconds.
 _POLL, _TIMEOUT = 0.002, 60.0
 
 
 def sandboxes(effort: Effort) -> list[Row]:
     """Start app conversations in new sandboxes, one after the other; then many sandboxes at once."""
     with _server() as client:
-        ready(client)  # the supervisor is there, everything is loaded
+        ready(client)  # warm-up: the supervisor is there, everything is loaded
         starts = []
         for _ in range(effort.cold_starts):
             _delete_all(client)
@@ -48,9 +48,9 @@ def sandboxes(effort: Effort) -> list[Row]:
 
 
 def warm(effort: Effort) -> list[Row]:
-    """Start app conversations one after the other, each in a warm sandbox; then pause and resume one of them."""
+    """Start app conversations one after the other, each in a warm sandbox. Then pause and resume one of them."""
     with _server(_WARM) as client:
-        _start_warm(client)  # everything is loaded
+        _start_warm(client)  # warm-up: everything is loaded
         starts = [_start_warm(client) for _ in range(effort.warm_starts)]
         [task] = client.get("/app-conversations/start-tasks/search", params={"limit": 1}).json()["items"]
         sandbox = f"/sandboxes/{task['sandbox_id']}"
@@ -67,7 +67,7 @@ def warm(effort: Effort) -> list[Row]:
 
 @contextmanager
 def _server(warm: int = 0) -> Iterator[httpx.Client]:
-    """A client of a server with a supervisor, whose bundled spec keeps so many warm sandboxes."""
+    """Yield a client of a server with a supervisor. warm: number of warm sandboxes of the bundled spec."""
     specs = BUNDLED.read_text().replace("idle_pause_seconds =", f"warm = {warm}\nidle_pause_seconds =")
     with tempfile.TemporaryDirectory(prefix="bench-sandboxes-") as folder, serving(Path(folder), specs) as client:
         yield client
@@ -75,7 +75,7 @@ def _server(warm: int = 0) -> Iterator[httpx.Client]:
 
 @contextmanager
 def serving(folder: Path, specs: str, **others: str) -> Iterator[httpx.Client]:
-    """A client of a server with a supervisor, sandboxes below a folder, and other settings given. specs: its file."""
+    """Yield a client of a server with a supervisor, and sandboxes below a folder. specs: file. others: settings."""
     file = folder / "specs.toml"
     file.write_text(specs)
     settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100", "SANDBOX_SPECS": str(file), **others}
@@ -88,7 +88,7 @@ def serving(folder: Path, specs: str, **others: str) -> Iterator[httpx.Client]:
 
 
 def _start_warm(client: httpx.Client) -> float:
-    """Seconds of one start in a warm sandbox; its conversation and its sandbox are deleted unless it is the last."""
+    """Return the seconds of a start in a warm sandbox. Delete conversation and sandbox, unless it is the last."""
     _wait(lambda: _warm(client) == _WARM)
     for item in client.get("/app-conversations/search").json()["items"]:
         client.delete(f"/app-conversations/{item['id']}").raise_for_status()
@@ -97,7 +97,7 @@ def _start_warm(client: httpx.Client) -> float:
 
 
 def ready(client: httpx.Client, **body: Any) -> dict[str, Any]:
-    """Start an app conversation, and wait until it is READY. Returns its start task. Raises RuntimeError."""
+    """Start an app conversation, and wait until it is READY. Return its start task. Raises RuntimeError."""
     task: dict[str, Any] = client.post("/app-conversations", json=body).raise_for_status().json()
     while task["status"] != "READY":
         if task["status"] == "ERROR":
@@ -108,7 +108,7 @@ def ready(client: httpx.Client, **body: Any) -> dict[str, Any]:
 
 
 def _run(client: httpx.Client, number: int) -> None:
-    """Start so many sandboxes at once, and wait until all run. Raises RuntimeError."""
+    """Start a number of sandboxes at once, and wait until all run. Raises RuntimeError."""
 
     def running() -> int:
         items = _all(client)
@@ -152,7 +152,7 @@ def _wait(ready: Callable[[], bool]) -> None:
     start = time.monotonic()
     while not ready():
         if time.monotonic() - start > _TIMEOUT:
-            raise RuntimeError("sandboxes: not in time")
+            raise RuntimeError("sandboxes: timeout")
         time.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Servers of this run's own: a private Redis and gunicorn on a free loopback port, ended by their process id."""
+"""Servers of this run: a private Redis, and gunicorn on a free loopback port, ended by their process id."""
 
 import json
 import os
@@ -21,13 +21,13 @@ from redis.exceptions import RedisError
 
 _ROOT = Path(__file__).parent.parent
 
-#: seconds in which a server must respond, and in which it must end after a SIGTERM
+#: Timeouts of a server's first response, and of its end after a SIGTERM, in seconds.
 _START_TIMEOUT, _STOP_TIMEOUT = 60.0, 10.0
 
 
 @contextmanager
 def redis_server(*, most_bytes: int = 0) -> Iterator[str]:
-    """A private Redis; yields its URL. most_bytes: its `maxmemory`; 0: none."""
+    """Start a private Redis, and yield its URL. most_bytes: its `maxmemory`; 0: unlimited."""
     program = shutil.which("redis-server")
     if program is None:
         sys.exit("bench: redis-server is not on the PATH")
@@ -41,7 +41,7 @@ def redis_server(*, most_bytes: int = 0) -> Iterator[str]:
 
 @contextmanager
 def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Iterator[int]:
-    """Workers of an app callable under the server's own gunicorn settings, and others given; yields its port."""
+    """Start an app's workers with the server's gunicorn settings and `others`, and yield the port."""
     port = _free_port()
     settings = {
         "REDIS_URL": redis_url,
@@ -59,16 +59,16 @@ def gunicorn(app: str, redis_url: str, workers: int = 1, **others: str) -> Itera
 
 @contextmanager
 def bare(redis_url: str, workers: int = 1) -> Iterator[int]:
-    """The bare view under gunicorn's own gevent worker and its defaults; yields its port."""
+    """Start the bare view with gunicorn's own gevent worker and defaults, and yield the port."""
     port = _free_port()
-    # Without a file of settings gunicorn would read the server's own, which is in the folder that it starts in.
+    # Otherwise gunicorn would read the server's settings file in the folder that it starts in.
     words = ["-c", os.devnull, "-k", "gevent", "-w", str(workers), "-b", f"127.0.0.1:{port}", "--log-level", "warning"]
     with _gunicorn([*words, "bench.servers:bare_app()"], {"REDIS_URL": redis_url}, port):
         yield port
 
 
 def fill_bare(redis: Redis, conversation_id: str, events: Iterable[bytes]) -> None:
-    """What the bare views count and page."""
+    """Write the events that the bare views count and page."""
     for number, event in enumerate(events):
         with redis.pipeline(transaction=False) as pipe:
             _append(pipe, f"bench:{conversation_id}", f"{number:010d}", number, event)
@@ -82,10 +82,10 @@ def _append(pipe: Pipeline, key: str, event_id: str, at: float, event: bytes) ->
 
 
 def bare_app() -> Flask:
-    """The least cost in Flask of a count, a page and an append: a pipelined Redis call each, and no rules.
+    """Return the minimum in Flask of a count, a page and an append: a pipelined Redis call each, without rules.
 
-    Its Redis is that of REDIS_URL, as for the server. It has nothing of the server: what the server's worker, its hooks
-    and its frozen heap cost or save is measured, and not shared.
+    Its Redis is that of REDIS_URL, as for the server. It shares nothing with the server, so that the costs and savings
+    of the server's worker, hooks and frozen heap are measured.
     """
     app = Flask(__name__)
     redis = Redis.from_url(os.environ["REDIS_URL"])
@@ -131,7 +131,7 @@ def _gunicorn(words: list[str], settings: dict[str, str], port: int) -> Iterator
 
 @contextmanager
 def _process(command: list[str], folder: Path, settings: dict[str, str], answers: Callable[[], bool]) -> Iterator[None]:
-    """A process that ends with the block; its log is in the folder. Raises RuntimeError unless it answers in time."""
+    """Run a process during the block, with its log in the folder. Raises RuntimeError if its start times out."""
     log = folder / "log"
     with log.open("ab") as output:
         started = subprocess.Popen(
@@ -154,25 +154,25 @@ def _process(command: list[str], folder: Path, settings: dict[str, str], answers
 
 
 def worker_processes() -> list[psutil.Process]:
-    """The workers of the one server that this process has started, which has no supervisor."""
+    """Return the workers of the only server that this process started, which has no supervisor."""
     [master] = [one for one in psutil.Process().children() if "gunicorn" in " ".join(one.cmdline())]
     workers: list[psutil.Process] = master.children()
     return workers
 
 
 def forget_peak(pid: int) -> None:
-    """Have the kernel's peak of a process' resident memory begin again. Source: proc_pid_clear_refs(5)."""
+    """Reset the kernel's peak of a process' resident memory. Source: proc_pid_clear_refs(5)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def resident(pid: int, name: str = "VmRSS") -> int:
-    """KiB of a process' resident memory; `VmHWM`: at its peak. Source: proc_pid_status(5)."""
+    """Return a process' resident memory in KiB; `VmHWM`: its peak. Source: proc_pid_status(5)."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith(name)))
 
 
 def _free_port() -> int:
-    """A port that no process listens on."""
+    """Return a port that no process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
@@ -187,7 +187,7 @@ def _redis_answers(path: str) -> bool:
 
 
 def _http_answers(port: int) -> bool:
-    """Whether a server responds at all; a 404 counts."""
+    """Return whether a server responds at all; a 404 counts."""
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as client:
             client.sendall(b"GET /alive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

@@ -1,8 +1,8 @@
-"""What two workers hold after minutes of a mixed load: memory, files, threads, connections, and keys that never expire.
+"""Leaks of two workers during minutes of a mixed load: memory, files, threads, connections, and keys that never expire.
 
-The load counts events with and without a text, reads pages, appends, follows by sockets and streams that come and go,
-and makes conversations that are soon deleted. All figures should be flat after the second minute, in which caches and
-pools fill. The text cache has a bound of its own here, so that it is full by then.
+The load counts events with and without a text, reads pages, appends, follows with short-lived sockets and streams, and
+creates conversations that are soon deleted. All figures should be flat after the second minute, when caches and pools
+are full. The text cache has a smaller bound here, so that it fills in time.
 """
 
 import json
@@ -26,24 +26,24 @@ from core.wire import ConversationId
 
 _WORKERS, _CONNECTIONS, _MIB = 2, 8, 1 << 20
 
-#: bound of each worker's text cache, in bytes
+#: Size of each worker's text cache, in bytes.
 _TEXT_BYTES = 4 * _MIB
 
-#: long-lived conversations, and the events after which each is replaced; turns until a conversation is deleted
+#: Number of long-lived conversations, events until each is replaced, and turns until a conversation is deleted.
 _LASTING, _EVENTS, _LAG = 5, 1_000, 60
 
-#: followers of each kind; seconds until the oldest one is replaced
+#: Number of followers of each kind, and seconds until the oldest one is replaced.
 _FOLLOWERS, _RENEWED = 10, 0.5
 
-#: minutes in which caches and pools fill
+#: Minutes in which caches and pools fill.
 _WARM = 2
 
-#: what each figure may grow by after the warm minutes: what an allocator keeps, and what is under way at that moment
+#: Maximum growth of each figure after these minutes, for the allocator's reserve and work in progress.
 _MOST = {"RSS": 8, "files": 20, "threads": 4, "connections": 20, "keys": 60}
 
 
 class _Minute(NamedTuple):
-    """The figures at the end of a minute: of the larger worker, but for the store's."""
+    """The figures at the end of a minute: of the larger worker, except the store's."""
 
     rss: float  #: MiB
     files: int
@@ -53,7 +53,7 @@ class _Minute(NamedTuple):
 
 
 def soak(effort: Effort) -> list[Row]:
-    """Ten minutes, an hour where LONG is set. Writes the table of the minutes into docs/performance.md."""
+    """Measure ten minutes, or an hour if LONG is set. Write the table of the minutes into docs/performance.md."""
     followed = corpus.conversation(Random(46))
     settings = {"TEXT_CACHE_BYTES": str(_TEXT_BYTES)}
     with ExitStack() as stack:
@@ -122,7 +122,7 @@ def _requests(pipe: Connection, port: int, followed: ConversationId, rate: float
 
 
 def _mixed(followed: ConversationId) -> Iterator[bytes]:
-    """Requests of every kind, in turn. A conversation is deleted _LAG turns after its last use."""
+    """Yield requests of every kind, in turn. A conversation is deleted _LAG turns after its last use."""
     random = Random(47)
     gone = deque[tuple[int, ConversationId]]()
     lasting = [corpus.conversation(random) for _ in range(_LASTING)]
@@ -153,7 +153,7 @@ def _mixed(followed: ConversationId) -> Iterator[bytes]:
 
 
 def _until_ended() -> Iterator[bytes]:
-    """Requests during which those before them end on the other connections."""
+    """Yield requests until the earlier ones end on the other connections."""
     yield from (load.get("/api/conversations/count") for _ in range(4 * _CONNECTIONS))
 
 
@@ -163,7 +163,7 @@ def _append(conversation_id: ConversationId, number: int) -> bytes:
 
 
 def _followers(pipe: Connection, port: int, followed: ConversationId) -> None:
-    """Sockets and streams that read what comes, of which the oldest is replaced again and again."""
+    """Read from sockets and streams, and repeatedly replace the oldest."""
     opened = deque[socket.socket]()
     pipe.send("open")
     while True:

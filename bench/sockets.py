@@ -1,6 +1,6 @@
-"""The time from an append to its delivery at five hundred sockets: one process appends, another one receives.
+"""Time from an append to its delivery at five hundred sockets: one process appends, another one receives.
 
-Both read `time.monotonic`, which is one clock for all processes of a machine; an event has the time of its sending.
+Both read `time.monotonic`, which is one clock for all processes of a machine. An event has its sending time.
 """
 
 import base64
@@ -20,12 +20,12 @@ from core.wire import ConversationId
 
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 
-#: events in one request of the burst
+#: Number of events in one request of the burst.
 _BATCH = 100
 
 
 def sockets(effort: Effort) -> list[Row]:
-    """At a moderate rate, then as fast as the server takes them."""
+    """Measure at a moderate rate, then as fast as the server accepts."""
     random = Random(6)
     with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
         steady = measure(port, random, effort, [[number] for number in range(effort.socket_events)], effort.socket_rate)
@@ -57,7 +57,7 @@ def _summary(found: Received) -> str:
 
 
 def measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:
-    """Batches of event numbers go to the conversations in turn; `rate` is in batches a second."""
+    """Send batches of event numbers to the conversations in turn. rate: in batches per second."""
     conversations = [corpus.conversation(random) for _ in range(_CONVERSATIONS)]
     for conversation_id in conversations:
         body = json.dumps({"conversation_id": conversation_id}).encode()
@@ -74,7 +74,7 @@ def measure(port: int, random: Random, effort: Effort, batches: list[list[int]],
 
 
 def _append(port: int, conversations: list[ConversationId], batches: list[list[int]], rate: float | None) -> None:
-    """Several connections in turn, so that both workers append."""
+    """Append on several connections in turn, so that both workers append."""
     with ExitStack() as stack:
         opened = [stack.enter_context(closing(load.Connection(port))) for _ in range(_CONNECTIONS)]
         for index, batch in enumerate(load.paced(batches, rate)):
@@ -84,7 +84,7 @@ def _append(port: int, conversations: list[ConversationId], batches: list[list[i
 
 
 def message(number: int) -> dict[str, Any]:
-    """An event of about 600 bytes that bears the time of its sending."""
+    """Return an event of about 600 bytes that contains its sending time."""
     stamp = f"2026-01-01T00:00:{number % 60:02d}"
     content = [{"type": "text", "text": "x" * 300}]
     return {
@@ -99,7 +99,7 @@ def message(number: int) -> dict[str, Any]:
 
 
 class Listener:
-    """One client with the least protocol that an idle connection needs."""
+    """A client with the minimum protocol of an idle connection."""
 
     def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), TIMEOUT)
@@ -114,7 +114,7 @@ class Listener:
         while b"\r\n\r\n" not in self._unread:
             self._read()
         self._unread = self._unread.partition(b"\r\n\r\n")[2]
-        while not next(self._frames(), b""):  # the state, so that this socket follows
+        while not next(self._frames(), b""):  # the state; from now on this socket follows
             self._read()
 
     def _read(self) -> None:
@@ -135,7 +135,7 @@ class Listener:
             latencies.append(at - event["sent"])
 
     def _frames(self) -> Iterator[bytes]:
-        """The payloads of the whole texts that have come; a server's are neither masked nor split."""
+        """Yield the payloads of the complete received texts. A server's frames are neither masked nor split."""
         while len(self._unread) >= 2:
             opcode, size, start = self._unread[0] & 0x0F, self._unread[1], 2
             if size >= 126:
@@ -144,5 +144,5 @@ class Listener:
             if len(self._unread) < start + size:
                 return
             payload, self._unread = self._unread[start : start + size], self._unread[start + size :]
-            if opcode == 1:  # no ping
+            if opcode == 1:  # not a ping
                 yield payload

@@ -1,12 +1,12 @@
-"""How long the slowest requests take: beside those of a bare view, and of a good client while the server is besieged.
+"""Latency of the slowest requests: compared with a bare view, and of a good client while the server is under siege.
 
-`tails`: the bare views show what the machine, gunicorn and Redis cost at that moment. Ours and theirs are measured in
-turn, a part of their seconds each time: what disturbs the machine disturbs both.
+`tails`: the bare views show the cost of the machine, gunicorn and Redis at that moment. Both sides are measured
+alternately, in short parts, so that a disturbance of the machine affects both.
 
-`besieged`: what a good client waits, and what the server's memory grows by, while others take what they can without a
-key: half a head on thousands of connections, silent sockets, many followers, whole bodies that nobody asked for, and
-sandboxes that post with their hook keys as fast as the server takes it. The good client counts, reads a page and
-appends an event in turn, at a steady rate, and reconnects now and then, as a new client would.
+`besieged`: the waits of a good client, and the growth of the server's memory, while others take all that they can
+without a key: half a head on thousands of connections, silent sockets, many followers, unrequested whole bodies, and
+sandboxes that post with their hook keys as fast as the server accepts. The good client counts, reads a page and appends
+an event in turn, at a steady rate, and reconnects regularly, as a new client would.
 """
 
 import json
@@ -38,50 +38,50 @@ _WORKERS = 2
 
 _CONNECTIONS = (1, 4, 16, 64)
 
-#: parts that the seconds of a measurement are split into
+#: Number of parts of a measurement.
 _PARTS = 4
 
-#: by how much p99 and the longest may exceed those of the bare view; the least throughput of a count, in bare ones
+#: Maximum ratios of p99 and of the longest request to the bare view's, and minimum ratio of a count's throughput.
 _MOST_P99, _MOST_LONGEST, _LEAST_RATE = 2, 5, 0.7
 
-#: requests a second of the good client; events a second for the followers
+#: Requests per second of the good client; events per second for the followers.
 _RATE, _EVENTS = 50, 2
 
-#: seconds after which the good client ends, however many of its requests are left
+#: Seconds after which the good client ends, even with requests left.
 _MOST_SECONDS = 60
 
-#: the good client's waits may grow by this factor at most
+#: Maximum growth factor of the good client's waits.
 _MOST = 10
 
-#: runs in a process of its own, and sends "open" once the crowd is there: (pipe, port, conversation, number)
+#: Runs in another process, and sends "open" once the crowd is there: (pipe, port, conversation, number).
 _Crowd = Callable[[Connection, int, ConversationId, int], None]
 
 _MIB = 1 << 20
 
-#: the store's `maxmemory`, and a key that its sandboxes' keys are sealed with
+#: The store's `maxmemory`, and the key that seals its sandboxes' keys.
 _STORE_BYTES, _SECRET = 1024 * _MIB, "a key of the bench alone"
 
-#: bytes that a connection may cost its worker beside a body: greenlet, socket and parser, and a piece that is read
+#: Maximum size of a connection in its worker besides a body, in bytes: greenlet, socket, parser, and a piece.
 _CONNECTION_BYTES = 128 * 1024
 
-#: bytes of a process that nobody is to blame for: what its allocator keeps, and what the good client appends
+#: Growth of a process without a fault, in bytes: the allocator's reserve, and the good client's events.
 _SLACK = 16 * _MIB
 
-#: of the good client's requests, every one of this number is the first of a new connection
+#: Every request of the good client with this number opens a new connection.
 _RENEWED = 10
 
-#: loopback addresses that the half heads come from; seconds that the server leaves each of them, in which all that it
-#: has closed before come again; seconds between two polls for those
+#: Number of loopback addresses of the half heads; seconds that the server allows each, in which all closed ones
+#: reconnect; poll interval for closed ones, in seconds.
 _ADDRESSES, _LIFE, _LOOK = 8, 20.0, 0.1
 
-#: events in one request of a sandbox
+#: Number of events in one request of a sandbox.
 _BATCH = 100
 
 _HOST = ("bench", "supervisor")
 
 
 def tails(effort: Effort) -> list[Row]:
-    """p99 and the longest of each against those of the bare view, and the throughput of a count, in one run."""
+    """Measure p99 and the longest request against the bare view, and the throughput of a count, in one run."""
     random = Random(16)
     counted, appended = corpus.conversation(random), corpus.conversation(random)
     with ExitStack() as stack:
@@ -108,9 +108,9 @@ def tails(effort: Effort) -> list[Row]:
 
 
 def _taken(ports: Sequence[int], requests: Iterator[bytes], connections: int, effort: Effort) -> list[Received]:
-    """What each request to each server took."""
+    """Return the latencies of each request at each server."""
     for port in ports:
-        load.drive(port, requests, connections=connections, seconds=effort.seconds)  # what is loaded at a first use
+        load.drive(port, requests, connections=connections, seconds=effort.seconds)  # warm-up: first use loads code
     runs: dict[int, list[load.Load]] = {port: [] for port in ports}
     for _ in range(_PARTS):
         for port, parts in runs.items():
@@ -159,17 +159,17 @@ class _Siege(NamedTuple):
     what: str
     crowd: _Crowd
     number: int
-    workers_bytes: int  #: by which the workers may grow together, as the settings add up
+    workers_bytes: int  #: maximum growth of all workers, as the sum of the settings
     store_bytes: int = _SLACK
 
 
 def besieged(effort: Effort) -> list[Row]:
-    """Of each siege the good client's p99 against its p99 just before, and the growth of the workers and the store."""
+    """Measure the good client's p99 in each siege against its p99 before, and the growth of workers and store."""
     random, config = Random(23), Config()
     with ExitStack() as stack:
         url = stack.enter_context(servers.redis_server(most_bytes=_STORE_BYTES))
         store: Store = create_app(Config.of(redis_url=url, secret_key=_SECRET)).extensions["server"].store
-        # Workers do not get exactly as many followers each
+        # Followers are not distributed evenly among workers.
         settings = {"SECRET_KEY": _SECRET, "MAX_FOLLOWERS_PER_KEY": str(2 * effort.crowd)}
         port = stack.enter_context(servers.gunicorn("app:create_app()", url, _WORKERS, **settings))
         redis = stack.enter_context(Redis.from_url(url))
@@ -233,7 +233,7 @@ def _growth(what: str, before: int, after: int, allowed: int) -> Row:
 
 
 def _waits(what: str, alone: Received, crowded: Received) -> Row:
-    """The good client's p99 against its p99 alone."""
+    """Return the good client's p99 against its p99 alone."""
     return Row(
         f"{what}: p99 against p99 alone",
         crowded.percentile(0.99) / alone.percentile(0.99),
@@ -246,10 +246,9 @@ def _waits(what: str, alone: Received, crowded: Received) -> Row:
 
 
 def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> Received:
-    """The seconds that each of its requests took.
+    """Return the seconds of each of its requests, including new connections.
 
-    The making of a new connection counts. Raises RuntimeError, OSError where the server refuses it a request or a
-    connection.
+    Raises RuntimeError and OSError if the server refuses a request or a connection.
     """
     events = f"/api/conversations/{conversation_id}/events"
     reads = repeat(load.get(f"{events}/count")), repeat(load.get(f"{events}/search?limit=20"))
@@ -273,21 +272,21 @@ def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> 
 
 
 def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
-    """Requests that append an event each."""
+    """Yield requests that append an event each."""
     for number in count():
         event = message(number) | {"id": str(uuid4())}
         yield load.post(f"/api/v1/webhooks/events/{conversation_id}", json.dumps([event]).encode())
 
 
 def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
-    """Sockets that neither read nor write."""
+    """Open sockets that neither read nor write."""
     sockets = [Listener(port, conversation_id, []) for _ in range(number)]
     pipe.send("open")
     time.sleep(TIMEOUT * len(sockets))
 
 
 def _followers(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
-    """Sockets that read all, while so many events a second come."""
+    """Open sockets that read everything, and send events at a steady rate."""
     sockets = [Listener(port, conversation_id, []) for _ in range(number)]
     selector = selectors.DefaultSelector()
     for one in sockets:
@@ -305,7 +304,7 @@ def _followers(pipe: Connection, port: int, conversation_id: ConversationId, num
 
 
 def _half_heads(pipe: Connection, port: int, _conversation: ConversationId, number: int) -> None:
-    """Each has sent half a request line and waits; those that the server closes come again, at an even rate."""
+    """Send half a request line on each connection, and wait. Reopen closed connections at an even rate."""
     selector, missing = selectors.DefaultSelector(), list(range(number))
     share, is_told = number, False
     while True:
@@ -316,7 +315,7 @@ def _half_heads(pipe: Connection, port: int, _conversation: ConversationId, numb
                 one = socket.create_connection(("127.0.0.1", port), TIMEOUT, source)
                 one.sendall(b"GET /api/conversations/sea")
                 selector.register(one, selectors.EVENT_READ, at)
-            except OSError:  # the server has too many of them to take this one
+            except OSError:  # the server has too many of them to accept another
                 missing.append(at)
         if not is_told:
             pipe.send("open")
@@ -329,7 +328,7 @@ def _half_heads(pipe: Connection, port: int, _conversation: ConversationId, numb
 
 
 def _unread_bodies(size: int, pipe: Connection, port: int, _conversation: ConversationId, number: int) -> None:
-    """Each sends a body but for its last byte, to a link that does not exist, and begins again when it is closed."""
+    """Send bodies without their last byte to a link that does not exist. Start again when the connection is closed."""
     head = (
         "POST /approvals/x HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Idempotency-Key: besieged\r\nContent-Length: {size}\r\n\r\n"
@@ -354,14 +353,14 @@ def _unread_bodies(size: int, pipe: Connection, port: int, _conversation: Conver
 
 
 def _hook(store: Store, random: Random) -> tuple[str, ConversationId]:
-    """The hook key of a new sandbox, whose processes the crowd stands for, and the conversation in it."""
+    """Return the hook key of a new sandbox, which the crowd represents, and its conversation."""
     conversation_id, sandboxes = corpus.conversation(random), store.sandboxes
     sandboxes.beat(*_HOST)
     sandbox = sandboxes.start("reference-agent")
     sandboxes.claim(_HOST[0])
     key = sandboxes.begin(sandbox.id, *_HOST, "process")
     if key is None:
-        raise RuntimeError(f"the sandbox {sandbox.id} did not begin")
+        raise RuntimeError(f"the sandbox {sandbox.id} did not start")
     sandboxes.report(sandbox.id, *_HOST, "RUNNING", agent_url="http://127.0.0.1:9", urls=[], handle={})
     store.conversations.create(conversation_id, sandbox_id=sandbox.id, app={})
     return key, conversation_id
@@ -370,7 +369,7 @@ def _hook(store: Store, random: Random) -> tuple[str, ConversationId]:
 def _posts(
     hooks: list[tuple[str, ConversationId]], pipe: Connection, port: int, _conversation: ConversationId, _number: int
 ) -> None:
-    """Each sandbox posts batch after batch, whatever the server says to that."""
+    """Post batch after batch for each sandbox, whatever the server responds."""
     selector, queues = selectors.DefaultSelector(), {}
     with ExitStack() as stack:
         for hook in hooks:

@@ -1,34 +1,34 @@
-"""Approvals without a store: which actions a rule decides, digests of actions, one-time links to one pending action.
+"""Approvals without a store: matching of rules, digests of actions, one-time links to one pending action.
 
 Source: docs/approvals.md. No Redis and no Flask.
 
-A rule that approves matches an action when all that the rule names holds: the tool, the arguments, the risk, the
+A rule that approves matches an action if all conditions of the rule hold: the tool, the arguments, the risk, the
 conversation. A rule that rejects matches more: see `rejects`, and `core/wide_match.py` for its patterns.
 
 A test of an argument by `command` reads it as a shell line: see `core/shell/rules.py`. Several rules may approve one
-line together, each some of its commands. A test by `path` is one of `core/paths.py`.
+line together, each some of its commands. A test by `path` is described in `core/paths.py`.
 
-A pattern of a rule that approves is text in which `*` stands for any run of characters of `RUN`, also for none. Every
-other character of the pattern matches itself alone, so a shell metacharacter is matched only where the rule's author
-wrote it. `RUN` is an allow-list: ASCII letters and digits, the space, and `_ . / : , @ + - =`. It has no quote,
-backslash, newline, tab, control character, `NUL`, Unicode letter, blank or line separator, and none of `; & | < > ( ) $
-# ~ ! ? * [ ] { } ^ % ` and the backtick: no run begins a second command, a redirection, a substitution or an expansion,
-and none leaves quotes.
+A pattern of a rule that approves is text in which `*` matches any run of characters of `RUN`, also an empty run. Every
+other character matches only itself, so a shell metacharacter is matched only where the rule's author wrote it. `RUN` is
+an allow-list: ASCII letters and digits, the space, and `_ . / : , @ + - =`. It has no quote, backslash, newline, tab,
+control character, `NUL`, Unicode letter, blank or line separator, and none of `; & | < > ( ) $ # ~ ! ? * [ ] { } ^ % `
+and the backtick. So no run begins a second command, a redirection, a substitution or an expansion, and none leaves
+quotes.
 
-Two characters of a run have a meaning by their place, so a run has them in other places alone:
+The meaning of two characters depends on their place, so a run has them only in other places:
 
-- `=` only in a word that begins with `-`, such as `--format=short`: anywhere else it may set a variable, which makes a
-  command of the word after it (`git*` never matches `git=1 rm -rf /`).
-- `.` only without another `.` beside it: no run leaves a directory by `..`.
+- `=` only in a word that begins with `-`, such as `--format=short`. Elsewhere it may set a variable, which makes the
+  next word a command (`git*` never matches `git=1 rm -rf /`).
+- `.` only without another `.` beside it, so no run leaves a directory by `..`.
 
-Limitation: a run may hold any words, so also any option and any path: `find *` matches `find / -delete`, and
-`cat docs/*` matches `cat docs/a /etc/passwd`. Limitation: risk and tags are what the agent says, or who may write.
+Limitation: a run may contain any words, also any option and any path: `find *` matches `find / -delete`, and `cat
+docs/*` matches `cat docs/a /etc/passwd`. Limitation: risk and tags come from the agent, or from anyone who may write.
 
-A digest binds a decision to what a person was shown, and an entry of an audit to the one before. Source: RFC 8785.
+A digest binds a decision to what a person was shown, and an entry of an audit to the previous one. Source: RFC 8785.
 
-A link is a URL that shows one pending action and asks for its decision. Its token says what it is about, and is signed
-with a key derived from SECRET_KEY: whoever has the token may decide this action, as it was when the link was made,
-once, until the link expires.
+A link is a URL that shows one pending action and asks for its decision. Its token contains the action, and is signed
+with a key derived from SECRET_KEY. Anyone with the token may decide this action once, as it was when the link was made,
+until the link expires.
 """
 
 import json
@@ -54,46 +54,46 @@ from core.shell.rules import allowed, command_pattern, refused, rejects_text
 from core.wide_match import fits_widely
 from core.wire import ConversationId, Micros, has_tag, now
 
-#: the characters that `*` of a pattern stands for
+#: The characters that `*` of a pattern matches.
 RUN = frozenset(ascii_letters + digits + " _./:,@+-=")
 
-#: the characters of a word, as far as a run may hold it
+#: The characters of a word in a run.
 _WORD = RUN - {" "}
 
-#: a longer text is matched by no pattern; most `*` of one pattern: so that a match has a bound
+#: Maximum characters of a matched text, and maximum `*` of a pattern. They bound the cost of a match.
 MOST_MATCHED, MOST_STARS = 4096, 8
 
-#: what makes the shell take the text after it for something else, so that no `*` may follow
+#: Characters that change the meaning of the text after them in a shell, so no `*` may follow.
 _TURNS = "$\\!`"
 
-#: effects beside which an action may have any other
+#: Effects that do not exclude any other effect.
 _UNSURE = frozenset({"unreadable", "unknown"})
 
 Verdict = Literal["approve", "reject", "ask"]
 
-#: how one argument is compared: {"equals": JSON} | {"pattern" | "command" | "path": text} | {"any": true}
+#: The test of one argument: {"equals": JSON} | {"pattern" | "command" | "path": text} | {"any": true}
 Test = Mapping[str, Any]
 
 
-#: the largest integer that RFC 8785 has a form of
+#: Maximum integer with a form in RFC 8785.
 _MOST_INTEGER = 2**53 - 1
 
-#: arguments of tools that are shell lines
+#: Arguments of tools that are shell lines.
 SHELL_ARGUMENTS = frozenset({"command", "cmd"})
 
-#: the path that a link's token follows
+#: The path before a link's token.
 LINK_PATH = "/approvals"
 
-#: most characters of a target's name in a link
+#: Maximum characters of a target's name in a link.
 _MOST_TARGET = 100
 
-#: what the key of the signatures is derived for; another purpose has another key
+#: Purpose of the derived signing key. Another purpose has another key.
 _PURPOSE = "agent-server approval link"
 
 
 @dataclass(frozen=True)
 class Action:
-    """What a rule is compared with: an action as people are shown it (`shown_arguments`)."""
+    """The subject of a rule: an action as people see it (`shown_arguments`)."""
 
     tool_name: Any
     arguments: Any
@@ -101,17 +101,17 @@ class Action:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Action":
-        """The action of an ActionEvent."""
+        """Return the action of an ActionEvent."""
         risk = event.get("security_risk")
         return cls(event.get("tool_name"), shown_arguments(event.get("action")), risk if risk in RISKS else "UNKNOWN")
 
     @cached_property
     def forms(self) -> dict[str, bytes]:
-        """The canonical JSON of each argument."""
+        """Return the canonical JSON of each argument."""
         return {name: canonical(value) for name, value in self.arguments.items()}
 
     def line(self, name: str) -> Line | None:
-        """An argument as a shell line; None if it is no text."""
+        """Return an argument as a shell line; None if it is not text."""
         value = self.arguments.get(name) if isinstance(self.arguments, dict) else None
         if isinstance(value, str) and name not in self.lines:
             self.lines[name] = read_line(value)
@@ -119,7 +119,7 @@ class Action:
 
     @cached_property
     def lines(self) -> dict[str, Line]:
-        """The arguments that were read as shell lines."""
+        """Return the arguments that were read as shell lines."""
         return {}
 
 
@@ -129,56 +129,56 @@ class Conversation:
 
     id: ConversationId
     tags: Mapping[str, str]
-    folder: str | None = None  #: absolute path of its agent's folder; None: it is not known
+    folder: str | None = None  #: absolute path of its agent's folder; None: unknown
     origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule; None for what it does not name. `store/approvals/rules.py` counts expiry and uses."""
+    """A rule; a condition of None is not set. `store/approvals/rules.py` counts expiry and uses."""
 
     decision: Verdict
     tool_name: str
     arguments: Mapping[str, Test] | None = None
     max_risk: str | None = None
     conversation_ids: tuple[ConversationId, ...] | None = None
-    tags: Mapping[str, str | None] | None = None  #: name → value, None for any value
+    tags: Mapping[str, str | None] | None = None  #: name → value; None: any value
     expires_at: Micros | None = None
     max_uses: int | None = None
     reason: str = ""
     created_by: str = ""
-    created_at: Micros | None = None  #: when it was kept
+    created_at: Micros | None = None  #: when it was stored
     id: str = ""
     key_id: str | None = None  #: conversations that this key started
     repository: str | None = None  #: conversations about it, HOST/OWNER/NAME
     folder: str | None = None  #: conversations in it or below it
-    machine: str | None = None  #: conversations of agents that run on it, outside of sandboxes
-    person: str | None = None  #: those of this user
-    agent: str | None = None  #: those of an agent of this name
-    effects: tuple[str, ...] | None = None  #: for: those that an action has at most; against: it has any of them
-    quorum: int = 1  #: of a rule that asks: how many people must approve
-    not_by_owner: bool = False  #: of a rule that asks: whether the conversation's owner may not be one of them
-    not_by_asker: bool = False  #: of a rule that asks: whether the sender of the last user's message may not
+    machine: str | None = None  #: conversations of agents on this machine, outside of sandboxes
+    person: str | None = None  #: conversations of this user
+    agent: str | None = None  #: conversations of an agent of this name
+    effects: tuple[str, ...] | None = None  #: approving: the action has no others; rejecting: it has one of them
+    quorum: int = 1  #: of a rule that asks: number of people who must approve
+    not_by_owner: bool = False  #: of a rule that asks: the conversation's owner does not count
+    not_by_asker: bool = False  #: of a rule that asks: the sender of the last user's message does not count
 
 
 class Part(NamedTuple):
     """The commands of a line that one rule approves."""
 
     rule: Rule
-    argument: str  #: which holds the line
+    argument: str  #: contains the line
     places: frozenset[int]
-    needed: frozenset[int]  #: all commands of the line that rules have to approve
+    needed: frozenset[int]  #: all commands of the line that need approval
 
 
 class Matched(NamedTuple):
     """The rules that may decide an action."""
 
-    rules: list[Rule]  #: those that match alone, in the order in which they are tried
-    doubts: list[Rule]  #: rules that reject, and may match, or that ask: while one is in force, no rule approves it
+    rules: list[Rule]  #: match alone, in the order in which they are tried
+    doubts: list[Rule]  #: rejecting rules that may match, and asking rules: while in force, they prevent an approval
     parts: list[Part]  #: rules that approve a part of it, the oldest first
 
     def deciding(self, without: Collection[str] = ()) -> tuple[Rule, ...]:
-        """The rules that decide the action, one or several together; empty if none do. without: ids of other rules."""
+        """Return the rules that decide the action, alone or together; or none. without: ids of excluded rules."""
         for rule in self.rules:
             if rule.id not in without:
                 return (rule,)
@@ -197,7 +197,7 @@ class Matched(NamedTuple):
 
 
 def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Matched:
-    """The rules that match, those that reject first, then the oldest first; and those that reject and may match."""
+    """Return the matching rules, first those that reject, then by age, and the rejecting rules that may match."""
     found: list[Rule] = []
     doubts: list[Rule] = []
     parts: list[Part] = []
@@ -216,10 +216,10 @@ def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) 
 
 
 def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | None:
-    """Whether a rule decides an action, apart from what changes with time; None if one that does not approve may."""
+    """Return whether a rule matches an action, apart from expiry and uses. None: a rejecting or asking rule may."""
     if not _is_about(rule, action, conversation):
         return False
-    if not is_complete(action.arguments):  # it shows less than will run: no rule decides it, and one that asks holds
+    if not is_complete(action.arguments):  # a part is hidden: no rule decides it, and an asking rule holds it
         return False if rule.decision == "approve" else None
     if rule.decision != "approve":
         return rejects(rule, action, conversation.folder)
@@ -227,7 +227,7 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | No
 
 
 def _is_safe(rule: Rule, action: Action, conversation: Conversation) -> bool:
-    """Whether a rule that approves allows the risk and the effects of an action: the agent's own word, and ours."""
+    """Return whether an approving rule allows the risk and the effects of an action, by the agent's and our rating."""
     if rule.max_risk is None and rule.effects is None:
         return True
     found = seen(action.tool_name, action.arguments, conversation.folder)
@@ -244,7 +244,7 @@ def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
 
 
 def holds_for(rule: Rule, conversation: Conversation) -> bool:
-    """Whether a conversation is in the scope of a rule; its tags are no part of that."""
+    """Return whether a conversation is in the scope of a rule, apart from its tags."""
     if rule.conversation_ids is not None and conversation.id not in rule.conversation_ids:
         return False
     named = {name: value for name in Origin._fields if (value := getattr(rule, name)) is not None}
@@ -252,7 +252,7 @@ def holds_for(rule: Rule, conversation: Conversation) -> bool:
 
 
 def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:
-    """What a rule that approves some commands of a line approves; None if it does not match but for the others."""
+    """Return the commands of a line that an approving rule approves; None if the rule does not match otherwise."""
     tests = rule.arguments or {}
     names = [name for name, test in tests.items() if "command" in test]
     line = action.line(names[0]) if len(names) == 1 and rule.tool_name == action.tool_name else None
@@ -271,11 +271,11 @@ def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None
 
 
 def rejects(rule: Rule, action: Action, folder: str | None = None) -> bool | None:
-    """Whether the arguments, the risk and the effects of an action are those that a rule rejects; None if unsure.
+    """Return whether a rule rejects the arguments, the risk and the effects of an action; None if unsure.
 
-    Arguments that the rule does not name never matter. An argument that the action lacks, one of another type than the
-    rule expects, arguments without names and an unknown risk leave it unsure. So does what the server cannot read, if
-    the rule names effects. The risk is the agent's own word: a greater one would let more pass.
+    Arguments without a test never matter. Unsure are: a missing argument, an argument of an unexpected type, arguments
+    without names, and an unknown risk. If the rule names effects, so is an action that the server cannot read. The risk
+    is the agent's own rating; the higher of both would let more pass.
     """
     answers: list[bool | None] = []
     if rule.max_risk is not None:
@@ -295,19 +295,18 @@ def rule_of(
     created_by: str = "",
     folder: str | None = None,
 ) -> Rule:
-    """The rule that "always" asks for beside a decision about an ActionEvent, without an id yet.
+    """Return the rule for "always" beside a decision about an ActionEvent, without an id.
 
-    always: True, or the members of a rule that replace the defaults: equal arguments, that conversation alone, and for
-    for an approval at most the risk of the action, the greater of the agent's word and of ours, where the former is
-    known. None there means that the rule does not name it. folder: of the conversation.
-    Raises ValueError for an action without a tool's name or without arguments by name: a rule names both. Likewise for
-    an action that shows less than will run.
+    always: True, or the members of a rule that override the defaults: equal arguments, only that conversation, and for
+    an approval at most the risk of the action. That is the higher of the agent's and our rating, if the agent's is
+    known. None removes a condition. folder: of the conversation. Raises ValueError for an action without a tool's name
+    or named arguments, which a rule needs, and for an action that hides a part of what will run.
     """
     action = Action.of(event)
     if not isinstance(action.tool_name, str) or not isinstance(action.arguments, dict):
-        raise ValueError("An action that names no tool, or whose arguments have no names, has no rule")
+        raise ValueError("An action without a tool's name or named arguments cannot have a rule. Decide it alone")
     if not is_complete(action.arguments):
-        raise ValueError("Its agent does not show what this action runs, so no rule can be about it: decide each one")
+        raise ValueError("The agent does not show what this action runs, so it cannot have a rule. Decide it alone")
     is_known = decision == "approve" and action.risk in RISKS
     defaults: dict[str, Any] = {
         "arguments": equal_to(action.arguments),
@@ -319,29 +318,29 @@ def rule_of(
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Why a pattern cannot be that of a rule; None if it can."""
+    """Return why a rule cannot have a pattern; None if it can."""
     if pattern.count("*") > MOST_STARS:
         return f"A pattern should have at most {MOST_STARS} `*`"
     if any(one + "*" in pattern for one in _TURNS):
-        return "A `*` should not follow `$`, a backslash, `!` or a backtick: a pattern has no escapes, `equals` has"
+        return "A `*` should not follow `$`, a backslash, `!` or a backtick: a pattern has no escapes. Use `equals`"
     return None
 
 
 def fits_pattern(pattern: str, value: Any) -> bool:
-    """Whether a value is a text that a pattern matches as a whole."""
+    """Return whether a value is a text that a pattern matches as a whole."""
     if not isinstance(value, str) or len(value) > MOST_MATCHED:
         return False
     first, *others = pattern.split("*")
     if not others or not value.startswith(first) or not value.endswith(others[-1]):
         return value == pattern
-    ends = {len(first)}  # every place where the parts so far may end: no place is tried twice for one part
+    ends = {len(first)}  # all possible ends of the parts so far; each place is tried once per part
     for part in others:
         ends = _ends(value, ends, part)
     return len(value) in ends
 
 
 def _ends(value: str, starts: set[int], part: str) -> set[int]:
-    """Where a run from one of these places, and a literal part after it, may end."""
+    """Return the possible ends of a literal part after a run from one of these places."""
     found, place, runs = set(), 0, _runs(value)
     for start in sorted(starts):
         place = max(place, start)
@@ -356,7 +355,7 @@ def _ends(value: str, starts: set[int], part: str) -> set[int]:
 
 @lru_cache(maxsize=64)
 def _runs(value: str) -> tuple[bool, ...]:
-    """Of each character whether a run may hold it where it stands, whatever the pattern."""
+    """Return for each character whether a run may contain it at its place, for any pattern."""
     allowed, is_option, is_word = [], False, False
     for place, character in enumerate(value):
         if character not in _WORD:
@@ -374,7 +373,7 @@ def _is_at_most(risk: str, most: str) -> bool:
 
 
 def _fits(tests: Mapping[str, Test], action: Action) -> bool:
-    """Whether every argument passes its test, and those that no test names say nothing."""
+    """Return whether every argument passes its test, and all others are at their defaults."""
     arguments = action.arguments
     if not isinstance(arguments, dict):
         return False
@@ -402,14 +401,14 @@ def _passes(test: Test, name: str, action: Action) -> bool:
 
 
 def _allowed(pattern: str, text: str, line: Line) -> frozenset[int]:
-    """The commands of a line that a pattern allows. No `*` stands for a variable that usually has secrets."""
+    """Return the commands of a line that a pattern allows. No `*` matches a variable that usually has secrets."""
     if shows_secret(text) and not shows_secret(pattern):
         return frozenset()
     return allowed(command_pattern(pattern), line)
 
 
 def _rejects(test: Test, name: str, action: Action) -> bool | None:
-    """Whether an argument of the action is one that a rule rejects; None if unsure."""
+    """Return whether a rule rejects an argument of the action; None if unsure."""
     if "any" in test:
         return True
     if not isinstance(action.arguments, dict) or name not in action.arguments:
@@ -433,7 +432,7 @@ def _rejects(test: Test, name: str, action: Action) -> bool | None:
 
 
 def _rejects_text(name: str, parts: list[str], value: str) -> bool | None:
-    """Whether a text is one that a rule rejects; a shell line is also compared command by command."""
+    """Return whether a rule rejects a text; None if unsure. A shell line is also compared command by command."""
     answer = fits_widely(parts, value)
     if answer is None and name in SHELL_ARGUMENTS:
         return rejects_text(parts, value)
@@ -441,23 +440,23 @@ def _rejects_text(name: str, parts: list[str], value: str) -> bool | None:
 
 
 def equal_to(arguments: Mapping[str, Any]) -> dict[str, Test]:
-    """The tests of a rule about exactly these arguments; those at their defaults are no condition."""
+    """Return the tests of a rule about exactly these arguments. Arguments at their defaults are no condition."""
     return {name: {"equals": value} for name, value in arguments.items() if not says_nothing(value)}
 
 
 def says_nothing(value: Any) -> bool:
-    """Whether an argument is null, false, 0, "", [] or {}."""
+    """Return whether an argument is null, false, 0, "", [] or {}."""
     return value in (None, False, 0, "") or value == [] or value == {}
 
 
-#: rfc8785 is Python alone, and takes five times as long
+#: The package rfc8785 is pure Python and takes five times as long.
 _sorted_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def canonical(value: Any) -> bytes:
-    """The canonical JSON of a value, after RFC 8785.
+    """Return the canonical JSON of a value, after RFC 8785.
 
-    RFC 8785 has no form of an integer beyond 2^53 or of a lone surrogate: there it is Python's JSON with sorted keys,
+    RFC 8785 has no form of an integer beyond 2^53 or of a lone surrogate. These become Python's JSON with sorted keys,
     which keeps every digit, so that two values never share a form.
     """
     try:
@@ -467,8 +466,9 @@ def canonical(value: Any) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value's sorted JSON is canonical: not where a number is a fraction, nor where a name is not ASCII, as
-    RFC 8785 sorts names by UTF-16.
+    """Return whether a value's sorted JSON is canonical.
+
+    False with a fraction, and with a name that is not ASCII, because RFC 8785 sorts names by UTF-16.
     """
     kind = type(value)
     if kind is dict:
@@ -479,46 +479,46 @@ def _is_plain(value: Any) -> bool:
 
 
 def digest(value: Any) -> str:
-    """The hex SHA-256 of a value's canonical JSON."""
+    """Return the hex SHA-256 of a value's canonical JSON."""
     return sha256(canonical(value)).hexdigest()
 
 
 def shown_arguments(action: Any) -> Any:
-    """The arguments of an action as people are shown them: its members but `kind`."""
+    """Return the arguments of an action as people see them: its members except `kind`."""
     if not isinstance(action, dict):
         return action
     return {name: value for name, value in action.items() if name != "kind"}
 
 
 def text_of(arguments: Any) -> str:
-    """An action's arguments as a person would say them: a command, what is done to a path, a URL; else their JSON."""
+    """Return an action's arguments in readable form: a command, an operation on a path, a URL, or their JSON."""
     named = arguments if isinstance(arguments, dict) else {}
     said = [value for name in ("command", "path", "url") if isinstance(value := named.get(name), str) and value]
     return " ".join(said) or canonical(arguments).decode()
 
 
 def action_digest(tool_name: Any, arguments: Any) -> str:
-    """The digest of an action, which binds a decision to what a person was shown."""
+    """Return the digest of an action, which binds a decision to what a person was shown."""
     return digest({"tool_name": tool_name, "arguments": arguments})
 
 
 class Link(NamedTuple):
-    """What a link is about."""
+    """The content of a link."""
 
     conversation_id: ConversationId
     action_id: str
-    digest: str  #: of the action as it was notified of
-    target: str  #: name of the target that was notified: the audit has it as the actor's
+    digest: str  #: of the action as it was notified
+    target: str  #: name of the notified target, the actor in the audit
     ends: Micros
     since: Micros  #: when the wait of the action began; 0: a link of an earlier release
-    identity: str  #: hex SHA-256 of the token without its signature; nothing stores the token
-    device: str = ""  #: "ID OWNER" of the device that was rung: the link decides while both may. Empty: a target
+    identity: str  #: hex SHA-256 of the token without its signature; the token is not stored
+    device: str = ""  #: "ID OWNER" of the notified device; the link decides while both may. "": a target
 
     @property
     def destination(self) -> tuple[str, str, int] | None:
-        """The sandbox, the name and the port that it is about; None: it is about an action.
+        """Return the sandbox, the name and the port of a destination; None for an action.
 
-        Of a budget the name is its setting, and the port 0.
+        For a budget the name is its setting, and the port 0.
         """
         if self.conversation_id:
             return None
@@ -528,10 +528,10 @@ class Link(NamedTuple):
 
 
 class LinkForged(Exception):
-    """A token was not made by this server, or not all of it came."""
+    """A token is truncated, or is not of this server."""
 
     def __init__(self) -> None:
-        super().__init__("This link is not one of this server, or a part of it is missing.")
+        super().__init__("This link is incomplete, or is not one of this server. Open the whole link.")
 
 
 class Links:
@@ -545,13 +545,13 @@ class Links:
         seconds: int,
         clock: Callable[[], Micros] = now,
     ) -> None:
-        """public_url: empty where no links are made. seconds: for which a link can be used, by the clock.
+        """public_url: "": no links are made. seconds: lifetime of a link, by the clock.
 
-        clock: of the store where links are made, for it says what is past; a host's own may go wrong by days.
+        clock: that of the store, which decides about expiry. A host's clock may be wrong by days.
         """
         self._public_url, self._seconds, self._clock = public_url.rstrip("/"), seconds, clock
         signing = {"key_derivation": "hmac", "digest_method": sha256}
-        keys = list(reversed(secret_keys))  # itsdangerous signs with the last
+        keys = list(reversed(secret_keys))  # itsdangerous signs with the last key
         self._serializer = URLSafeSerializer(keys, salt=_PURPOSE, signer_kwargs=signing) if keys else None
 
     def make(
@@ -564,11 +564,11 @@ class Links:
         since: Micros | None = None,
         deadline: Micros | None = None,
     ) -> str | None:
-        """The URL of a link to a pending action; None where the settings name no PUBLIC_URL or no SECRET_KEY.
+        """Return the URL of a link to a pending action; None without PUBLIC_URL or SECRET_KEY.
 
-        It expires after the seconds of the settings, or at the action's deadline if that is earlier. since: the link is
-        about the wait that began then, and about no later one of the same action; None: any. Of a destination
-        conversation_id is "", action_id "SANDBOX NAME:PORT", and the digest has the beginning of its wait.
+        It expires after its lifetime, or at the action's deadline if that is earlier. since: the link is only about the
+        wait of the action that began then; None: about any wait. For a destination, conversation_id is "", action_id is
+        "SANDBOX NAME:PORT", and the digest includes the start of its wait.
         """
         token = self._public_url and self.token(
             conversation_id, action_id, digest, target, since=since, deadline=deadline
@@ -586,7 +586,7 @@ class Links:
         deadline: Micros | None = None,
         device: str = "",
     ) -> str | None:
-        """The token of such a link; None where the settings name no SECRET_KEY. device: as of a Link."""
+        """Return the token of a link; None without SECRET_KEY. device: as in Link."""
         if self._serializer is None:
             return None
         ends = Micros(self._clock() + self._seconds * 1_000_000)
@@ -595,14 +595,14 @@ class Links:
         return str(self._serializer.dumps([*words, device] if device else words))
 
     def read(self, token: str) -> Link:
-        """What a token's link is about, expired or not. Raises LinkForged."""
+        """Return the content of a token's link, expired or not. Raises LinkForged."""
         if self._serializer is None:
             raise LinkForged
         try:
             conversation_id, action_id, digest, target, ends, *more = self._serializer.loads(token)
         except (BadSignature, UnicodeEncodeError):  # a lone surrogate has no bytes
             raise LinkForged from None
-        # Of what is signed: the last letter of a signature has bits that mean nothing, and would make other tokens.
+        # Only of the signed part: the last letter of a signature has unused bits, so several tokens are valid.
         identity = sha256(token.rpartition(".")[0].encode()).hexdigest()
         since, device = more[0] if more else 0, more[1] if len(more) > 1 else ""
         words = (ConversationId(conversation_id), action_id, digest, target, Micros(ends), Micros(since))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from store.record import Record, stored
 from store.scripts import Source, sources
 
-#: how a head of a script names the root of its keys, by the beginning of the keys
+#: Names of a key's root in the heads of scripts, by the beginning of the key.
 _ROOTS = (
     ("conv:{ID}", "conversations?|copy|conv"),
     ("conversations:{all}", "listing|list|outbox"),
@@ -30,22 +30,22 @@ _ROOTS = (
     ("LIST", "sandboxes|listing|list"),
 )
 
-#: a field of a record, and the comment about it
+#: A field of a record, and its comment.
 _FIELD = re.compile(r"^    (\w+): [^#\n]*?  #: (.*)$", re.MULTILINE)
 
-#: most scripts that the table names for one key
+#: Maximum number of scripts in the table for one key.
 _MOST_NAMED = 3
 
 
 class Key(NamedTuple):
-    """A pattern of keys. In its name, `{}` are literal and words in capitals stand for anything."""
+    """A pattern of keys. In its name, `{}` are literal, and words in capitals are placeholders."""
 
     name: str
     type: str
     holds: str
     bound: str = ""
     expires: str = ""  #: its TTL
-    ends: str = ""  #: who removes it
+    ends: str = ""  #: who deletes it
 
 
 class Group(NamedTuple):
@@ -58,29 +58,29 @@ class Group(NamedTuple):
 
 @cache
 def model() -> Mapping[str, Any]:
-    """The data model as `store/keys.toml` has it."""
+    """Return the data model of `store/keys.toml`."""
     return tomllib.loads((files("store") / "keys.toml").read_text())
 
 
 @cache
 def groups() -> tuple[Group, ...]:
-    """The groups of keys."""
+    """Return the groups of keys."""
     found = model()["group"]
     return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in found)
 
 
 def keys() -> Iterator[Key]:
-    """All keys."""
+    """Yield all keys."""
     for group in groups():
         yield from group.keys
 
 
 @cache
 def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
-    """The fields of the hashes that have such: kind and meaning of each, by key and name."""
+    """Return kind and meaning of the fields of hashes, by key and name."""
     found = dict[str, dict[str, tuple[str, str]]]()
     ours = (one for one in Record.__subclasses__() if one.__module__.startswith("store."))
-    for record in {one.__qualname__: one for one in ours}.values():  # the last one has slots
+    for record in {one.__qualname__: one for one in ours}.values():  # the last definition has slots
         words = dict(_FIELD.findall(inspect.getsource(record)))
         of_key = found.setdefault(record.key, {})
         of_key |= {one.pattern: (one.kind.name, words.get(one.member, "")) for one in stored(record)}
@@ -88,7 +88,7 @@ def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
 
 
 def page() -> list[str]:
-    """The lines of docs/data.md between its markers."""
+    """Return the lines of docs/data.md between its markers."""
     lines = list[str]()
     for group in groups():
         lines += [f"## {group.title}", "", *wrap(group.about, 150), *([""] if group.about else [])]
@@ -111,19 +111,19 @@ def _listed(names: list[str]) -> str:
 
 
 def scripts_of(key: Key) -> list[str]:
-    """The scripts that name a key."""
+    """Return the scripts that name a key."""
     root, rest = parted(key.name)
     return [name for name, source in sources().items() if root in roots_of(source) and _names(source.text, rest)]
 
 
 def parted(name: str) -> tuple[str, str]:
-    """The root of a key, and what follows it up to a part that stands for anything."""
+    """Split a key into its root and the rest up to the first placeholder."""
     root = next((root for root, _ in _ROOTS if name == root or name.startswith(f"{root}:")), name)
     return root, re.split(r"[A-Z…]", name[len(root) :])[0]
 
 
 def roots_of(source: Source) -> list[str]:
-    """The beginnings of the keys that a script may name."""
+    """Return the beginnings of the keys that a script may name."""
     return [root for root, words in _ROOTS if re.search(rf"\b(?:{words})\b", source.head["KEYS"])]
 
 

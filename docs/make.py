@@ -1,13 +1,12 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
-The OpenAPI document in `docs/openapi.json`, the settings in `docs/settings.md` and `docs/limits.md`, the table of who
-may call what in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
-`docs/compatibility.md`, the tables of objects in `docs/client.md`, and the data model in `docs/data.md`; and modules
-of the Python client: `models.py` from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from
-`_async*.py`; and `store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of them with the
-code.
+Pages: the OpenAPI document `docs/openapi.json`; the settings in `docs/settings.md` and `docs/limits.md`; the tables of
+permissions in `docs/access.md`, of refusals in `docs/errors.md`, of the peers' operations in `docs/compatibility.md`
+and of the client's objects in `docs/client.md`; the data model in `docs/data.md`. Modules of the Python client:
+`models.py` from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from `_async*.py`. Also
+`store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of them with the code.
 
-`docs/peers/*.txt` list the peers' operations, one `METHOD path` a line; `docs/peers/not_served.toml` has the reasons.
+`docs/peers/*.txt` list the peers' operations, one `METHOD path` per line; `docs/peers/not_served.toml` has the reasons.
 """
 
 import importlib
@@ -36,7 +35,7 @@ from settings.config import Config, groups
 
 PEERS = Path(__file__).parent / "peers"
 
-#: what stands for a parameter of a path
+#: Placeholder of a parameter of a path.
 _SAMPLE = "00000000-0000-4000-8000-000000000000"
 
 
@@ -46,25 +45,25 @@ SETTINGS, LIMITS, ACCESS, ERRORS, COMPATIBILITY, CLIENT, DATA = (
     for name in ("settings", "limits", "access", "errors", "compatibility", "client", "data")
 )
 
-#: what an operation needs that needs no scope of a key
+#: Needs of operations without a scope of a key.
 _NEEDS = {"open": "no key", "hook": "a hook key", "link": "the token of a one-time link"}
 
 _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
-#: an attribute that a class of the client sets, and the comment about it
+#: An attribute that a class of the client sets, and its comment.
 _ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
 
-#: the classes of the client that people meet
+#: The public classes of the client.
 OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
 
 PACKAGE = PROJECT / "client/src/agent_server_client"
 MODELS = PACKAGE / "models.py"
 CALLS = PROJECT / "store/scripts/calls.py"
 
-#: modules of the async client, and those of the blocking one that are made from them
+#: Modules of the async client, and the blocking ones made from them.
 SYNCS = {PACKAGE / f"_async{part}.py": PACKAGE / f"_sync{part}.py" for part in ("", "_waiting", "_files", "_sandboxes")}
 
-#: the schemas of responses that the client has types for; those that they refer to come with them
+#: Schemas of responses that the client has types for; the schemas they refer to are added.
 ROOTS = (
     *("ConversationInfo", "ListedConversation", "WaitingAction", "DecisionsResult", "AppConversationStartTask"),
     *("SandboxInfo", "SandboxSpecInfo", "KeyInfo", "NewKey", "User", "GitChange", "GitDiff", "ServerInfo"),
@@ -95,7 +94,7 @@ class Record(dict[str, Any]):
                 raise AttributeError(f"There is no {name!r} here, but {', '.join(self) or 'nothing'}") from None
 '''
 
-#: from the async client to the blocking one
+#: Replacements from the async client to the blocking one.
 _SYNC_RULES = (
     (r"async client(?=\. `_sync)", "blocking client"),
     (r"^import asyncio$", "import time"),
@@ -122,24 +121,24 @@ class Operation(NamedTuple):
 
 
 def operations(peer: str) -> set[Operation]:
-    """The operations of a peer, `agent-server` or `app-server`."""
+    """Return the operations of a peer, `agent-server` or `app-server`."""
     lines = (PEERS / f"{peer}.txt").read_text().splitlines()
     return {Operation(path, method) for method, path in (line.split() for line in lines if not line.startswith("#"))}
 
 
 def reasons() -> list[tuple[list[str], str]]:
-    """Why operations are not served: their patterns, and the reason."""
+    """Return why operations are not served: their patterns, and the reason."""
     found = tomllib.loads((PEERS / "not_served.toml").read_text())["reason"]
     return [(one["operations"], one["text"]) for one in found]
 
 
 def reasons_for(operation: Operation) -> list[str]:
-    """The reasons why an operation is not served."""
+    """Return the reasons why an operation is not served."""
     return [text for patterns, text in reasons() if any(fnmatchcase(str(operation), _literal(one)) for one in patterns)]
 
 
 def is_served(app: Flask, operation: Operation) -> bool:
-    """Whether the app has a rule for an operation."""
+    """Return whether the app has a rule for an operation."""
     is_socket = operation.method == "SOCKET"
     urls = app.url_map.bind("localhost")
     try:
@@ -154,7 +153,7 @@ def is_served(app: Flask, operation: Operation) -> bool:
 
 
 def compared(app: Flask) -> list[str]:
-    """The rows of the table: every operation of a peer, and whether it is served here."""
+    """Return the rows of the table: every operation of a peer, and whether it is served here."""
     agent, web = operations("agent-server"), operations("app-server")
     table = ["| Operation | agent server | app server | here |", "|---|---|---|---|"]
     for operation in sorted(agent | web):
@@ -165,18 +164,18 @@ def compared(app: Flask) -> list[str]:
 
 
 def _literal(pattern: str) -> str:
-    """A pattern in which only `*` is special."""
+    """Return a pattern in which only `*` is special."""
     return pattern.replace("[", "[[]").replace("?", "[?]")
 
 
 def openapi() -> str:
-    """The OpenAPI document of the app, as it is kept."""
+    """Return the app's OpenAPI document as stored."""
     document = create_app(Config.of(redis_url="redis://127.0.0.1:1")).extensions["server"].api.describe()
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def settings() -> str:
-    """The page of settings; its tables are made from the groups of `settings.config.Config`."""
+    """Return the page of settings. Its tables are made from the groups of `settings.config.Config`."""
     rows = list[str]()
     for group in groups().values():
         if found := [one for one in fields(group) if not one.metadata["is_limit"]]:
@@ -188,7 +187,7 @@ def settings() -> str:
 
 
 def limits() -> str:
-    """The page of limits; its table is made from the settings that are limits."""
+    """Return the page of limits. Its table is made from the settings that are limits."""
     rows = ["| Setting | Default | Allowed | Meaning |", "|---|---|---|---|"]
     for one in (one for group in groups().values() for one in fields(group) if one.metadata["is_limit"]):
         rows.append(f"| {_names(one)} | {_default(one)} | {allowed(one)} | {one.metadata['help']} |")
@@ -204,7 +203,7 @@ def _default(setting: "Field[Any]") -> str:
 
 
 def access() -> str:
-    """The page about access; its table is made from what every rule declares."""
+    """Return the page about access. Its table is made from the declarations of all rules."""
     rows = []
     app = create_app(Config.of(redis_url="redis://127.0.0.1:1"))
     for rule in app.url_map.iter_rules():
@@ -222,7 +221,7 @@ def access() -> str:
 
 
 def errors() -> str:
-    """The page of errors; its table is made from the classes of refusals."""
+    """Return the page of errors. Its table is made from the classes of refusals."""
     rows = []
     for one in refusals(Refused):
         if "kind" in vars(one):
@@ -235,7 +234,7 @@ def errors() -> str:
 
 
 def refusals(of: type[Refused]) -> Iterator[type[Refused]]:
-    """The classes of refusals of this project, from the general to the special."""
+    """Yield the classes of refusals of this project, from the general to the special."""
     for one in of.__subclasses__():
         if not one.__module__.startswith("tests"):
             yield one
@@ -243,17 +242,17 @@ def refusals(of: type[Refused]) -> Iterator[type[Refused]]:
 
 
 def compatibility() -> str:
-    """The page about compatibility; its table is made from `docs/peers` and from every rule."""
+    """Return the page about compatibility. Its table is made from `docs/peers` and from all rules."""
     return _with_table(COMPATIBILITY, compared(create_app(Config.of(redis_url="redis://127.0.0.1:1"))))
 
 
 def data() -> str:
-    """The page of the data model; its tables are made from the keys, the records and the scripts of the store."""
+    """Return the page of the data model. Its tables are made from the store's keys, records and scripts."""
     return _with_table(DATA, data_model.page())
 
 
 def client() -> str:
-    """The page of the client; its tables are made from its classes."""
+    """Return the page of the client. Its tables are made from its classes."""
     sys.path.insert(0, str(PACKAGE.parent))  # imported after its modules were made
     package = importlib.import_module(PACKAGE.name)
     rows = list[str]()
@@ -265,7 +264,7 @@ def client() -> str:
 
 
 def members(of: type) -> dict[str, tuple[str, str]]:
-    """The public attributes and methods of a class: how each is written, and what it is."""
+    """Return the public attributes and methods of a class: how each is written, and its meaning."""
     comments = _ATTRIBUTE.findall(inspect.getsource(of))
     found = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
     for name, member in vars(of).items():
@@ -280,7 +279,7 @@ def members(of: type) -> dict[str, tuple[str, str]]:
 
 
 def _first_line(of: object) -> str:
-    """The first paragraph of a docstring, on one line."""
+    """Return the first paragraph of a docstring, on one line."""
     return " ".join((inspect.getdoc(of) or "").partition("\n\n")[0].split()).replace("|", "\\|")
 
 
@@ -290,7 +289,7 @@ def _with_table(page: Path, rows: list[str]) -> str:
 
 
 def models() -> str:
-    """The module of types."""
+    """Return the module of types."""
     schemas = json.loads(OPENAPI.read_text())["components"]["schemas"]
     wanted, classes = list(ROOTS), dict[str, str]()
     for name in wanted:
@@ -302,13 +301,13 @@ def models() -> str:
 
 
 def calls() -> str:
-    """The module of the store's scripts."""
+    """Return the module of the store's scripts."""
     words = [sys.executable, "-m", "docs.script_calls"]
     return _formatted(subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT).stdout)
 
 
 def sync(module: Path) -> str:
-    """The module of the blocking client that is made from one of the async client."""
+    """Return the module of the blocking client that is made from an async module."""
     text = module.read_text()
     for pattern, replacement in _SYNC_RULES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
@@ -316,7 +315,7 @@ def sync(module: Path) -> str:
 
 
 def _class(name: str, schema: dict[str, Any]) -> tuple[str, list[str]]:
-    """The class of a schema, and the names of those that it refers to."""
+    """Return the class of a schema, and the names of the schemas that it refers to."""
     referred: list[str] = []
     lines = [f"class {name}(Record):"]
     for member, of in schema["properties"].items():
@@ -348,7 +347,7 @@ def _of_type(one: str | None, of: dict[str, Any], referred: list[str]) -> str:
 
 
 def _formatted(text: str) -> str:
-    """As ruff would have it, which is a requirement of development."""
+    """Format a text with ruff, a development requirement."""
     for command in (["check", "--select", "I,F401", "--fix", "--quiet"], ["format", "--quiet"]):
         words = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(MODELS), "-"]
         text = subprocess.run(words, input=text, capture_output=True, text=True, check=True, cwd=PROJECT).stdout

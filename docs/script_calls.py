@@ -2,7 +2,7 @@
 
     python -m docs.script_calls
 
-A program of its own: the modules of the store import classes which the present module may not have yet.
+A separate program, because the store's modules import classes that the current `calls.py` may not have yet.
 """
 
 import re
@@ -33,7 +33,7 @@ if __name__ == "__main__":
 from store.scripts import Source, sources  # noqa: E402
 from store.scripts.heads import TYPES, Contract, Field, Reply  # noqa: E402
 
-#: shapes of arguments: what Python gives for one, whose `args` are its words
+#: Python types for shapes of arguments, whose `args` are their words.
 _GIVEN = {"stamp": "Stamp"}
 
 _HEAD = '''"""The scripts as methods: arguments have names, replies have types. Made by docs/make.py from the heads.
@@ -70,7 +70,7 @@ def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
 
 
 def calls() -> str:
-    """The module."""
+    """Return the module."""
     scripts, lines = sources(), [_HEAD]
     taken = {one.type for source in scripts.values() for one in source.contract.arguments}
     for name, fields in next(iter(scripts.values())).contract.shapes.items():
@@ -93,7 +93,7 @@ def calls() -> str:
 
 
 def _namespace(name: str, source: Source) -> Iterator[str]:
-    """The classes of a script's outcomes and rows."""
+    """Yield the classes of a script's outcomes and rows."""
     contract = source.contract
     classes = dict[str, tuple[Field, ...]]()
     for one in _fields(contract):
@@ -135,7 +135,7 @@ def _method(name: str, source: Source) -> Iterator[str]:
 
 
 def _read_reply(name: str, contract: Contract) -> Iterator[str]:
-    """The lines that turn a reply of Redis into that of the method."""
+    """Yield the lines that convert a reply of Redis to that of the method."""
     space = _camel(name)
     if any(_is_missing(one) for one in contract.replies):
         yield "if reply is None:"
@@ -168,7 +168,7 @@ def _made(one: Reply, contract: Contract, space: str) -> str:
 
 
 def _read(one: Field, word: str, contract: Contract, space: str) -> str:
-    """The expression that reads a value of a reply."""
+    """Return the expression that reads a value of a reply."""
     if one.type in contract.shapes:
         return f"_{one.type}(words)"
     if one.row:
@@ -187,7 +187,7 @@ def _read(one: Field, word: str, contract: Contract, space: str) -> str:
 
 
 def _result(contract: Contract, space: str) -> str:
-    """The annotation of what a method returns."""
+    """Return the annotation of a method's result."""
     hints, bare = list[str](), [one.outcome for one in contract.replies if one.outcome and not one.fields]
     for one in contract.replies:
         if one.value:

@@ -1,7 +1,7 @@
 """Fetches the files of other projects from npm by name:  python -m docs.vendor  (or `make vendor`)
 
-`console/vendor/README.md` has the table of them: release, licence, and the SHA-256 of each file. A test compares it
-with the files. `npm` is needed; no server and no test fetches anything.
+`console/vendor/README.md` lists their release, licence, and the SHA-256 of each file. A test compares it with the
+files. `npm` is required; no server and no test fetches anything.
 """
 
 import hashlib
@@ -28,23 +28,23 @@ console in tests. `make vendor` fetches the releases that `docs/vendor.py` names
 
 
 class Package(NamedTuple):
-    """Files of a release of a package, as they are kept in a folder of this repository."""
+    """Files of a package's release, stored in a folder of this repository."""
 
     name: str
     release: str
     files: tuple[str, ...]
     folder: str
-    #: the package's icons by the names that the console gives them, written as one module
+    #: the package's icons by their names in the console, written as one module
     icons: dict[str, str] | None = None
 
     @property
     def kept(self) -> list[Path]:
-        """Where its files are kept."""
+        """Return the paths of its files."""
         names = [Path(file).name for file in self.files] + ["icons.js"] * bool(self.icons)
         return [PROJECT / self.folder / name for name in names]
 
 
-#: what the console calls an icon, and its name in Lucide
+#: Icons by their names in the console, with their names in Lucide.
 ICONS = {
     "alert": "triangle-alert",
     "audit": "scroll-text",
@@ -78,7 +78,7 @@ ICONS = {
 }
 
 
-#: the grammars of highlight.js that the console may load, one at a time
+#: The grammars of highlight.js that the console may load, one at a time.
 LANGUAGES = (
     *("bash", "c", "cpp", "csharp", "css", "dockerfile", "go", "ini", "java", "javascript", "json", "kotlin", "lua"),
     *("makefile", "markdown", "php", "python", "ruby", "rust", "sql", "swift", "typescript", "xml", "yaml"),
@@ -116,7 +116,7 @@ PACKAGES = (
 
 
 def fetch(package: Package) -> str:
-    """Fetch the files of a package; returns its licence, as its package.json names it."""
+    """Fetch the files of a package, and return its licence from its package.json."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["npm", "pack", "--silent", f"{package.name}@{package.release}"], cwd=folder, check=True)
         [archive] = Path(folder).glob("*.tgz")
@@ -133,7 +133,7 @@ def fetch(package: Package) -> str:
 
 
 def _module(package: Package, nodes: dict[str, Any]) -> str:
-    """The module of a package's icons: by their names, the elements of each as [name, attributes]."""
+    """Return the module of a package's icons: by name, the elements as [name, attributes]."""
     shapes = {name: json.dumps(nodes[icon], separators=(",", ":")) for name, icon in (package.icons or {}).items()}
     lines = "".join(f"  {name}: {shape},\n" for name, shape in shapes.items())
     return f"// Icons of {package.name} {package.release}; see LICENSE.\nexport const ICONS = {{\n{lines}}};\n"

@@ -1,4 +1,4 @@
-"""A small agent server: the bundled spec runs it in a sandbox, and it is a template for others."""
+"""The program of a small agent server. The bundled spec runs it in a sandbox, and it is a template for other agents."""
 
 import argparse
 import ctypes
@@ -22,30 +22,30 @@ from reference_agent.tunnels import ports, terminals
 C = ctypes.CDLL(None)
 C.getenv.restype = ctypes.c_void_p
 
-#: variables of the environment that are kept from the commands of the agent
+#: environment variables that are hidden from the agent's commands
 PRIVATE = (
     *("OH_SESSION_API_KEYS_0", "OH_WEBHOOKS_0_HEADERS", "OH_SECRET_KEY", "LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"),
     *("SESSION_API_KEY", "PYTHONPATH"),
 )
 
-#: those that /proc shows to commands no more, though it goes on to show the environment that the process began with
+#: variables to overwrite in /proc, which otherwise shows the environment at the process's start
 COVERED = ("LLM_API_KEY", "OH_SECRET_KEY")
 
 VARIABLES = """\
-variables of the environment, each of which may be unset:
-  OH_SESSION_API_KEYS_0    the key that a request must bear
-  OH_WEBHOOKS_0_BASE_URL   where events and changes are posted, in order, each until the webhook takes it
-  OH_WEBHOOKS_0_HEADERS    the headers of those posts, as a JSON object
+environment variables, all optional:
+  OH_SESSION_API_KEYS_0    the key that every request must have
+  OH_WEBHOOKS_0_BASE_URL   the URL that events and changes are posted to, in order, with retries
+  OH_WEBHOOKS_0_HEADERS    the headers of these posts, as a JSON object
   OH_CONVERSATIONS_PATH    the folder of the conversations; default: .agent-server/conversations
-  OH_SECRET_KEY            what seals the model keys of start requests, so that they survive a restart
-  LLM_MODEL                the model that the agent thinks with; unset, it follows the rule `run: CMD`
+  OH_SECRET_KEY            seals the model keys of start requests, so that they survive a restart
+  LLM_MODEL                the model that the agent thinks with; unset: the agent follows the rule `run: CMD`
   LLM_API_KEY              the model's key
-  LLM_BASE_URL             its OpenAI-compatible endpoint; default: OpenAI's
-  MODEL_PRICES             what models cost, before the table of core/prices.py: MODEL=INPUT/OUTPUT or
+  LLM_BASE_URL             the model's OpenAI-compatible endpoint; default: OpenAI's
+  MODEL_PRICES             prices of models, which override core/prices.py: MODEL=INPUT/OUTPUT or
                            MODEL=INPUT/OUTPUT/CACHED, with commas, in US dollars per million tokens
-  ACP_AGENT                the agent in place of the bundled one: a name of reference_agent/acp/agents.toml
-  ACP_COMMAND              the command line of a program that speaks ACP over stdio, in place of the table's
-  ACP_MODE                 the mode in which that program asks for permission, in place of the table's
+  ACP_AGENT                the agent that replaces the bundled one: a name of reference_agent/acp/agents.toml
+  ACP_COMMAND              the command line of a program that speaks ACP over stdio; overrides the table's
+  ACP_MODE                 the mode in which the program asks for permission; overrides the table's
 """
 
 
@@ -78,10 +78,10 @@ def main() -> None:
         name = f"{blueprint.name}_of_conversation"
         app.register_blueprint(blueprint, url_prefix="/api/conversations/<identity>", name=name)
     app.register_blueprint(ports, url_prefix="/api")
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # its log has the agent's work, and not each request
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # log the agent's work, not every request
     http = make_server(arguments.host, arguments.port, app, threaded=True)
     for one in (signal.SIGINT, signal.SIGQUIT):
-        if signal.getsignal(one) is signal.SIG_IGN:  # the server was begun by `&`: terminals would ignore Ctrl-C
+        if signal.getsignal(one) is signal.SIG_IGN:  # if started with `&`, terminals would ignore Ctrl-C
             signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())
     print(f"serving on {arguments.host}:{arguments.port}", flush=True)
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def taken(name: str) -> str:
-    """The value of a variable, which is then gone from the environment."""
+    """Remove a variable from the environment, and return its value."""
     value = os.environ.get(name, "")
     if name in COVERED and (address := C.getenv(name.encode())):
         ctypes.memset(address, ord("*"), len(os.fsencode(value)))

@@ -1,4 +1,4 @@
-"""The reference agent's conversations, and their HTTP API: the part of the wire that `agents/client.py` uses."""
+"""The HTTP API of the reference agent's conversations: the part of the wire that `agents/client.py` uses."""
 
 import json
 import os
@@ -34,22 +34,22 @@ from reference_agent.tools import Files
 if TYPE_CHECKING:
     from reference_agent.acp.conversation import AcpConversation
 
-#: the bundled agent's conversation, or that of a program that speaks ACP
+#: A conversation of the bundled agent, or of a program that speaks ACP.
 AnyConversation = Union[Conversation, "AcpConversation"]
-#: maximum number of events of a page, and of its bytes where it has several: the server reads 8 MiB at most
+#: Maximum number and size in bytes of a page of several events. The server reads at most 8 MiB.
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
-#: names of settings of an agent or a workspace that are neither kept nor shown
+#: Names of settings of an agent or a workspace that are neither stored nor shown.
 SECRET_NAME = re.compile(r"(key|key_id|token|secrets?|password|auth|authorization|headers|env)$", re.IGNORECASE)
-_IN_HEX = re.compile(r"[0-9a-f]{32}")  #: the name of a conversation's folder
-OPENHANDS = "The OpenHands agent may: make openhands."  #: names the agent that serves what this one does not
-#: the refusal of a run that may not approve what waits
+_IN_HEX = re.compile(r"[0-9a-f]{32}")  #: name of a conversation's folder
+OPENHANDS = "The OpenHands agent may: make openhands."  #: the agent that serves the rest of the wire
+#: The refusal of a run that may not approve pending actions.
 ACTION_WAITS = "An action waits for a decision. Decide it, or send a message, which rejects it."
 
 
 class Server:
     """The state of one process. Every method raises DiskError.
 
-    folder: of all conversations. llm: the default model. secret: seals keys. acp: the agent, in place of the model.
+    folder: of all conversations. llm: the default model. secret: seals keys. acp: the agent that replaces the model.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Server:
         mcp: dict[str, Any] | None = None,
         history: list[Event] | None = None,
     ) -> tuple[AnyConversation, bool]:
-        """Return the conversation of an id, and whether it is new. history: the events that a fork begins with."""
+        """Create or find the conversation of an id. Return also whether it is new. history: first events of a fork."""
         llm = llm or {"api_key": ""}
         with self._lock:
             if known := self.find(identity):
@@ -112,7 +112,7 @@ class Server:
             return new, True
 
     def page(self, limit: int, first: UUID | None) -> tuple[list[AnyConversation], UUID | None]:
-        """Return the newest conversations that can be read, from `first` on, and the first of the next page."""
+        """Return the newest readable conversations from `first` on, and the first of the next page."""
         starts = sorted(self.folder.glob("*/start.json"), key=written_at, reverse=True)
         ids = [UUID(start.parent.name) for start in starts if _IN_HEX.fullmatch(start.parent.name)]
         begin = ids.index(first) if first in ids else 0
@@ -124,7 +124,7 @@ class Server:
         return found, next(iter(ids[begin + limit :]), None)
 
     def delete(self, identity: UUID) -> bool:
-        """Remove a conversation with its folder; False if there is none of that id."""
+        """Delete a conversation with its folder. Return False if it does not exist."""
         with self._lock:
             if conversation := self.find(identity):
                 conversation.delete()
@@ -134,7 +134,7 @@ class Server:
     def _load(
         self, identity: UUID, secrets: dict[str, str], api_key: str = "", mcp: dict[str, Any] | None = None
     ) -> AnyConversation | None:
-        """api_key, mcp: by default those of the journal, if they were sealed with this secret."""
+        """api_key, mcp: default to the journal's, if they were sealed with this secret."""
         journal = self._journal(identity)
         kept = journal.load()
         if kept is None:
@@ -149,7 +149,7 @@ class Server:
         log.hide(llm.api_key)
         conversation: AnyConversation
         if self.acp:
-            module = import_module("reference_agent.acp.conversation")  # other agent servers start without it
+            module = import_module("reference_agent.acp.conversation")  # other agent servers start without this import
             agent = self.acp.with_model(llm.model, llm.base_url or OPENAI, llm.api_key) if llm.model else self.acp
             conversation = module.AcpConversation(log, agent, folder, os.environ, secrets)
         else:
@@ -172,7 +172,7 @@ class Server:
 
 
 def working_folder(workspace: dict[str, Any] | None) -> Path:
-    """The folder of a conversation, inside the working directory of the process whatever a start request names."""
+    """Return the folder of a conversation. It is always inside the working directory of the process."""
     here = Path.cwd()
     given = str((workspace or {}).get("working_dir") or ".")
     if Path(given).is_relative_to(here) and ".." not in Path(given).parts:
@@ -181,7 +181,7 @@ def working_folder(workspace: dict[str, Any] | None) -> Path:
 
 
 def moved_here(start: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the workspace of a kept start, below the present working directory: a backup may lie elsewhere."""
+    """Return a stored start's workspace below the current working directory: a restored backup may be elsewhere."""
     workspace: dict[str, Any] | None = start["workspace"]
     given, here = Path(str((workspace or {}).get("working_dir") or ".")), Path(start.get("here") or Path.cwd())
     if workspace is None or not given.is_relative_to(here):
@@ -190,7 +190,7 @@ def moved_here(start: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:
-    """The agent as clients are told of it: as the start request has it, with what the SDK needs to read it."""
+    """Return the agent for clients: that of the start request, with the members that the SDK requires."""
     tools = [{"name": name} for name in ("terminal", "file_editor", "task_tracker")] if model else []
     llm = {"model": model or "none", "usage_id": "agent"}
     return {"kind": "Agent", "llm": llm, "tools": tools, **(agent or {})}
@@ -202,7 +202,7 @@ server = cast(Server, LocalProxy(lambda: current_app.extensions["server"]))
 
 
 def create_app(state: Server) -> Flask:
-    """The agent server; every path under /api needs the server's key, unless that is empty."""
+    """Create the Flask app. Every path under /api needs the server's key, unless the key is empty."""
     app = Flask(__name__)
     app.extensions["server"] = state
     app.register_blueprint(api)
@@ -215,7 +215,7 @@ def create_app(state: Server) -> Flask:
 
 
 def refusal_of(error: HTTPException) -> tuple[Response, int]:
-    """Make the response to a request that is refused. A 422 has the shape of the agent-server wire."""
+    """Return the response to a refused request. A 422 has the shape of the agent-server wire."""
     detail: Any = error.description
     if detail in (NotFound.description, MethodNotAllowed.description):
         detail = f"The bundled agent does not serve {request.method} {request.path}. {OPENHANDS}"
@@ -226,7 +226,7 @@ def refusal_of(error: HTTPException) -> tuple[Response, int]:
 
 @api.before_request
 def check_key() -> None:
-    if request.endpoint != "api.search_conversations":  # the supervisor lists them, which is no use
+    if request.endpoint != "api.search_conversations":  # the supervisor polls this list
         server.used = time.monotonic()
     if server.key and request.headers.get("X-Session-API-Key") != server.key:
         abort(401, "Unauthorized")
@@ -278,7 +278,7 @@ def start() -> tuple[Response, int]:
 
 @api.get("/search")
 def search_conversations() -> Response:
-    """A page of the conversations, the newest first; page_id is the id of the first one, in hex."""
+    """Return a page of the conversations, the newest first. `page_id` is the first one's id, in hex."""
     identity = request.args.get("page_id", "")
     first = UUID(identity) if _IN_HEX.fullmatch(identity) else None
     found, following = server.page(asked_number("limit", MOST_ITEMS, 1, MOST_ITEMS), first)
@@ -306,14 +306,14 @@ def send(identity: str) -> Response:
 
 @api.get("/<identity>/events/search")
 def search(identity: str) -> Response:
-    """Return a page of the log. As on the agent-server wire, an unknown page_id begins the log again."""
+    """Return a page of the log. An unknown `page_id` starts from the beginning, as on the agent-server wire."""
     if request.args.get("sort_order", "TIMESTAMP") not in ("TIMESTAMP", "TIMESTAMP_DESC"):
         abort(422, "sort_order should be TIMESTAMP or TIMESTAMP_DESC")
     return page_of(found(identity).log.events, PAGE_BYTES, passes)
 
 
 def page_of(events: list[Event], most: int, passes: Callable[[Event], bool]) -> Response:
-    """Return the page of events that the query asks for. It ends before its limit at so many bytes."""
+    """Return the page of events that the query requests. `most` bounds its bytes."""
     limit, page_id = asked_number("limit", MOST_ITEMS, 1, MOST_ITEMS), request.args.get("page_id")
     page, room = list[bytes](), most
     events = events[:: -1 if request.args.get("sort_order") == "TIMESTAMP_DESC" else 1]
@@ -331,10 +331,10 @@ def page_of(events: list[Event], most: int, passes: Callable[[Event], bool]) -> 
 
 
 def encoded(value: Any) -> bytes:
-    """Return JSON in UTF-8: as escapes of ASCII a text of another script would take up to three times the bytes."""
+    """Return JSON as UTF-8. ASCII escapes would triple the size of texts in other scripts."""
     try:
         return json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which came in a command
+    except UnicodeEncodeError:  # a lone surrogate from a command
         return json.dumps(value).encode()
 
 
@@ -367,7 +367,7 @@ def respond_to_confirmation(identity: str) -> Response:
 
 @api.post("/<identity>/run")
 def run(identity: str) -> Response:
-    """Start a run, which approves what waits; with `"accepts": false` in the body it is refused instead."""
+    """Start a run, which approves pending actions. With `"accepts": false` in the body it is refused instead."""
     conversation = found(identity)
     if not conversation.run(accepts=body().get("accepts") is not False):
         waits = conversation.log.state.status == "waiting_for_confirmation"
@@ -409,7 +409,7 @@ def put_secrets(identity: str) -> Response:
 
 @api.post("/<identity>/security_analyzer")
 def set_security_analyzer(identity: str) -> Response:
-    found(identity)  # this agent rates nothing
+    found(identity)  # this agent has no ratings
     return done()
 
 
@@ -463,14 +463,14 @@ def content_of(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def secrets_of(given: dict[str, Any]) -> dict[str, str]:
-    """Return the values of secrets by name. Those with a `url` are not looked up."""
+    """Return the values of secrets by name. Secrets with a `url` are not looked up."""
     secrets = an_object(given, "secrets") or {}
     values = {name: secret.get("value") if isinstance(secret, dict) else secret for name, secret in secrets.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
 def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
-    """Return what a start request says of the model. A client's own agent sets none of a program's (not `is_own`)."""
+    """Return a start request's settings of the model. is_own: False for a program, which ignores a client's agent."""
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
     llm = (an_object(agent, "llm") if is_own or not brings_agent(agent) else None) or {}
     texts = {name: llm.get(name) or "" for name in ("model", "base_url", "api_key")}
@@ -483,14 +483,14 @@ def llm_of(given: dict[str, Any], *, is_own: bool = True) -> dict[str, Any]:
 
 
 def servers_of(given: dict[str, Any]) -> dict[str, Any]:
-    """The MCP servers of a start request by name, but those that it turns off."""
+    """Return the enabled MCP servers of a start request, by name."""
     agent = an_object(given, "agent") or an_object(given, "agent_settings") or {}
     listed = servers_in(agent.get("mcp_config"))
     return {name: one for name, one in listed.items() if isinstance(one, dict) and one.get("enabled") is not False}
 
 
 def history_of(given: dict[str, Any]) -> list[Event] | None:
-    """The events that a fork begins with; None where the request has none."""
+    """Return the first events of a fork; None if the request has none."""
     history, names = given.get("history"), ("id", "kind", "source")
     if history is not None and not (
         isinstance(history, list)

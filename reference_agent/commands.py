@@ -1,4 +1,4 @@
-"""Commands that clients of a sandbox start beside the agent, and what each has printed. The oldest are forgotten."""
+"""Commands that clients start in a sandbox, beside the agent's, and their output. The oldest are dropped."""
 
 import codecs
 import subprocess
@@ -13,20 +13,20 @@ from reference_agent.events import now
 from reference_agent.log import Hidden
 from reference_agent.printed import code_of, kill, pieces
 
-#: commands that run at once, that are remembered, and characters of the output of each that are kept
+#: Maximum number of running commands, of commands in memory, and of characters of a command's output.
 MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
 
 
 class TooManyRun(Exception):
     def __str__(self) -> str:
-        return f"{MOST_RUNNING} commands run already: stop one, or wait for its end"
+        return f"{MOST_RUNNING} commands are running already. Stop a command, or wait until it ends"
 
 
 class Command:
-    """A command that somebody started, and what it has printed. Any thread may read it."""
+    """A client's command and its output. Any thread may read it."""
 
     def __init__(self, command: str, folder: Path, seconds: int, mask: Mask) -> None:
-        """mask: of what no output shows. Raises OSError and ValueError where it cannot be executed."""
+        """mask: hides secrets in the output. Raises OSError and ValueError if the command cannot be executed."""
         self.id = str(uuid4())
         told = {"command": command, "cwd": str(folder), "timeout": seconds}
         self.events: list[dict[str, Any]] = [{"kind": "BashCommand", "id": self.id, "timestamp": now(), **told}]
@@ -80,7 +80,7 @@ class Command:
 
 
 class Commands:
-    """The commands of one process, the last MOST_COMMANDS of them."""
+    """The last MOST_COMMANDS commands of one process."""
 
     def __init__(self, hidden: Hidden) -> None:
         self._hidden, self._lock = hidden, threading.Lock()
@@ -91,7 +91,7 @@ class Commands:
             return any(not command.has_ended.is_set() for command in self._known.values())
 
     def start(self, command: str, folder: Path, seconds: int) -> Command:
-        """Start a command, which is killed after so many seconds. Raises TooManyRun, OSError and ValueError."""
+        """Start a command that is killed after `seconds`. Raises TooManyRun, OSError and ValueError."""
         with self._lock:
             if sum(not one.has_ended.is_set() for one in self._known.values()) >= MOST_RUNNING:
                 raise TooManyRun
@@ -110,7 +110,7 @@ class Commands:
             return [event for command in self._known.values() for event in list(command.events)]
 
     def forget(self) -> int:
-        """Forget the commands that have ended; the number of their events."""
+        """Drop the ended commands. Return the number of their events."""
         with self._lock:
             ended = [one for one in self._known.values() if one.has_ended.is_set()]
             for one in ended:

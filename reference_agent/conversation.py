@@ -1,8 +1,8 @@
 """The reference agent in one conversation. `api.py` serves it.
 
-Its mind turns messages into actions. They are executed once the policy or a person allows them. A request decides any
-number of pending actions, all or nothing. A rejected action is closed at once; an approved or edited one stays open
-until the last is decided. The state keeps each decision, so a kill neither loses nor repeats one.
+A mind turns messages into actions. An action is executed once the policy or a person allows it. A request decides any
+number of pending actions atomically. A rejected action is closed at once. An approved or edited one stays open until
+the last action is decided. The state keeps each decision, so a kill neither loses nor repeats a decision.
 """
 
 import json
@@ -24,20 +24,20 @@ from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
-SUPERSEDED = "Superseded by a new user message."  #: the reason of a rejection by a new message
-#: the error of an action that was being executed when the agent server was killed
-UNKNOWN = "The agent server ended while this command ran. Whether it took effect is not known; it is not repeated."
-#: the error of an action that was open where a return goes to
-TURNED_BACK = "The conversation returned to this moment, before this action was executed: it needs a new proposal."
-#: the error of an action in which the agent itself has failed
-FAILED = "The agent failed in the middle of this action. Whether it took effect is not known; it is not repeated."
-#: what a person is told where the model does not leave a loop
-STUCK = "The agent was stopped, as it repeats itself: {words}. Send a message that says how to go on."
+SUPERSEDED = "Superseded by a new user message."  #: rejection reason of a new message
+#: The error of an action that a kill of the agent server interrupted.
+UNKNOWN = "The agent server ended while this command ran. It is unknown whether it took effect. It is not repeated."
+#: The error of an action that was open at the target of a return.
+TURNED_BACK = "The conversation returned to a moment before this action. Propose it again if it is needed."
+#: The error of an action during which the agent itself failed.
+FAILED = "The agent failed during this action. It is unknown whether it took effect. It is not repeated."
+#: The message to a person if the model does not leave a loop.
+STUCK = "The agent was stopped because it repeats itself: {words}. Send a message that says how to continue."
 Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; `reason` or `arguments`
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Return whether the actions of one response wait, all together. A lone finish, thought or task list never does."""
+    """Return whether the actions of one response wait together. A lone finish, thought or task list never waits."""
     match actions:
         case [] | [{"action": {"kind": "FinishAction" | "ThinkAction" | "TaskTrackerAction"}}]:
             return False
@@ -52,14 +52,14 @@ def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
 
 
 class Stale(Conflict):
-    """Decisions about actions that do not wait for them; the message names the actions."""
+    """Decisions about actions that do not wait. The message names the actions."""
 
     def __init__(self, action_ids: list[str]) -> None:
         super().__init__(f"These actions are unknown, or decided already: {beginning(', '.join(action_ids), 500)}")
 
 
 def read_decisions(given: Any, reason: str) -> list[Decision]:
-    """Read the decisions of a request. reason: of a rejection that has none. Raises ValueError."""
+    """Parse the decisions of a request. reason: default of a rejection. Raises ValueError."""
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
         raise ValueError("decisions should be a list of objects, at least one")
     read = [_decision(one, reason) for one in given]
@@ -79,7 +79,7 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
     kept = {one["action_id"]: one for one in new if one["decision"] != "reject"}
     still_open = [action_id for action_id in state.open if action_id not in reasons]
     state = state._replace(open=still_open, decided={**state.decided, **kept})
-    # First the rejections: an agent that leaves its wait before it has said them went on by itself.
+    # Write the rejections first. An agent that stops waiting without them would appear to go on by itself.
     step = [events.rejection(log.known(action_id), reason) for action_id, reason in reasons.items()]
     if new and not undecided(state):
         state = moved(state, "running" if state.ready else rest, step)
@@ -92,17 +92,17 @@ def undecided(state: State) -> list[str]:
 
 
 def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
-    """An action as it is executed: with the arguments that a person has edited. Raises BadCall."""
+    """Return an action as it is executed, with a person's edited arguments. Raises BadCall."""
     decision = state.decided.get(action["id"], {})
     if decision.get("decision") != "edit":
         return action
     arguments = decision["arguments"]
     if action["action"]["kind"] == f"{MCP}Action" and isinstance(arguments.get("data"), dict):
-        arguments = arguments["data"]  # as people are shown them
+        arguments = arguments["data"]  # as shown to people
     try:
         details, _ = read_call(action["tool_name"], json.dumps(arguments), tools)
     except BadCall as error:
-        raise BadCall(f"A person has edited the arguments, and they cannot be executed. {error}") from None
+        raise BadCall(f"A person has edited the arguments, and they are invalid. {error}") from None
     return {**action, "action": details, "edited": arguments}
 
 
@@ -124,7 +124,7 @@ def _decision(given: dict[str, Any], reason: str) -> Decision:
 
 
 def _is_repeat(log: Log, decision: Decision) -> bool:
-    """Return whether this very decision was taken: a kill may have come before the response to the first one."""
+    """Return whether this decision is a retry: a kill may have lost the response to the first request."""
     action_id = decision["action_id"]
     if decision["decision"] != "reject":
         return log.state.decided.get(action_id) == decision
@@ -132,9 +132,9 @@ def _is_repeat(log: Log, decision: Decision) -> bool:
 
 
 class Conversation:
-    """One conversation and the thread that works in it while it runs. It goes on where the last step of its log ended.
+    """One conversation and its worker thread. It resumes after the last step of its log.
 
-    A method whose step the disk refuses raises DiskError; then nothing has happened, except that a pause takes effect.
+    A method raises DiskError if it cannot write its step. Then nothing has happened, except that a pause takes effect.
     """
 
     def __init__(self, log: Log, mind: Mind, terminal: Terminal, tools: Toolbox, secrets: dict[str, str]) -> None:
@@ -142,14 +142,14 @@ class Conversation:
         log.hide(*secrets.values())
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
-        self._is_thinking, self._responses = False, 0  # those of this run
+        self._is_thinking, self._responses = False, 0  # of this run
 
     @property
     def is_running(self) -> bool:
         return self.log.state.status == "running"
 
     def begin(self) -> None:
-        """Report the conversation, and take the message that came with the start request."""
+        """Report the conversation, and add the message of the start request."""
         self.log.post_info()
         beginning = self._mind.beginning()
         if message := self.log.start["initial_message"]:
@@ -158,7 +158,7 @@ class Conversation:
             self.log.step(self.log.state, beginning)
 
     def close_what_was_cut_short(self) -> None:
-        """Pause what ran when the agent server was killed, and close the action that was being executed."""
+        """Pause a run that a kill interrupted, and close its action."""
         state, step = self._cut_short(UNKNOWN)
         if state.status == "running":
             state = moved(state, "paused", step)
@@ -172,14 +172,14 @@ class Conversation:
             self._terminal.resume(folder)
 
     def _cut_short(self, words: str) -> tuple[State, list[Event]]:
-        """Return the state without the action that was being executed, and the event that closes it."""
+        """Return the state without the interrupted action, and the event that closes it."""
         state = self.log.state
         if not state.started:
             return state, []
         return state._replace(open=state.open[1:], started=False), [events.failure(self.log.first_open(), words)]
 
     def _turn_back(self, note: dict[str, str]) -> None:
-        """Go on from an earlier event, whose files are back: what came after it stays in the log, left behind."""
+        """Resume from an earlier event, whose files are restored. Later events stay in the log, but are left behind."""
         value = {name: note[name] for name in ("event_id", "left_event_id")}
         step = [events.change(events.RETURNED, value) | {"id": note["id"]}]
         so_far = events.way([*self.log.events, *step])
@@ -191,7 +191,7 @@ class Conversation:
         self.log.record(state, step)
 
     def send(self, content: list[Event], run: bool, beginning: list[Event] | None = None) -> None:
-        """Take a user's message. It rejects the pending actions and never approves them."""
+        """Add a user's message. It rejects the pending actions and never approves them."""
         with self._lock:
             state, step = self.log.state, beginning or list[Event]()
             if state.status == "waiting_for_confirmation":
@@ -207,7 +207,7 @@ class Conversation:
             self._work_if_running()
 
     def run(self, *, accepts: bool = True) -> bool:
-        """Start a run, which approves what waits. False if one goes on, or without `accepts` if an action waits."""
+        """Start a run, which approves pending actions. False during a run, or without `accepts` if an action waits."""
         with self._lock:
             if self.is_running or (undecided(self.log.state) and not accepts):
                 return False
@@ -216,7 +216,7 @@ class Conversation:
             return True
 
     def stop(self, *, at_once: bool) -> None:
-        """Pause after the present command or response, or (at_once) kill the command and drop the response."""
+        """Pause after the current command or response. at_once: kill the command and drop the response."""
         with self._lock:
             if self.log.state.status in ("idle", "running"):
                 if at_once:
@@ -236,7 +236,7 @@ class Conversation:
                 self._work_if_running()
 
     def decide_each(self, decisions: list[Decision]) -> None:
-        """Take single decisions, all or nothing; the run goes on once the last action is decided. Raises Stale."""
+        """Apply single decisions atomically. The run resumes once the last action is decided. Raises Stale."""
         with self._lock:
             state, step = decided(self.log, decisions)
             if step or state != self.log.state:
@@ -244,19 +244,19 @@ class Conversation:
                 self._work_if_running()
 
     def ask(self, question: str) -> str:
-        """Ask the mind beside the conversation, also while it runs. Raises Conflict, ModelError."""
+        """Ask the mind a side question, also during a run. Raises Conflict and ModelError."""
         return self._mind.answer(question, *self._own())
 
     def condense(self) -> None:
-        """Summarize the older steps. Raises Conflict, ModelError."""
+        """Summarize the older steps. Raises Conflict and ModelError."""
         so_far, state = self._own()
         if state.status == "running":
-            raise Conflict("The agent is running: pause it first.")
+            raise Conflict("The agent is running. Pause it first.")
         if (response := self._mind.condense(so_far, state)) is None:
             raise Conflict("There is nothing to summarize yet.")
         with self._lock:
             if self.is_running:
-                raise Conflict("The agent has begun to run meanwhile: pause it first.")
+                raise Conflict("The agent has started to run meanwhile. Pause it first.")
             step = [events.event("CondensationRequest", "environment"), *response.events]
             step.append(events.change("stats", usage(response.stats or {})))
             self.log.step(self.log.state._replace(stats=response.stats or {}), step)
@@ -277,17 +277,17 @@ class Conversation:
             self.end()
 
     def end(self) -> None:
-        """End its shell and its MCP servers, as the agent server ends."""
+        """End its shell and its MCP servers on shutdown of the agent server."""
         self._tools.close()
         self._terminal.end()
 
     def _own(self) -> tuple[list[Event], State]:
-        """The events and the state of the conversation itself, also while a sub-task is worked on."""
+        """Return the events and the state of the conversation itself, also during a sub-task."""
         with self._lock:
             return delegation.own(self.log.way), self.log.state._replace(task={})
 
     def _seen(self) -> list[Event]:
-        """The events that the mind reads: those of the sub-task that is worked on, or of the conversation itself."""
+        """Return the events for the mind: those of the current sub-task, or of the conversation itself."""
         if task := self.log.state.task:
             return delegation.seen(self.log.way, self._decided(task["id"]))
         return delegation.own(self.log.way)
@@ -296,7 +296,7 @@ class Conversation:
         return as_decided(self.log.known(action_id), self.log.state, self._tools.known())
 
     def _rejected(self, reason: str) -> tuple[State, list[Event]]:
-        """The state after a rejection of what is undecided, and the events of that step. What is approved stays so."""
+        """Return the state and the events after a rejection of the undecided actions. Approved actions stay open."""
         rejections = [{"action_id": one, "decision": "reject", "reason": reason} for one in undecided(self.log.state)]
         return decided(self.log, rejections)
 
@@ -312,7 +312,7 @@ class Conversation:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the present thread was not abandoned."""
+        """Return whether the current thread is still the worker."""
         return self._worker is threading.current_thread()
 
     def _drop_response(self) -> None:
@@ -328,9 +328,11 @@ class Conversation:
         except DiskError as error:
             print(f"{error}. The run stops.", file=sys.stderr)
             self._end_run("paused")
-        except Exception as error:  # a conversation must not run for ever without a thread
+        except Exception as error:  # a conversation must not stay running without a thread
             traceback.print_exc()
-            self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
+            self._end_run(
+                "error", events.error(type(error).__name__, "The agent failed. The agent server's log has the reason.")
+            )
 
     def _end_run(self, status: str, *ending: Event) -> None:
         with self._lock:
@@ -344,7 +346,7 @@ class Conversation:
                     self.log.post_info()
 
     def _next(self) -> Callable[[], None] | None:
-        """What to do next, with the lock free; None when the agent must not go on."""
+        """Return the next operation, to be called without the lock; None if the agent must stop."""
         with self._lock:
             while self._is_wanted and self.is_running:
                 if self.log.state.ready:
@@ -369,7 +371,7 @@ class Conversation:
             return None
 
     def _is_in_loop(self, seen: list[Event]) -> bool:
-        """Tell the model that it repeats itself, once, or end the run or the sub-task. False if it does not."""
+        """Return whether the agent repeats itself. First give the model a hint, then end the run or the sub-task."""
         loop = loop_in(seen) if self.log.start.get("stuck_detection", True) else None
         if loop is None:
             return False
@@ -385,14 +387,14 @@ class Conversation:
         return True
 
     def _end_of_task(self, seen: list[Event]) -> str:
-        """Why the sub-task that is worked on has to end now; "" if it goes on, or if there is none."""
+        """Return why the current sub-task has to end; "" if it goes on or there is none."""
         state = self.log.state
         if not state.task:
             return ""
         return delegation.OVERTAKEN if state.unanswered else delegation.end_of(state.task, seen, state.stats)
 
     def _without_task(self, state: State, report: str, *, is_error: bool = False) -> tuple[State, list[Event]]:
-        """The state after the sub-task that is worked on, none of whose actions is open, and the result of it."""
+        """Return the state without the current sub-task, which has no open action, and the sub-task's result."""
         told = {"content": parts(report), "is_error": is_error, "tool_name": "delegate"}
         result = events.observation(self._decided(state.task["id"]), told)
         return state._replace(open=state.open[1:], task={}), [result]
@@ -408,7 +410,7 @@ class Conversation:
             self._take(response._replace(events=[*failed, *response.events]))
 
     def _take(self, response: Response) -> None:
-        """Append a response, and hold its actions back where the policy says so."""
+        """Append a response. Its actions wait if the policy says so."""
         state, step = self.log.state, [*response.events]
         actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
         unanswered = [message for message in state.unanswered if message not in response.answered]
@@ -425,15 +427,15 @@ class Conversation:
         self.log.step(state, step)
 
     def _tell(self, text: str, reasoning: str) -> None:
-        """Show a part of a response while it comes. Raises Unwanted."""
+        """Stream a part of a response. Raises Unwanted."""
         if not self._is_wanted:
             raise Unwanted
         told = {name: part for name, part in (("content", text), ("reasoning_content", reasoning)) if part}
-        if told and not self.log.state.task:  # what a helper says is no word to the user
+        if told and not self.log.state.task:  # a helper's text is not for the user
             self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
 
     def _begin_action(self) -> Callable[[], None] | None:
-        """Begin to execute the first open action; a step before keeps it from a second execution after a kill."""
+        """Begin to execute the first open action. A step written before prevents a second execution after a kill."""
         state = self.log.state
         try:
             action = as_decided(self.log.first_open(), state, self._tools.known(state.task))

@@ -1,4 +1,4 @@
-"""The events of the agent-server wire, and the messages for a model, which are made from the events alone."""
+"""The events of the agent-server wire, and the messages for a model, which are derived from the events alone."""
 
 import json
 from collections.abc import Iterable
@@ -11,17 +11,17 @@ from core.cuts import beginning
 from reference_agent.output import shortened
 
 Event = dict[str, Any]
-Message = dict[str, Any]  #: of a chat completion
-RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")  #: the kinds of events that close an action
-#: key of the change that is a return to an earlier event: `event_id`, and `left_event_id`, the last one before it
+Message = dict[str, Any]  #: a message of a chat completion
+RESULTS = ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")  #: kinds of events that close an action
+#: Key of the change that marks a return to an earlier event: `event_id`, and `left_event_id`, the last event before it.
 RETURNED = "returned_to"
-#: most characters of edited arguments that a result repeats: with the output they must fit into an event
+#: Maximum characters of edited arguments in a result. Together with the output they must fit into an event.
 MOST_NOTICE = 20_000
-MOST_RESULT = 30_000  #: most characters of an action's result that a model reads: its begin and its end
-#: what stands where steps were left out without a summary, and before a summary
+MOST_RESULT = 30_000  #: maximum characters of a result for the model; the middle is cut
+#: Text that replaces omitted steps, without and with a summary.
 _FORGOTTEN = "(Earlier steps were left out: the conversation is longer than the model's context.)"
-_SUMMARIZED = "(Earlier steps were left out. This summary takes their place:)\n"
-_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)  #: the kinds of events that a model is told
+_SUMMARIZED = "(Earlier steps were left out. This summary replaces them:)\n"
+_TOLD = ("SystemPromptEvent", "MessageEvent", "ActionEvent", *RESULTS)  #: kinds of events for the model
 
 
 def now() -> str:
@@ -33,7 +33,7 @@ def event(kind: str, source: str, **members: Any) -> Event:
 
 
 def parts(text: str) -> list[Event]:
-    """Text as the content of a message, a thought or an observation; no part for no text."""
+    """Return text as the content of a message, a thought or an observation; empty for ""."""
     return [{"type": "text", "text": text}] if text else []
 
 
@@ -43,9 +43,9 @@ def message(source: str, content: list[Event], **members: Any) -> Event:
 
 
 def way(so_far: list[Event]) -> list[Event]:
-    """The events of the present way, without those that returns have left behind.
+    """Return the events of the current branch, without those that returns have left behind.
 
-    The last event before a return is the one to which it returns, which may itself be left behind by a later one.
+    The last event before a return is the return's target, which a later return may leave behind too.
     """
     places = {one["id"]: place for place, one in enumerate(so_far)}
     found, place = list[Event](), len(so_far) - 1
@@ -57,13 +57,13 @@ def way(so_far: list[Event]) -> list[Event]:
 
 
 def returned_to(event: Event) -> str | None:
-    """The id of the event to which a return goes; None for another event."""
+    """Return the id of a return's target event; None for another event."""
     value = event.get("value") if event.get("key") == RETURNED else None
     return value.get("event_id") if isinstance(value, dict) else None
 
 
 def open_actions(so_far: list[Event]) -> list[Event]:
-    """The actions that have no result."""
+    """Return the actions without a result."""
     ended = {event["tool_call_id"] for event in so_far if event["kind"] in RESULTS}
     actions = (event for event in so_far if event["kind"] == "ActionEvent" and event.get("action"))
     return [action for action in actions if action["tool_call_id"] not in ended]
@@ -86,10 +86,10 @@ def action(call: Event, action: Event | None, response_id: str, **members: Any) 
 
 
 def observation(of: Event, seen: Event) -> Event:
-    """Return the result of an executed action. seen: `content`, `is_error`, and what the tool adds."""
+    """Return the result of an executed action. seen: `content`, `is_error`, and the tool's members."""
     if "edited" in of:
         edited = beginning(json.dumps(of["edited"]), MOST_NOTICE)
-        notice = f"A person has edited the arguments before this was executed: {edited}"
+        notice = f"A person edited the arguments before the execution: {edited}"
         seen = {**seen, "content": [*parts(notice), *seen["content"]]}
     kind = of["action"]["kind"].replace("Action", "Observation")
     return event("ObservationEvent", "environment", **_call(of), action_id=of["id"], observation={**seen, "kind": kind})
@@ -113,9 +113,9 @@ def _call(of: Event) -> Event:
 
 
 def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
-    """Return the conversation as a chat completion takes it.
+    """Return the conversation as messages of a chat completion.
 
-    Unanswered messages come last: one that arrived while a tool worked must not come between a call and its result.
+    Unanswered messages come last: a message that arrived during a tool call must not separate the call from its result.
     """
     results = {event["tool_call_id"]: event for event in so_far if event["kind"] in RESULTS}
     late = {*unanswered}
@@ -124,7 +124,7 @@ def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
 
 
 def groups(so_far: list[Event]) -> list[list[Event]]:
-    """The events that a model is told and has not forgotten, without results; the actions of a response together."""
+    """Return the events for the model without results. The actions of a response are one group."""
     found = list[list[Event]]()
     for event in view(so_far):
         response = event.get("llm_response_id")
@@ -136,7 +136,7 @@ def groups(so_far: list[Event]) -> list[list[Event]]:
 
 
 def view(so_far: list[Event]) -> list[Event]:
-    """The events that a model is told, with summaries in the place of those that condensations have left out."""
+    """Return the events for the model. Summaries replace the events of condensations."""
     seen = list[Event]()
     for event in so_far:
         if event["kind"] in _TOLD:
@@ -156,14 +156,14 @@ def view(so_far: list[Event]) -> list[Event]:
 
 
 def last_step(so_far: list[Event], unanswered: Iterable[str]) -> list[str]:
-    """Return the ids of the answered events after the first message, or of that if there are none after it."""
+    """Return the ids of the answered events after the first message, or the first message's id if there are none."""
     late = {*unanswered}
     rest = [group for group in groups(so_far) if group[0]["id"] not in late and group[0]["kind"] != "SystemPromptEvent"]
     return [event["id"] for group in rest[1:] or rest for event in group]
 
 
 def result_text(result: Event) -> str:
-    """What the model is told of a call's end."""
+    """Return the text of a call's result for the model."""
     if result["kind"] == "ObservationEvent":
         seen = result["observation"]
         code = f"\n(exit code {seen['exit_code']})" if seen.get("exit_code") else ""
@@ -174,7 +174,7 @@ def result_text(result: Event) -> str:
 
 
 def messages_of(group: list[Event], results: dict[str, Event]) -> list[Message]:
-    """A group as a chat completion takes it. results: by the id of their call."""
+    """Return a group as messages of a chat completion. results: by call id."""
     if group[0]["kind"] != "ActionEvent":
         return [_said(group[0])]
     calls = [{"id": each["tool_call_id"], "type": "function", "function": _called(each["tool_call"])} for each in group]
@@ -186,7 +186,7 @@ def messages_of(group: list[Event], results: dict[str, Event]) -> list[Message]:
 
 
 def _called(call: Event) -> Message:
-    """A call as it came, but arguments that are no JSON object, which endpoints refuse."""
+    """Return a call for the model. Arguments that are no JSON object are replaced, because endpoints refuse them."""
     try:
         is_object = isinstance(json.loads(call["arguments"]), dict)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What an agent ignores of a start request, in sentences: each names a member, and what happens instead."""
+"""Warnings about members of a start request that an agent ignores: each names a member, and what happens instead."""
 
 from typing import Any
 
@@ -7,10 +7,10 @@ from core.visible import visible
 from reference_agent.toolbox import names_in, own_name
 from reference_agent.tools import TOOLS
 
-_MOST_NAMES, _MOST_NAME = 10, 60  #: most names of one sentence, and most characters of a name
-_INSTEAD = "The OpenHands agent has them: make openhands."  #: where a person finds the agent that ignores none of it
+_MOST_NAMES, _MOST_NAME = 10, 60  #: maximum number of names in a sentence, and characters of a name
+_INSTEAD = "The OpenHands agent has them: make openhands."  #: the agent that supports these members
 
-#: members of a start request that this agent does not read, with what happens instead
+#: Members of a start request that this agent does not read, with what happens instead.
 _OF_REQUEST = {
     "hook_config": "its hooks do not run",
     "plugins": "they are not loaded",
@@ -22,7 +22,7 @@ _OF_REQUEST = {
 
 
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:
-    """The sentences about a start request. program: the title of the program that is the agent; "": the bundled one."""
+    """Return the warnings about a start request. program: the title of an agent program; "": the bundled agent."""
     agent = _object(given, "agent") or _object(given, "agent_settings")
     told = [] if program else _of_agent(agent)
     if program and brings_agent(agent):
@@ -31,12 +31,12 @@ def ignored(given: dict[str, Any], program: str = "") -> list[str]:
     secrets = _object(given, "secrets")
     asked = {name: _object(secrets, name) for name in secrets}
     if looked_up := [name for name, one in asked.items() if "url" in one and one.get("value") is None]:
-        told.append(f"secrets are ignored: {_listed(looked_up)}. The agent looks up no secret at a URL.")
+        told.append(f"secrets are ignored: {_listed(looked_up)}. The agent does not look up secrets at URLs.")
     return [*told, _INSTEAD] if told and not program else told
 
 
 def brings_agent(agent: dict[str, Any]) -> bool:
-    """Whether a client's start names more of its agent than a model of the server's provider."""
+    """Return whether a client's start request sets more of its agent than a model of the server's provider."""
     llm = _object(agent, "llm")
     return bool(agent.keys() - {"llm"} or llm.get("base_url") or llm.get("api_key"))
 
@@ -62,7 +62,7 @@ def _object(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def servers_in(config: Any) -> dict[str, Any]:
-    """The MCP servers of `mcp_config` by name; older clients nest them."""
+    """Return the MCP servers of `mcp_config` by name. Older clients nest them."""
     nested = config.get("mcpServers") if isinstance(config, dict) else None
     return nested if isinstance(nested, dict) else config if isinstance(config, dict) else {}
 

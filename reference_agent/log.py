@@ -1,10 +1,10 @@
-"""What has happened in a conversation of the reference agent, what is left to do, and the file it resumes from.
+"""The events and the state of a conversation of the reference agent, and the files it resumes from.
 
-A folder holds `start.json`, whose existence is the conversation's, and `events.jsonl`, its steps. A step is a line for
-each event, then a line `{"state": …}`, the state after it. A step without that line was torn by a kill or a full disk.
+A folder holds `start.json`, without which there is no conversation, and `events.jsonl`, its steps. A step is one line
+per event, then a line `{"state": …}`, the state after it. A step without that line was torn by a kill or a full disk.
 
-Guarantee: a step whose `append` has returned survives a kill of the process and, by fsync, a power cut of the machine.
-Cost: an fsync per step, measured at 0.2 ms on a local SSD; a command takes two steps.
+Guarantee: a step whose `append` has returned survives a kill of the process and, by fsync, a power failure.
+Cost: an fsync per step, measured at 0.2 ms on a local SSD. A command takes two steps.
 """
 
 import json
@@ -29,19 +29,19 @@ from reference_agent import events
 from reference_agent.events import Event
 from reference_agent.shell import GOES_ON
 
-MOST_RESPONSES = 500  #: `max_iterations` of a conversation whose start request has none; source: the agent-server wire
-MOST_TOLD = 300  #: most characters of a line that the agent server's log has of an event
-#: what this agent can do with decisions, with the events of another conversation, and with a return: docs/agents.md
+MOST_RESPONSES = 500  #: default of `max_iterations`; source: the agent-server wire
+MOST_TOLD = 300  #: maximum characters of an event in the agent server's log
+#: Features of this agent: single decisions, edited arguments, a history, returns. See docs/agents.md.
 CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
-#: what the published SDK imports before it reads the events of these tools: they are not in the SDK itself
+#: Modules that the published SDK imports before it reads the events of these tools; the SDK does not include them.
 MODULES = {name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "task_tracker")}
 
 
 class Webhooks:
-    """Posts events and changes in order, and retries each until the webhook takes it.
+    """Posts events and changes in order, and retries each until the webhook accepts it.
 
-    Limitation: the queue is in memory. A server whose agent was killed reads the rest from GET …/events/search.
+    Limitation: the queue is in memory. After a kill of the agent, the server reads the rest from GET …/events/search.
     """
 
     def __init__(self, base_url: str, headers: dict[str, str]) -> None:
@@ -52,7 +52,7 @@ class Webhooks:
             threading.Thread(target=self._send, daemon=True).start()
 
     def put(self, path: str, body: Any, *, is_kept: bool = True) -> None:
-        """Post a body. is_kept: False for what is worthless later: it is posted once, without a retry."""
+        """Queue a body. is_kept: False for a body that is worthless later: it is posted once, without a retry."""
         if self._base_url:
             self._waiting.put((path, body, is_kept))
 
@@ -71,7 +71,7 @@ class Webhooks:
             self._waiting.task_done()
 
     def _is_taken(self, path: str, body: Any) -> bool:
-        """True if the webhook took the body, or refused it for good: then it is not posted again."""
+        """Return whether the webhook accepted the body, or refused it permanently. Then it is not retried."""
         try:
             response = self._client.post(self._base_url + path, json=body)
         except httpx.HTTPError as error:
@@ -83,9 +83,9 @@ class Webhooks:
 
 
 class Hidden:
-    """What this agent server shows nobody: the secrets of all its conversations, and credentials among its variables.
+    """Values that this agent server masks: the secrets of all its conversations, and credentials among its variables.
 
-    A command in one conversation may print a secret of another. In memory alone. Thread-safe.
+    A command in one conversation may print a secret of another. Kept only in memory. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -94,14 +94,14 @@ class Hidden:
         self.mask = Mask(credentials_in(os.environ))
 
     def put(self, conversation_id: str, secrets: Iterable[str]) -> None:
-        """Hide these values in place of the earlier ones of a conversation."""
+        """Replace the hidden values of a conversation."""
         with self._lock:
             self._of[conversation_id] = {*secrets}
             self.mask = Mask([*chain(*self._of.values()), *credentials_in(os.environ)])
 
 
 class DiskError(Exception):
-    """The disk refuses a conversation; the message names the folder and the reason."""
+    """The disk refuses an operation. The message names the folder and the reason."""
 
     def __init__(self, verb: str, folder: Path, error: Exception) -> None:
         reason = error.strerror if isinstance(error, OSError) else str(error)
@@ -115,18 +115,18 @@ class Kept(NamedTuple):
 
 
 class Journal:
-    """One conversation's folder. Every method raises DiskError; a step that was refused leaves nothing."""
+    """One conversation's folder. Every method raises DiskError. A refused step leaves nothing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._start, self._steps = folder, folder / "start.json", folder / "events.jsonl"
-        self._size = 0  # bytes of the whole steps
+        self._size = 0  # bytes of the complete steps
 
     def create(self, start: dict[str, Any], history: list[Event] | None = None) -> None:
-        """Create a conversation, without a step, or with the events of another one as its first."""
+        """Create a conversation. history: another conversation's events, as the first step."""
         draft = self._start.with_suffix(".new")
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._steps.open("wb") as file:  # a deletion that was cut short may have left events
+            with self._steps.open("wb") as file:  # truncate: an interrupted deletion may have left events
                 if history:
                     _write(file, _step(history, taken_up(history, start["confirmation_policy"])._asdict()))
             with draft.open("wb") as file:
@@ -139,7 +139,7 @@ class Journal:
             raise DiskError("write to", self._folder, error) from error
 
     def load(self) -> Kept | None:
-        """What the folder keeps, without a torn step at the end; None if it holds no conversation."""
+        """Return the folder's content without a torn last step; None if it holds no conversation."""
         try:
             if not self._start.exists():
                 return None
@@ -149,7 +149,7 @@ class Journal:
             raise DiskError("read", self._folder, error) from error
 
     def returned(self) -> dict[str, str] | None:
-        """The note of the last return of the files: `id` of its event, `event_id`, `left_event_id`; None: no return."""
+        """Return the note of the last return of the files: `id` of its event, `event_id`, `left_event_id`; or None."""
         try:
             note = json.loads((self._folder / "returned.json").read_bytes())
         except FileNotFoundError:
@@ -161,7 +161,7 @@ class Journal:
     def append(self, events: list[Event], state: dict[str, Any]) -> None:
         step = _step(events, state)
         try:
-            with self._steps.open("r+b") as file:  # opened each time: a folder that was deleted takes no step
+            with self._steps.open("r+b") as file:  # opened each time, so that a deleted folder takes no step
                 file.truncate(self._size)
                 file.seek(self._size)
                 _write(file, step)
@@ -181,7 +181,7 @@ class Journal:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _read(self, steps: bytes) -> tuple[list[Event], dict[str, Any] | None]:
-        """Raises ValueError if a line before a whole step is damaged: then it is more than a torn end."""
+        """Raises ValueError if a line before a complete step is damaged, which is more than a torn end."""
         events, step = list[Event](), list[Event]()
         state, position, damaged = None, 0, 0
         for number, raw in enumerate(steps.splitlines(keepends=True), 1):
@@ -200,7 +200,7 @@ class Journal:
         return events, state
 
     def _drop_torn_step(self) -> None:
-        with suppress(OSError):  # the next step is written over it
+        with suppress(OSError):  # the next step overwrites it
             if self._steps.stat().st_size > self._size:
                 os.truncate(self._steps, self._size)
 
@@ -224,34 +224,34 @@ def _parsed(raw: bytes) -> dict[str, Any] | None:
 
 
 def _sync(folder: Path) -> None:
-    """Make added and removed names of a folder survive a power cut."""
+    """Flush a folder's entries, so that they survive a power failure."""
     number = os.open(folder, os.O_RDONLY)
-    with suppress(OSError):  # some network file systems cannot do it for a folder
+    with suppress(OSError):  # some network file systems do not support it for folders
         os.fsync(number)
     os.close(number)
 
 
 class State(NamedTuple):
-    """What is left to do after a step. The lists hold ids of events. Open actions are approved unless they wait."""
+    """The state after a step. The lists hold ids of events. Open actions are approved unless they wait."""
 
     policy: dict[str, Any]
     status: str = "idle"
     unanswered: list[str] = []  # messages
     open: list[str] = []  # actions without a result
-    started: bool = False  # the first open action is about to be executed, is, or was cut short
-    decided: dict[str, dict[str, Any]] = {}  # by id the single decisions about open actions; see `conversation.py`
-    stats: dict[str, Any] = {}  # the usage of the model, as the wire has the metrics of one
-    mind: dict[str, Any] = {}  # what the mind itself has to remember
-    task: dict[str, Any] = {}  # the sub-task that is worked on, see `delegation.py`; {}: none
+    started: bool = False  # the first open action is about to run, runs, or was interrupted
+    decided: dict[str, dict[str, Any]] = {}  # single decisions about open actions by id; see `conversation.py`
+    stats: dict[str, Any] = {}  # the model's usage, as metrics of the wire
+    mind: dict[str, Any] = {}  # the mind's own state
+    task: dict[str, Any] = {}  # the current sub-task, see `delegation.py`; {}: none
 
     @property
     def ready(self) -> list[str]:
-        """The open actions that come next: those of the sub-task, where one is worked on."""
+        """Return the next open actions: those of the current sub-task, if there is one."""
         return self.open[: self.open.index(self.task["id"])] if self.task else self.open
 
 
 def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
-    """The state of a fork after the events that it begins with: nothing is open in them."""
+    """Return the state of a fork after its first events, in which nothing is open."""
     unanswered = list[str]()
     for event in events.way(history):
         match event:
@@ -263,19 +263,19 @@ def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
 
 
 class Log:
-    """The events and the state of a conversation. A step is written before it is shown. Not thread-safe."""
+    """The events and the state of a conversation. A step is written before it is visible. Not thread-safe."""
 
     def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
         self.start, self.events = kept.start, kept.events
-        self.way = events.way(kept.events)  #: the events that the agent goes on from
+        self.way = events.way(kept.events)  #: events of the current branch
         self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
         self._journal, self._webhooks, self._hidden, self._secrets = journal, webhooks, hidden or Hidden(), set[str]()
-        self.capabilities = CAPABILITIES  #: what the conversation's agent can do
-        self._unsaid: list[Event] = []  # has happened, but the disk refused it: the next step writes it first
+        self.capabilities = CAPABILITIES  #: what the conversation's agent supports
+        self._unsaid: list[Event] = []  # events that the disk refused; the next step writes them first
 
     def hide(self, *secrets: str) -> None:
-        """Show none of these values in results and in the agent server's log from now on."""
+        """Mask these values in results and in the agent server's log from now on."""
         self._secrets.update(secrets)
         self._hidden.put(self.start["id"], self._secrets)
 
@@ -297,7 +297,7 @@ class Log:
             "capabilities": self.capabilities,
             "tool_module_qualnames": {**MODULES, **(self.start.get("tool_module_qualnames") or {})},
             "last_user_message_id": self._last_user_message,
-            "leaf_event_id": self.events[-1]["id"] if self.events else None,  # the head of a log without branches
+            "leaf_event_id": self.events[-1]["id"] if self.events else None,  # head of a log without branches
             "stats": usage(self.state.stats),
             "created_at": f"{self.start['created_at']}Z",
             "updated_at": f"{updated_at}Z",
@@ -344,27 +344,27 @@ class Log:
             print(UUID(self.start["id"]).hex[:8], line, flush=True)
 
     def record(self, state: State, step: list[Event]) -> None:
-        """As `step`, for what cannot be undone: after a DiskError the new state holds, and the next step writes it."""
+        """Write a step that cannot be undone. After a DiskError the state is kept, and the next step writes both."""
         self.state = state
         self._unsaid += map(self._masked, step)
         self.step(state, [])
 
     def _masked(self, event: Event) -> Event:
-        """A result without the values of secrets, which the model need not know either; other events as they are."""
+        """Return a result with secrets masked, also for the model. Return other events unchanged."""
         members = {"ObservationEvent": ("observation",), "AgentErrorEvent": ("error",)}.get(event["kind"], ())
         return {**event, **{name: self.mask.value(event[name], is_output=True) for name in members}}
 
     def show(self, event: Event) -> None:
-        """Post an event that is not kept, to those who follow the conversation now."""
+        """Post an event that is not stored to current followers."""
         self._webhooks.put(f"/events/{UUID(self.start['id']).hex}", [event], is_kept=False)
 
     def returned(self) -> dict[str, str] | None:
-        """The note of a return of the files that has no event yet. Raises DiskError."""
+        """Return the note of a return of the files that has no event yet. Raises DiskError."""
         note = self._journal.returned()
         return note if note and self.find(note["id"]) is None and self.find(note["event_id"]) else None
 
     def remove(self) -> None:
-        """Remove everything from the disk. Raises DiskError; then nothing has changed."""
+        """Delete the folder. Raises DiskError; then nothing has changed."""
         self._journal.remove()
         self._hidden.put(self.start["id"], ())
         self.state = self.state._replace(status="deleting")
@@ -381,7 +381,7 @@ def _last_user_message(so_far: list[Event]) -> str | None:
 
 
 def posts(step: list[Event]) -> list[list[Event]]:
-    """Group the events of a step for posting: an action with its result, which else would wait for a decision."""
+    """Group the events of a step for posting. An action without its result would wait for a decision."""
     posted = list[list[Event]]()
     for event in step:
         before = posted[-1][0] if posted and len(posted[-1]) == 1 else {}
@@ -393,7 +393,7 @@ def posts(step: list[Event]) -> list[list[Event]]:
 
 
 def told(event: Event, mask: Mask = NOTHING, *, is_begun: bool = True) -> str:
-    """Return an event as a line of the agent server's log. is_begun: False of an action that waits."""
+    """Return an event as a line of the agent server's log. is_begun: False for a waiting action."""
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
             text = f"{role}: {' '.join(part.get('text', '') for part in content)}"
@@ -420,6 +420,6 @@ def usage(stats: dict[str, Any]) -> dict[str, Any]:
 
 
 def moved(state: State, status: str, step: list[Event]) -> State:
-    """The state with another status; the event that tells the change is added to the step."""
+    """Return the state with another status, and add the event of the change to the step."""
     step.append(events.change("execution_status", status))
     return state._replace(status=status)

@@ -1,7 +1,7 @@
-"""Finds an agent that repeats itself: the same step, two steps by turns, or the same error.
+"""Detects an agent that repeats itself: the same step, two alternating steps, or the same error.
 
-A step is the calls of one response with their results. The numbers are those of the published agent, of whose five
-patterns two cannot happen here. Source: openhands-sdk 1.58, conversation/stuck_detector.py.
+A step is the calls of one response with their results. The thresholds are those of the published agent; two of its
+five patterns cannot happen here. Source: openhands-sdk 1.58, conversation/stuck_detector.py.
 """
 
 import json
@@ -10,27 +10,27 @@ from typing import NamedTuple
 
 from reference_agent.events import RESULTS, Event, is_user, result_text, text_of
 
-#: what the model is told of a loop, once
-HINT = "You repeat yourself: {words}. Once more changes nothing: try another way, or finish and say what you need."
-REPEATS, FAILURES, TURNS = 4, 3, 6  #: steps that are the same, that fail in the same way, and that are two by turns
-_MOST_EVENTS = 500  #: events that are searched
-_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")  #: the name of the file of a whole output, which is new each time
+#: The hint to the model in a loop, sent once.
+HINT = "You repeat yourself: {words}. Try another way, or finish and say what you need."
+REPEATS, FAILURES, TURNS = 4, 3, 6  #: number of equal steps, of equal failures, and of alternating steps
+_MOST_EVENTS = 500  #: maximum number of events that are searched
+_FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")  #: file name of a whole output, different each time
 
 
 class Loop(NamedTuple):
-    words: str  #: what is repeated, in a clause
-    is_told: bool  #: the model was told of it before
+    words: str  #: the repetition, as a clause
+    is_told: bool  #: whether the model already got the hint
 
 
 class _Step(NamedTuple):
-    position: int  #: of its first event
+    position: int  #: index of the first event
     calls: list[str]
     results: list[str]
     failures: list[bool]
 
 
 def loop_in(so_far: list[Event]) -> Loop | None:
-    """Return the loop since the last message of a user. One of which the model was just told counts after a step."""
+    """Return the loop since the last user message. After a hint, a loop counts only after another step."""
     recent = so_far[-_MOST_EVENTS:]
     begin = next((index for index in reversed(range(len(recent))) if is_user(recent[index])), -1) + 1
     recent = recent[begin:]
@@ -44,7 +44,7 @@ def loop_in(so_far: list[Event]) -> Loop | None:
         (f"the same call had the same result {REPEATS} times in a row", REPEATS, _are_the_same),
         (f"{FAILURES} calls in a row failed in the same way", FAILURES, _fail_alike),
         (
-            f"the same two calls took turns with the same results {TURNS // 2} times",
+            f"the same two calls alternated with the same results {TURNS // 2} times",
             TURNS,
             lambda steps: _are_the_same(steps[::2]) and _are_the_same(steps[1::2]),
         ),

@@ -1,8 +1,8 @@
-"""A client of MCP servers, by the published library: programs in the sandbox, and servers over HTTP by its way out.
+"""A client of MCP servers, using the published library: programs in the sandbox, and servers over HTTP.
 
-Only tools are used: a list at the first use of a server, and calls. The library is imported with the first server: one
-second and 29 MB. It is asynchronous: the servers of a process share a thread with an event loop.
-Limitation: no OAuth, and a list of tools that changes is not read again.
+HTTP uses the sandbox's egress proxy. Only tools are used: a list at the first use of a server, and calls. The library
+is imported with the first server: one second and 29 MB. It is asynchronous, so the servers of a process share a thread
+with an event loop. Limitation: no OAuth, and changes of the list of tools are ignored.
 """
 
 import asyncio
@@ -29,21 +29,21 @@ from reference_agent.events import Event, parts
 from reference_agent.toolbox import headers_of, texts_of
 from reference_agent.tools import MCP, Refused, Tool
 
-#: seconds for the start of a server and the list of its tools, the least for a call, and for the end of a program
+#: Timeouts in seconds: start of a server with its list of tools, minimum for a call, end of a program.
 START_SECONDS, CALL_SECONDS, END_SECONDS = 30.0, 120.0, 5.0
-#: maximum number of tools of a server, and length of a description in characters
+#: Maximum number of tools of a server, and length of a description in characters.
 MOST_TOOLS, MOST_DESCRIPTION = 128, 2_000
-#: maximum length of the text of a result and of an image, number of images, and length of an error, in characters
+#: Maximum length of a result's text and of an image, number of images, and length of an error. Lengths in characters.
 MOST_RESULT, MOST_IMAGES, _MOST_ERROR = 100_000, 4, 500
 _loop = asyncio.new_event_loop()
 threading.Thread(target=_loop.run_forever, daemon=True).start()
 
 
 class Server:
-    """One MCP server, which is started when it is first used. Not thread-safe, but for `close`."""
+    """One MCP server, started on first use. Not thread-safe, except `close`."""
 
     def __init__(self, name: str, given: dict[str, Any], folder: Path) -> None:
-        """given: as a start request's `mcp_config` has it."""
+        """given: its member of a start request's `mcp_config`."""
         self.name, self._given, self._folder = name, given, folder
         seconds = given.get("timeout")
         self._seconds = max(CALL_SECONDS, seconds) if isinstance(seconds, int | float) else CALL_SECONDS
@@ -64,7 +64,7 @@ class Server:
         return found
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[list[Event], bool]:
-        """Return the content of a tool's answer, and whether it is an error. Raises Refused."""
+        """Return the content of a tool's response, and whether it is an error. Raises Refused."""
         answer = self._ask(lambda session: session.call_tool(tool, arguments), self._seconds)
         content = [_part(block.model_dump(by_alias=True, mode="json")) for block in answer.content]
         text = head_and_tail("\n".join(part["text"] for part in content if "text" in part), MOST_RESULT)
@@ -106,7 +106,7 @@ class Server:
                     await session.initialize()
                 ready.set_result(session)
                 await over.wait()
-        except BaseException as error:  # also a group of them, or a cancellation by the library
+        except BaseException as error:  # also an exception group, or a cancellation by the library
             if not ready.done():
                 ready.set_exception(_first(error))
 
@@ -129,7 +129,7 @@ class Server:
         return await stack.enter_async_context(stdio_client(program, errlog=self._errors))
 
     def _words(self, error: Exception, seconds: float) -> str:
-        """Say why a request failed, with the last words of a program that has ended."""
+        """Return why a request failed, with the last output of an ended program."""
         if isinstance(error, TimeoutError):
             return f"it does not answer within {seconds:g} s"
         text = beginning(str(error) or type(error).__name__, _MOST_ERROR)
@@ -141,7 +141,7 @@ class Server:
 
 
 def _is_answer(error: Exception) -> bool:
-    """Return whether the server itself refuses a request, so that it goes on."""
+    """Return whether the server itself refused a request. Then its session goes on."""
     return isinstance(error, MCPError) and error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
 
 
@@ -164,4 +164,4 @@ def _part(block: dict[str, Any]) -> Event:
             return {"type": "image", "image_urls": [f"data:{kind};base64,{data}"]}
         case {"text": str(text)} | {"resource": {"text": str(text)}} | {"type": "resource_link", "uri": str(text)}:
             return {"type": "text", "text": text}
-    return {"type": "text", "text": f"({block.get('type')}, which is not shown)"}
+    return {"type": "text", "text": f"({block.get('type')}, not shown)"}

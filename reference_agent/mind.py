@@ -1,8 +1,8 @@
-"""What decides the agent's next actions: put a mind of your own in their place.
+"""The minds, which decide the agent's next actions. Write your own to replace them.
 
-`Rule` needs no model. `Model` thinks with one. A response is one streamed chat completion of an OpenAI-compatible
-endpoint, read as bytes, because endpoints send what no type of a client library says. The model's key is sealed on the
-disk. Source: https://platform.openai.com/docs/api-reference/chat, and what other endpoints make of it.
+`Rule` needs no model. `Model` uses one. A response is one streamed chat completion of an OpenAI-compatible endpoint. It
+is parsed from bytes, because endpoints send members that no client library's types allow. The model's key is sealed on
+the disk. Source: https://platform.openai.com/docs/api-reference/chat, and the observed behaviour of other endpoints.
 """
 
 import base64
@@ -29,43 +29,43 @@ from reference_agent.log import State
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
 
-Tell = Callable[[str, str], None]  #: shows a part of a response while it comes: text and reasoning. Raises Unwanted
-#: maximum number of commands of a message, and length of one as JSON, in characters: its event has it twice
+Tell = Callable[[str, str], None]  #: streams a part of a response: text and reasoning. Raises Unwanted
+#: Maximum number of commands of a message, and characters of a command as JSON. Its event contains it twice.
 MOST_COMMANDS, MOST_COMMAND = 200, 300_000
-_SPACE = " \t\r"  #: what is around a command and none of it
+_SPACE = " \t\r"  #: whitespace around a command
 
-#: the reply to a message that has no command; `agentctl` knows it by its first words
+#: The reply to a message without a command. `agentctl` recognises its first words.
 NO_MODEL = (
     "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API_KEY=… make run. "
     "Until then I only run lines that begin with `run: `, such as `run: ls`."
 )
 
-NO_ANSWER = "No model answers: set LLM_MODEL of the server, or name a model in agent.llm of the start"
-_PRICES = Prices()  #: what models cost where MODEL_PRICES says nothing
-#: tries of a request, and most seconds between two of them: an endpoint that asks for more is not tried again
+NO_ANSWER = "No model is set. Set LLM_MODEL of the server, or name a model in agent.llm of the start request"
+_PRICES = Prices()  #: fallback of MODEL_PRICES
+#: Number of tries of a request, and maximum pause between two, in seconds. A longer Retry-After ends the tries.
 TRIES, MOST_PAUSE = 6, 60.0
-SILENT_TRIES = 2  #: tries of a request to an endpoint that sends nothing, each of which takes SILENCE_SECONDS
-#: seconds until a connection stands, between two parts of a response, and for a whole response
+SILENT_TRIES = 2  #: number of tries if the endpoint sends nothing; each takes SILENCE_SECONDS
+#: Timeouts in seconds: connecting, between two parts of a response, whole response.
 CONNECT_SECONDS, SILENCE_SECONDS, RESPONSE_SECONDS = 10.0, 120.0, 600.0
-#: most characters of a response's text and calls, and most bytes of its stream. An event of both is below 1 MiB
+#: Maximum characters of a response's text and calls, and bytes of its stream. Both together fit into an event of 1 MiB.
 MOST_CHARACTERS, MOST_BYTES = 100_000, 32 << 20
-#: the endpoint of a model that names none, and most bytes of an error that are read
+#: The default endpoint, and the maximum size of an error that is read, in bytes.
 OPENAI, _MOST_ERROR = "https://api.openai.com/v1", 64 << 10
-_SHOWN_EVERY = 0.1  #: seconds between two parts of a response that clients are shown
-#: how endpoints say that a conversation is too long; they have no common code for it
+_SHOWN_EVERY = 0.1  #: seconds between two streamed parts of a response
+#: Matches the errors about a conversation that is too long; endpoints have no common code for them.
 _TOO_LONG = re.compile(r"context.{0,20}(length|window|size)|maximum context|prompt is too long|too many .*tokens", re.I)
 _LOOPBACK = re.compile(r"//(127\.|localhost\b|\[::1\])")
-TOO_LONG = "LLMContextWindowExceedError"  #: code of a conversation that is too long for its model
+TOO_LONG = "LLMContextWindowExceedError"  #: error code of a conversation that is too long for its model
 
-#: how to go on after an error of the model, by its code; after any other, a message tries again
+#: Advice after an error of the model, by its code. After any other error, a message retries.
 _NEXT = {
     "LLMAuthenticationError": "Correct LLM_API_KEY, or `agent.llm` of the start. Then send a message to go on.",
     "LLMBadRequestError": "Correct LLM_MODEL, or `agent.llm` of the start. Then send a message to go on.",
 }
 
-MOST_CALLS = 32  #: most calls of one response that are taken up
-_CUT_OFF = "The response was too long and was cut off."  #: what a response says of which the end is missing
-_MOST_ID = 64  #: most characters of an id that the model's endpoint chooses
+MOST_CALLS = 32  #: maximum number of calls of one response; the rest is dropped
+_CUT_OFF = "The response was too long and was cut off."  #: notice in a truncated response
+_MOST_ID = 64  #: maximum characters of an id from the endpoint
 
 PROMPT = """\
 You are an agent that works for a user in the folder {folder}, which is yours to change.
@@ -78,21 +78,21 @@ Keep a list of tasks with task_tracker where a job takes several steps. Use grep
 Call finish when the task is done, or when you need the user.
 """
 
-#: what is asked beside a conversation
+#: The prompt of a side question.
 QUESTION = "Answer this question about our work so far in a few sentences of text. Call no tool.\n\n{question}"
 
 
 class Unwanted(Exception):
-    """Nobody waits for the response any more: its run was interrupted, or its conversation was deleted."""
+    """The response is no longer needed: its run was interrupted, or its conversation deleted."""
 
 
 class Response(NamedTuple):
-    """What a mind made of the events so far."""
+    """A mind's response to the events so far."""
 
-    events: list[Event]  #: those to append; the actions among them are executed once nothing holds them back
-    answered: list[str] = []  #: ids of the messages that this responds to
-    stats: dict[str, Any] | None = None  #: the usage of models since the start, where it has grown
-    error: tuple[str, str] | None = None  #: code and detail, with which the run ends
+    events: list[Event]  #: to append; actions among them are executed once nothing holds them
+    answered: list[str] = []  #: ids of the messages that this answers
+    stats: dict[str, Any] | None = None  #: usage of models since the start, if it has grown
+    error: tuple[str, str] | None = None  #: code and detail of the error that ends the run
 
 
 class Conflict(Exception):
@@ -100,37 +100,37 @@ class Conflict(Exception):
 
 
 class Mind:
-    """Decides what the agent does next. Any thread may use it, one at a time for each conversation."""
+    """Decides the agent's next step. Any thread may use it, one at a time for each conversation."""
 
     def beginning(self) -> list[Event]:
         """Return the first events of a conversation."""
         return []
 
     def has_to_respond(self, _so_far: list[Event], state: State) -> bool:
-        """Return whether the conversation goes on; asked when no action is open."""
+        """Return whether the conversation goes on. Called when no action is open."""
         return bool(state.unanswered)
 
     def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
-        """Return the next step. Cost: what the mind needs; the conversation's lock is free meanwhile."""
+        """Return the next step. Called without the conversation's lock, because it may take long."""
         raise NotImplementedError
 
     def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
-        """Answer a question beside the conversation, which stays as it is. Raises Conflict, ModelError."""
+        """Answer a side question without changing the conversation. Raises Conflict and ModelError."""
         raise Conflict(NO_ANSWER)
 
     def condense(self, _so_far: list[Event], _state: State) -> Response | None:
-        """Return a summary in the place of older steps; None if there are too few. Raises Conflict, ModelError."""
+        """Return a summary of older steps; None if there are too few. Raises Conflict and ModelError."""
         raise Conflict(NO_ANSWER)
 
 
 class Rule(Mind):
-    """Turns each `run: CMD` line of a message into an action, and says to other messages that it has no model."""
+    """Turns each `run: CMD` line of a message into an action. Replies to other messages that it has no model."""
 
     def respond(self, so_far: list[Event], state: State, _tell: Tell) -> Response:
         message_id = state.unanswered[0]
         said = next(event for event in so_far if event["id"] == message_id)
         text = events.text_of(said["llm_message"]["content"])
-        lines = [line.strip(_SPACE) for line in text.split("\n")]  # a shell's lines end there alone
+        lines = [line.strip(_SPACE) for line in text.split("\n")]  # only a line feed ends a shell's line
         commands = [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]
         if words := _fault(commands):
             return Response([events.message("agent", events.parts(words))], [message_id])
@@ -138,14 +138,14 @@ class Rule(Mind):
 
 
 def _fault(commands: list[str]) -> str:
-    """Return why the commands of a message do not run; empty: they do."""
+    """Return why the commands of a message cannot run; "" if they can."""
     if not commands:
         return NO_MODEL
     if len(commands) > MOST_COMMANDS:
-        return f"The message has {len(commands):,} commands; {MOST_COMMANDS} run at most. None of them was run."
+        return f"The message has {len(commands):,} commands; the maximum is {MOST_COMMANDS}. No command was run."
     longest = max(map(len, commands))
     if max(len(json.dumps(command)) for command in commands) > MOST_COMMAND:
-        return f"A command of the message has {longest:,} characters, more than a shell takes. None of them was run."
+        return f"A command of the message has {longest:,} characters, more than a shell accepts. No command was run."
     return ""
 
 
@@ -158,17 +158,17 @@ def _action(command: str, response_id: str) -> Event:
 
 @dataclass(frozen=True)
 class Llm:
-    """A model of an OpenAI-compatible endpoint; without a name there is none."""
+    """A model of an OpenAI-compatible endpoint; without a name, no model."""
 
     model: str = ""
-    base_url: str = ""  #: "" is OpenAI's
+    base_url: str = ""  #: "": OpenAI's
     api_key: str = field(default="", repr=False)
-    context_window: int = 0  #: tokens, as clients are told; 0: unknown
-    reasoning_effort: str = ""  #: such as "high"; "" leaves it to the endpoint
+    context_window: int = 0  #: tokens, for clients; 0: unknown
+    reasoning_effort: str = ""  #: such as "high"; "": the endpoint's default
     prices: Prices = field(default=_PRICES, repr=False)
 
     def with_given(self, given: dict[str, Any]) -> "Llm":
-        """This model, with what a start request says of it. A key goes only to the endpoint that it was given for."""
+        """Return the model with a start request's settings. A key is sent only to the endpoint that it belongs to."""
         names = ("model", "base_url", "api_key", "reasoning_effort")
         model, url, key, effort = (str(given.get(name) or "") for name in names)
         if not (model or url or key or effort):
@@ -187,7 +187,7 @@ NO_LLM = Llm()
 
 
 class Seal:
-    """Seals keys with the secret that outlives the agent server's process; without one they end with it."""
+    """Seals keys with a secret that outlives the process. Without a secret, keys end with the process."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
@@ -205,11 +205,11 @@ class Seal:
 
     def _fernet(self) -> Any:
         key = base64.urlsafe_b64encode(hashlib.sha256(self._secret.encode()).digest())
-        return import_module("cryptography.fernet").Fernet(key)  # would take a fifth of the agent server's start
+        return import_module("cryptography.fernet").Fernet(key)  # the import takes a fifth of the agent server's start
 
 
 class ModelError(Exception):
-    """The model gives no response; the code is one that the SDK classifies, the detail is a sentence of one line."""
+    """The model gives no response. The code is known to the SDK; the detail is a sentence of one line."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}")
@@ -223,7 +223,7 @@ class Garbage(Exception): ...
 
 
 class Refusal(Exception):
-    """The endpoint responds with an error status; the text is what it says, in one line."""
+    """The endpoint responds with an error status. The text is its message, in one line."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
@@ -235,7 +235,7 @@ class Refusal(Exception):
 class Reply:
     def __init__(self) -> None:
         self.id = self.text = self.reasoning = ""
-        self.is_cut = False  #: it was too long, for us or for the endpoint
+        self.is_cut = False  #: too long for us or for the endpoint
         self.usage: dict[str, Any] | None = None
         self.calls: dict[Any, list[str]] = {}  #: id, name and arguments by the call's index
 
@@ -244,7 +244,7 @@ class Reply:
         return len(self.text) + len(self.reasoning) + sum(len("".join(call)) for call in self.calls.values())
 
     def take(self, chunk: Any) -> tuple[str, str]:
-        """Add a chunk, or a whole completion. Returns its text and its reasoning. Raises Garbage."""
+        """Add a chunk, or a whole completion. Return its text and its reasoning. Raises Garbage."""
         if not isinstance(chunk, dict):
             raise Garbage
         if chunk.get("error"):
@@ -270,7 +270,7 @@ class Reply:
         if not isinstance(function, dict):
             raise Garbage("a call is not an object")
         index = call.get("index")
-        if index is None:  # some endpoints number nothing: an id begins a call, and what has none goes on with the last
+        if index is None:  # some endpoints send none: an id begins a call, a chunk without id continues it
             index = len(self.calls) if call.get("id") else max(len(self.calls) - 1, 0)
         known = self.calls.setdefault(str(index), ["", "", ""])
         known[0] = known[0] or _text(call.get("id"))
@@ -280,15 +280,15 @@ class Reply:
 
 
 class Endpoint:
-    """Any thread may use it."""
+    """Thread-safe."""
 
     def __init__(self, llm: Llm) -> None:
-        self._model = re.sub(r"^(openai|litellm_proxy)/", "", llm.model)  # the SDK's names bear their provider
+        self._model = re.sub(r"^(openai|litellm_proxy)/", "", llm.model)  # LiteLLM's names have a provider prefix
         self._key, self._url, self._effort = llm.api_key, llm.base_url, llm.reasoning_effort
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
     def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell) -> Reply:
-        """Ask for a response, at most RESPONSE_SECONDS for each try. Raises ModelError, and what `tell` raises."""
+        """Request a response, within RESPONSE_SECONDS per try. Raises ModelError and the errors of `tell`."""
         asked: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
         asked |= {"reasoning_effort": self._effort} if self._effort else {}
@@ -333,7 +333,9 @@ class Endpoint:
         text = _line(error, self._key)
         match error:
             case Garbage():
-                return ModelError("LLMNoResponseError", f"The model's endpoint sends no chat completion: {text}")
+                return ModelError(
+                    "LLMNoResponseError", f"The model's endpoint does not return a chat completion: {text}"
+                )
             case Refusal(status=401 | 403):
                 return ModelError("LLMAuthenticationError", f"The model's endpoint refuses the key: {text}")
             case Refusal(status=429, code="insufficient_quota"):
@@ -345,17 +347,17 @@ class Endpoint:
             case Refusal(status=status) if status < 500:
                 return ModelError("LLMBadRequestError", f"The model's endpoint refuses the request: {text}")
             case httpx.ReadTimeout():
-                tries = f"in {SILENT_TRIES} tries of {SILENCE_SECONDS:g} s each: it hangs, or is overloaded"
+                tries = f"in {SILENT_TRIES} tries of {SILENCE_SECONDS:g} s each: it hangs or is overloaded"
                 return ModelError("LLMTimeoutError", f"The model's endpoint sends nothing {tries}")
             case httpx.TimeoutException():
-                return ModelError("LLMTimeoutError", f"The model's endpoint takes no connection: {text}")
-        if _LOOPBACK.search(self._url) and not isinstance(error, Refusal):  # which came from a way out that answers
-            text += " (a sandbox has a loopback of its own, which is not the host's)"
+                return ModelError("LLMTimeoutError", f"The model's endpoint refuses the connection: {text}")
+        if _LOOPBACK.search(self._url) and not isinstance(error, Refusal):  # a Refusal: from a proxy that works
+            text += " (a sandbox has its own loopback, not the host's)"
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 
 
 def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
-    """The JSON of each server-sent event, or of the whole body. Raises Garbage and ModelError."""
+    """Yield the JSON of each server-sent event, or of the whole body. Raises Garbage and ModelError."""
     deadline, size, rest = time.monotonic() + RESPONSE_SECONDS, 0, b""
     for part in received:
         size += len(part)
@@ -371,7 +373,7 @@ def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
 
 
 def _told(response: httpx.Response) -> tuple[str, str]:
-    """Return the code and the message of an error, as most endpoints shape it; of any other body its text."""
+    """Return the code and message of an error in the common shape, otherwise the text of its body."""
     raw = b""
     for part in response.iter_bytes():
         raw += part
@@ -396,7 +398,7 @@ def _json(data: bytes) -> Any:
 
 
 def _pause(error: Exception, tries: int) -> float | None:
-    """Seconds until the next try; None for an error that stays, and for an endpoint that asks for a longer pause."""
+    """Return the seconds until the next try; None for a permanent error, or if the endpoint asks for a longer pause."""
     pause: float = min(0.5 * 2**tries, 8.0)
     if isinstance(error, httpx.InvalidURL):
         return None
@@ -413,7 +415,7 @@ def _pause(error: Exception, tries: int) -> float | None:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):  # parts of a content
+    if isinstance(value, list):  # content parts
         return "".join(_text(part.get("text")) for part in value if isinstance(part, dict))
     return value.encode(errors="replace").decode() if isinstance(value, str) else ""
 
@@ -425,7 +427,7 @@ def _line(error: Any, hidden: str = "") -> str:
 
 
 class Model(Mind):
-    """A mind for one conversation. It keeps nothing: everything is in the events and the state."""
+    """A mind for one conversation. It is stateless: everything is in the events and the state."""
 
     def __init__(self, llm: Llm, folder: Path, tools: Toolbox) -> None:
         self._llm, self._folder, self._tools = llm, folder, tools
@@ -440,7 +442,7 @@ class Model(Mind):
         return [events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=told, dynamic_context=context)]
 
     def has_to_respond(self, so_far: list[Event], state: State) -> bool:
-        """True after a message, and after the result of a call other than finish."""
+        """Return True after a message, and after the result of any call except finish."""
         ours = (event for event in reversed(so_far) if event["source"] != "environment" or event["kind"] in RESULTS)
         last = next((event for event in ours if event["kind"] in (*RESULTS, "MessageEvent")), None)
         if state.unanswered or last is None:
@@ -453,7 +455,7 @@ class Model(Mind):
         told = [*messages(so_far, state.unanswered), asked]
         reply = self._endpoint.ask(told, self._offered(state), lambda *_: None)
         if not reply.text.strip():
-            raise ModelError("LLMNoResponseError", "The model called a tool in place of an answer: ask again")
+            raise ModelError("LLMNoResponseError", "The model called a tool instead of answering. Ask again")
         return reply.text
 
     def condense(self, so_far: list[Event], state: State) -> Response | None:
@@ -486,7 +488,7 @@ class Model(Mind):
         return tools.for_model(self._tools.known(state.task))
 
     def _counted(self, reply: Reply, asked: int, state: State) -> tuple[dict[str, Any], str]:
-        """The stats after a reply, and its id. asked: tokens of the request, if the endpoint counts none."""
+        """Return the stats after a reply, and its id. asked: estimated tokens of the request, if uncounted."""
         used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
         response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.log.events}, "response")
         if state.task:
@@ -494,7 +496,7 @@ class Model(Mind):
         return counted(state.stats, used, self._llm, response_id), response_id
 
     def _condensed(self, so_far: list[Event], state: State, window: int, tell: Tell) -> Response | None:
-        """Replace older steps by a summary of the model's own. None if there are too few. Raises ModelError."""
+        """Replace older steps by a summary of the model. Return None if there are too few. Raises ModelError."""
         window = window or condensing.WINDOW
         if not (old := condensing.older(so_far, state.unanswered, window)):
             return None
@@ -511,7 +513,7 @@ class Model(Mind):
         return Response([event], stats=stats)
 
     def _shorter(self, error: ModelError, so_far: list[Event], state: State, asked: int, tell: Tell) -> Response:
-        """After a request that was too long for the model: summarize more, or end the run."""
+        """Handle a request that was too long for the model: summarize more, or end the run."""
         window = min(self._llm.context_window or condensing.WINDOW, asked)
         try:
             if shorter := self._condensed(so_far, state, window, tell):
@@ -535,7 +537,7 @@ def _without_last(error: ModelError, so_far: list[Event], state: State) -> Respo
 def _steps(
     reply: Reply, past: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
 ) -> list[Event]:
-    """Return the events of a response. In a sub-task words without a call are the report. past: holds the used ids."""
+    """Return the events of a response. In a sub-task, text without a call is the report. past: has the used ids."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
     text = f"{reply.text}\n… {_CUT_OFF}" if reply.is_cut else reply.text
     if not reply.calls and task:
@@ -546,7 +548,7 @@ def _steps(
     proposed, failures = list[Event](), list[Event]()
     more = {"thought": events.parts(reply.text), **reasoning}
     for number, (call_id, name, arguments) in enumerate(reply.calls.values()):
-        call_id = "" if task else call_id  # the endpoint may use that of another context again
+        call_id = "" if task else call_id  # the endpoint may reuse an id in another context
         call = {"id": _fresh(call_id, known, "call"), "name": beginning(name, 100) or "?", "arguments": arguments}
         known.add(call["id"])
         try:
@@ -569,16 +571,16 @@ def _steps(
 
 
 def _fresh(given: str, known: set[Any], prefix: str) -> str:
-    """An id that no earlier event has: that of the endpoint, if it is one."""
+    """Return an unused id: the endpoint's, if possible."""
     is_usable = 0 < len(given) <= _MOST_ID and "/" not in given and given not in known
     return given if is_usable else f"{prefix}_{uuid4().hex}"
 
 
 def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: str) -> dict[str, Any]:
-    """The metrics of the wire, with the usage of another response, as an endpoint counts it."""
+    """Add a response's usage, as the endpoint counts it, to the metrics of the wire."""
     before = stats["accumulated_token_usage"] if stats else {}
     prompt, completion = _number(used, "prompt_tokens"), _number(used, "completion_tokens")
-    # as OpenAI, DeepSeek, and what passes Anthropic's figures on, name what was read from a cache
+    # Tokens read from a cache, as named by OpenAI, DeepSeek and proxies of Anthropic.
     read = _number(used.get("prompt_tokens_details"), "cached_tokens")
     read = read or _number(used, "prompt_cache_hit_tokens") or _number(used, "cache_read_input_tokens")
     new = {
@@ -590,7 +592,7 @@ def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: 
     }
     usage = {name: before.get(name, 0) + number for name, number in new.items()}
     usage |= {"model": llm.model, "context_window": llm.context_window, "per_turn_token": prompt + completion}
-    price, cached = llm.prices.of(llm.model), min(read, prompt)  # no price counts as 0: the wire has no "unknown"
+    price, cached = llm.prices.of(llm.model), min(read, prompt)  # an unknown price is 0 on the wire
     dollars = price.nanos(Used(prompt - cached, completion, cached)) / 1e9 if price else 0.0
     return {
         "model_name": llm.model,

@@ -1,6 +1,6 @@
-"""What a command prints. A long output is told by its head and its tail, and the whole of it goes into a file.
+"""The output of a command. A long output is shown by its head and its tail, and a file keeps the whole.
 
-The files are in OUTPUTS of the working folder, where clients download them. Beyond MOST_FILES the oldest is removed.
+The files are in OUTPUTS of the working folder, where clients download them. Above MOST_FILES the oldest is deleted.
 """
 
 import codecs
@@ -13,15 +13,15 @@ from uuid import uuid4
 from core.cuts import head_and_tail
 from core.masking import NOTHING, Mask, Masked
 
-#: most bytes of an output that an observation tells, and of a whole output that a file keeps, its last line included.
-#: A client reads a file of that size in one response
+#: Maximum bytes of an output in an observation, and of a whole output in a file, including its last line. A client
+#: reads a file of that size in one response.
 MOST_OUTPUT, MOST_WHOLE = 100_000, 8 << 20
-OUTPUTS, MOST_FILES = ".outputs", 16  #: the folder of the files, and how many it keeps
-#: bytes of a head and of a tail; those in which a line may end to be told whole; those of the end of a file
+OUTPUTS, MOST_FILES = ".outputs", 16  #: folder of the files, and maximum number of files in it
+#: Bytes of a head and of a tail; distance in which a cut moves to the end of a line; reserve for a file's last line.
 _END, _LINE, _LAST = 49_000, 4096, 200
-MOST_TAIL = 4000  #: most bytes of the end of an output that are shown while the command runs
+MOST_TAIL = 4000  #: maximum bytes of the output's end that is streamed during a command
 _MARK = re.compile(r"^… ([\d,]+) (of [\d,]+ bytes are not shown here\. .*) …$", re.MULTILINE)
-_CONTINUED = bytes(range(0x80, 0xC0))  #: bytes of UTF-8 that begin no character
+_CONTINUED = bytes(range(0x80, 0xC0))  #: continuation bytes of UTF-8
 
 
 class Output:
@@ -41,7 +41,7 @@ class Output:
                 self._file.close()
 
     def add(self, part: bytes) -> None:
-        """Take the next bytes. What a full disk refuses is missing in the file alone."""
+        """Add the next bytes. If the disk is full, they are missing only in the file."""
         if self._masked:
             part = _encoded(self._masked.feed(self._decoder.decode(part)))
         self._add(part)
@@ -59,14 +59,14 @@ class Output:
             del self._end[:-_END]
 
     def tail(self) -> str:
-        """The end of what was printed so far, from the begin of a line where one is near."""
+        """Return the end of the output so far, from the start of a line if that is near."""
         last = bytes((self._begin[-MOST_TAIL - 1 :] + self._end)[-MOST_TAIL - 1 :])
         if self.size > MOST_TAIL:
             last = last[last.find(b"\n", 0, MOST_TAIL // 2) + 1 :][-MOST_TAIL:].lstrip(_CONTINUED)
-        return codecs.getincrementaldecoder("utf-8")("replace").decode(last)  # without half a character at its end
+        return codecs.getincrementaldecoder("utf-8")("replace").decode(last)  # drops half a character at the end
 
     def text(self) -> str:
-        """The output, or its head, a line that says what is missing and where it is, and its tail. Called once."""
+        """Return the output, or its head, a line about the missing part, and its tail. Call it once."""
         if self._masked:
             rest = self._masked.feed(self._decoder.decode(b"", final=True)) + self._masked.end()
             self._add(_encoded(rest))
@@ -77,7 +77,7 @@ class Output:
         tail = tail[tail.find(b"\n", 0, _LINE) + 1 :]
         tail = tail[:3].lstrip(_CONTINUED) + tail[3:]
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        shown = decoder.decode(head)  # without the half of a character at its end
+        shown = decoder.decode(head)  # drops half a character at the end
         missing = self.size - (len(head) - len(decoder.getstate()[0])) - len(tail)
         words = f"… {missing:,} of {self.size:,} bytes are not shown here. {self._where()} …"
         return "\n".join((shown.removesuffix("\n"), words, tail.decode(errors="replace")))
@@ -89,7 +89,7 @@ class Output:
             return f"The whole output is in {self._file.name}"
         with suppress(OSError):
             self._file.write(f"\n… {self.size - self._written:,} more bytes were not kept\n".encode())
-        why = f": {self._fault}" if self._fault else f", of which a file keeps {MOST_WHOLE:,} bytes"
+        why = f": {self._fault}" if self._fault else f"; a file keeps {MOST_WHOLE:,} bytes"
         return f"The first {self._written:,} bytes are in {self._file.name}{why}"
 
     def _open(self) -> None:
@@ -118,7 +118,7 @@ def _encoded(text: str) -> bytes:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text, or its head and tail with a line that says what is missing, and where the whole of it is."""
+    """Return a text, or its head and tail with a line that says how much is missing and where the whole is."""
     if len(text) <= most:
         return text
     found = _MARK.search(text, max(len(text) // 2 - 2 * _LINE, 0))

@@ -1,6 +1,6 @@
-"""Reads what a shell prints until it ends, and then drains the pipes of its background processes.
+"""Reads a shell's output until the shell ends, and then drains the pipes of its background processes.
 
-A command ends with its shell. A background process still holds the pipe, and SIGPIPE would kill it if nobody read on.
+A command ends with its shell. A background process still holds the pipe, and SIGPIPE would kill it without a reader.
 """
 
 import array
@@ -17,21 +17,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-_PIECE = 1 << 16  #: bytes of one read
-#: seconds without output after which the end of a shell counts, and the limit for background jobs that never pause
+_PIECE = 1 << 16  #: size of one read, in bytes
+#: Seconds of silence after which an ended shell counts as ended, and the maximum for background jobs that never pause.
 _SILENCE, _LINGER = 0.2, 0.5
-#: pipes of background processes that are read on; seconds between two reads of them, which slow down one that floods
+#: Maximum number of drained pipes. Seconds between two reads of them, which slows down a flood.
 MOST_LEFT, _REST = 256, 0.05
 Pipe = IO[bytes]
 
 
 def pieces(has_ended: Callable[[], bool], pipes: list[Pipe], deadline: float) -> Iterator[tuple[Pipe, bytes] | None]:
-    """Yield all that a shell prints, b"" at the end of a pipe and None where nothing came. Uses the pipes up."""
+    """Yield a shell's output: b"" at the end of a pipe, None if nothing came. Consumes the pipes."""
     is_open, since = list(pipes), 0.0
-    left = dict[Pipe, int]()  # bytes of each pipe that the shell has printed, once it has ended
+    left = dict[Pipe, int]()  # unread bytes of each pipe when the shell ended
     try:
         while is_open:
-            # The end is looked for before the pipes are: what the shell has printed between the two is not missed.
+            # Check for the end before the pipes, so that output between the two checks is not lost.
             if not left and has_ended():
                 left, since = {pipe: unread(pipe.fileno()) for pipe in is_open}, time.monotonic()
             if not left and time.monotonic() > deadline:
@@ -61,14 +61,14 @@ def unread(file: int) -> int:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a shell and all that it has started; nothing happens after its end."""
+    """Kill a shell and all that it started. Does nothing after its end."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def end_marked(variable: str) -> None:
-    """Kill all processes that began with a variable, NAME=VALUE, in their environment."""
+    """Kill all processes that started with a variable, NAME=VALUE, in their environment."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if variable.encode() in (process / "environ").read_bytes().split(b"\0"):
@@ -76,13 +76,13 @@ def end_marked(variable: str) -> None:
 
 
 def code_of(process: subprocess.Popen[bytes], deadline: float) -> tuple[int, bool]:
-    """Return the exit code of a shell that prints no more, and whether it was killed because its time was over."""
+    """Return the exit code of a shell, and whether it was killed at the deadline."""
     try:
         return process.wait(max(deadline - time.monotonic(), _SILENCE)), False
     except subprocess.TimeoutExpired:
         kill(process)
         code = process.wait()
-        return code, code == -signal.SIGKILL  # else it has ended by itself in that very moment
+        return code, code == -signal.SIGKILL  # otherwise it ended by itself just then
 
 
 class _Left:
@@ -94,7 +94,7 @@ class _Left:
         self._files = set[int]()
 
     def read_on(self, pipe: Pipe) -> None:
-        """Read a pipe until its end; one beyond MOST_LEFT is closed, which ends what prints to it."""
+        """Drain a pipe until its end. Above MOST_LEFT the pipe is closed, which ends its writer."""
         with self._lock:
             if len(self._files) >= MOST_LEFT:
                 return

@@ -1,4 +1,4 @@
-"""What a repository says to an agent that works in it: instructions, skills, and the state of Git.
+"""A repository's texts for an agent that works in it: instructions, skills, and the state of Git.
 
 Each text names its file. Source of the names: AGENTS.md (https://agents.md), and the skills of the published agent.
 """
@@ -15,50 +15,50 @@ from typing import Any, NamedTuple
 from core.cuts import beginning, beginning_in_bytes
 from reference_agent.tools import Files, Refused
 
-#: files of a folder's instructions; the first that is there counts
+#: Files of a folder's instructions. The first existing one is used.
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", ".openhands/microagents/repo.md")
-#: maximum size of one file of instructions or of a skill, and of all instructions of a prompt, in bytes
+#: Maximum size of a file of instructions or of a skill, and of all instructions of a prompt, in bytes.
 MOST_FILE, MOST_INSTRUCTIONS = 24_000, 48_000
-#: folders of a repository's skills; of two with the same name the first counts
+#: Folders of a repository's skills. The first of two skills with equal names is used.
 SKILLS = (".agents/skills", ".openhands/skills", ".openhands/microagents")
-#: maximum number of skills, of characters of a description, and of paths of one call that are looked at
+#: Maximum number of skills, characters of a description, and paths of one call that are checked.
 MOST_SKILLS, MOST_DESCRIPTION, MOST_PATHS = 100, 300, 50
-#: seconds that Git may take, number of commits that the prompt names, and maximum length of one, in characters
+#: Git's timeout in seconds, number of commits in the prompt, and maximum length of each, in characters.
 _GIT_SECONDS, _COMMITS, _MOST_COMMIT = 5, 5, 120
 
 
 class Skill(NamedTuple):
     name: str
     description: str
-    triggers: tuple[str, ...]  #: words of a message that bring it
+    triggers: tuple[str, ...]  #: words of a message that add it
     content: str
-    source: str  #: its file, or who sent it
+    source: str  #: its file, or its sender
 
     def is_triggered(self, text: str) -> bool:
         return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", text, re.IGNORECASE) for one in self.triggers)
 
 
 class Repository:
-    """The repository around one conversation's folder, or that folder alone. Not thread-safe."""
+    """The repository of one conversation's folder, or that folder alone. Not thread-safe."""
 
     def __init__(self, folder: Path, files: Files) -> None:
-        """files: of the agent server's working directory, which bounds what is read."""
+        """files: of the agent server's working directory, which limits reads."""
         self._folder, self._files = folder, files
         self._told = set[Path]()  # folders whose instructions the agent has
 
     def instructions(self) -> str:
-        """The instructions from the repository's root down to the folder, each marked; "" if there are none."""
+        """Return the instructions from the repository's root down to the folder, each marked; "" if there are none."""
         told = "\n".join(text for one in self._within([self._folder]) for text in self._of_folder(one))
         cut = beginning_in_bytes(told, MOST_INSTRUCTIONS)
         return told if cut == told else f"{cut}\n(Cut off here: read the files for the rest.)"
 
     def instructions_for(self, action: dict[str, Any]) -> str:
-        """The instructions of folders that an action is the first to touch, each marked; "" if there are none."""
+        """Return the instructions of folders that an action touches first, each marked; "" if there are none."""
         untold = [one for one in self._within(_folders(self._folder, action)) if one not in self._told]
         return "\n".join(text for one in untold for text in self._of_folder(one))
 
     def skills(self) -> list[Skill]:
-        """The skills of the repository. What cannot be read is left out."""
+        """Return the repository's readable skills."""
         found: dict[str, Skill] = {}
         for name in SKILLS:
             folder = self._root() / name
@@ -80,17 +80,17 @@ class Repository:
         return "\n".join(lines)
 
     def _root(self) -> Path:
-        """The root of the repository around the folder, below the working directory; else the folder."""
+        """Return the root of the repository around the folder, below the working directory; otherwise the folder."""
         return next((one for one in self._around(self._folder) if (one / ".git").exists()), self._folder)
 
     def _around(self, folder: Path) -> Iterator[Path]:
-        """A folder and those above it, from the inside out, at most up to the working directory."""
+        """Yield a folder and its parents, from the inside out, up to the working directory."""
         while folder.is_relative_to(self._files.folder):
             yield folder
             folder = folder.parent
 
     def _within(self, folders: Iterable[Path]) -> list[Path]:
-        """Folders of the repository and those around them, from the root of it on."""
+        """Return folders of the repository and their parents, from its root down."""
         root = self._root()
         return sorted({one for folder in folders for one in self._around(folder) if one.is_relative_to(root)})
 
@@ -102,7 +102,7 @@ class Repository:
                 return
 
     def _read(self, path: Path) -> str:
-        """A file's text, cut with a sentence where it is too long; "" of one that cannot be read."""
+        """Return a file's text, truncated with a notice; "" if it cannot be read."""
         try:
             text = self._files.text(str(path)).strip()
         except (Refused, OSError, ValueError):
@@ -112,7 +112,7 @@ class Repository:
 
 
 def given_skills(context: dict[str, Any]) -> tuple[list[Skill], list[str]]:
-    """The skills of a start request's `agent_context`, and the texts of those that always count."""
+    """Return the skills of a start request's `agent_context`, and the texts that always apply."""
     skills, always = list[Skill](), list[str]()
     listed = context.get("skills")
     for one in listed if isinstance(listed, list) else []:
@@ -131,14 +131,14 @@ def given_skills(context: dict[str, Any]) -> tuple[list[Skill], list[str]]:
 
 
 def run_git(folder: Path, *words: str, seconds: float) -> subprocess.CompletedProcess[bytes]:
-    """Run Git in a folder. A repository around the working directory is ignored. Raises OSError, TimeoutExpired."""
+    """Run Git in a folder. A repository around the working directory is ignored. Raises OSError and TimeoutExpired."""
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(Path.cwd().parent)}
     command = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", "--no-optional-locks", *words)
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=seconds, check=False)
 
 
 def git(folder: Path, *words: str, seconds: float, errors: str = "replace") -> str | None:
-    """Return what Git prints in a folder; None if it fails or cannot be run."""
+    """Return Git's output in a folder; None if it fails or cannot run."""
     try:
         run = run_git(folder, *words, seconds=seconds)
     except (OSError, subprocess.TimeoutExpired):
@@ -157,7 +157,7 @@ def _skill(path: Path, text: str) -> Skill:
 
 
 def front_matter(text: str) -> tuple[dict[str, str | list[str]], str]:
-    """The members of a file's front matter, texts and lists alone, and what follows it."""
+    """Return the texts and lists of a file's front matter, and the rest of the file."""
     head, end, body = text.removeprefix("---\n").partition("\n---")
     if not (text.startswith("---\n") and end):
         return {}, text
@@ -182,13 +182,13 @@ def _plain(value: str) -> str:
 
 
 def _folders(here: Path, action: dict[str, Any]) -> list[Path]:
-    """The folders that an action names, by a path or by a word of its command."""
+    """Return the folders that an action names, by a path or by a word of its command."""
     arguments: Any = action["data"] if isinstance(action.get("data"), dict) else action
     words = [arguments["path"]] if isinstance(arguments.get("path"), str) else []
     if action["kind"] == "TerminalAction":
         try:
             words = shlex.split(action["command"])
-        except ValueError:  # an open quote
+        except ValueError:  # an unclosed quote
             words = action["command"].split()
     folders = list[Path]()
     for word in words[:MOST_PATHS]:

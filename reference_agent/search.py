@@ -1,6 +1,6 @@
-"""Search in the working folder: `grep` and `glob`. What Git ignores is left out, and both are bounded.
+"""Search in the working folder: `grep` and `glob`. Both are bounded, and skip what Git ignores.
 
-ripgrep searches where it is installed, else Git. `stop` may be called by any thread.
+Uses ripgrep if it is installed, otherwise Git. `stop` may be called by any thread.
 """
 
 import os
@@ -19,18 +19,18 @@ from reference_agent.printed import kill
 from reference_agent.repository import git
 from reference_agent.tools import Files, Refused
 
-#: maximum number of lines and of files that a search shows, and of characters of one line
+#: Maximum number of lines and of files in a result, and characters of one line.
 MOST_LINES, MOST_FOUND, MOST_LINE = 200, 100, 300
-_SECONDS, MOST_FILES = 30.0, 200_000  #: seconds that a search may take, and maximum number of files that it looks at
-_SKIPPED = (".git", ".agent-server", ".outputs")  #: folders that are never searched: Git's own, and the agent server's
+_SECONDS, MOST_FILES = 30.0, 200_000  #: timeout of a search in seconds, and maximum number of files that it reads
+_SKIPPED = (".git", ".agent-server", ".outputs")  #: folders that are never searched: Git's and the agent server's
 
-#: what the programs are told beside the pattern
+#: The programs with their options.
 _RIPGREP = (
     "rg --no-config --no-messages --null --line-number --with-filename --no-heading --color=never --hidden "
     "--no-require-git --sort=path --max-columns-preview"
 )
 _GIT = "git -c core.fsmonitor=false grep --no-index --null --line-number --no-color -I --perl-regexp"
-MOST_PATTERNS = 100  #: maximum number of patterns that the braces of one stand for
+MOST_PATTERNS = 100  #: maximum number of patterns after expanding braces
 
 
 class Search:
@@ -39,7 +39,7 @@ class Search:
         self._process: subprocess.Popen[bytes] | None = None
 
     def grep(self, pattern: str, path: str = ".", include: str = "") -> str:
-        """The lines that match, each with its file and number. Raises Refused, OSError, ValueError."""
+        """Return the matching lines, each with its file and number. Raises Refused, OSError and ValueError."""
         place, matches = self._files.inside(path), matcher(include)
         if not place.exists():
             raise Refused("the path does not exist")
@@ -53,11 +53,11 @@ class Search:
                 files.add(name)
                 shown.append(f"{name}:{beginning(line, MOST_LINE)}")
         self.stop()
-        more = ["… there is more: narrow the pattern, the path or `include`"] if is_more else []
+        more = ["… more matches: narrow the pattern, the path or `include`"] if is_more else []
         return "\n".join([f"{len(shown)} lines in {len(files)} files below {place}:", *shown, *more])
 
     def glob(self, pattern: str, path: str = ".") -> str:
-        """The files whose names match, the newest first. Raises Refused, OSError, ValueError."""
+        """Return the files with a matching name, the newest first. Raises Refused, OSError and ValueError."""
         place, matches = self._files.inside(path), matcher(pattern)
         if not place.is_dir():
             raise Refused("is not a folder")
@@ -83,7 +83,7 @@ class Search:
         yield from self._read(command, folder, {**os.environ, "GIT_LITERAL_PATHSPECS": "0" if skipped else "1"})
 
     def _read(self, command: list[str], folder: Path, env: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield the lines that a search prints. Raises Refused with what it says, and when its time is over."""
+        """Yield the output lines of a search. Raises Refused with its error, and on timeout."""
         null, pipe = subprocess.DEVNULL, subprocess.PIPE
         self._process = process = subprocess.Popen(
             command, cwd=folder, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
@@ -97,20 +97,20 @@ class Search:
                 before = b""
                 for raw in process.stdout:
                     before += raw
-                    if b"\0" in before:  # else the name of the file has a line feed
+                    if b"\0" in before:  # otherwise the file's name has a line feed
                         name, _, line = before.decode(errors="replace").rstrip("\r\n").partition("\0")
                         yield name.removeprefix("./"), line.replace("\0", ":", 1)
                         before = b""
                 if process.wait() > 1:
                     said = process.stderr.read().decode(errors="replace")
-                    raise Refused(f"the pattern is not taken: {beginning(said, 300)}")
+                    raise Refused(f"the pattern is invalid: {beginning(said, 300)}")
                 if process.returncode < 0:
-                    raise Refused(f"the search was stopped: it takes longer than {_SECONDS:g} s, or was interrupted")
+                    raise Refused(f"the search exceeded {_SECONDS:g} s, or was interrupted")
         finally:
             timer.cancel()
 
     def _names(self, folder: Path) -> list[str]:
-        """The files below a folder, as paths from there. In a Git repository those that it ignores are left out."""
+        """Return the relative paths of the files below a folder. In a Git repository, without ignored files."""
         options = ("-z", "--cached", "--others", "--exclude-standard")
         listed = git(folder, "ls-files", *options, seconds=_SECONDS, errors="surrogateescape")
         skipped = self._skipped(folder)
@@ -126,10 +126,10 @@ class Search:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a matcher of paths by a pattern of a shell. Raises Refused. Cost: grows with both lengths."""
+    """Return a matcher of paths by a shell pattern. Raises Refused. Cost: grows with both lengths."""
     whole = list(islice(_expanded(pattern.removeprefix("./").strip("/")), MOST_PATTERNS + 1))
     if len(whole) > MOST_PATTERNS:
-        raise Refused(f"the braces of the pattern stand for more than {MOST_PATTERNS} patterns")
+        raise Refused(f"the braces of the pattern expand to more than {MOST_PATTERNS} patterns")
     several = [one.split("/") if "/" in one else ["**", one] for one in whole]
     matchers = [[None if part == "**" else re.compile(translate(part)).match for part in parts] for parts in several]
     return lambda path: not pattern or any(_fits(path.split("/"), parts) for parts in matchers)
@@ -145,7 +145,7 @@ def _expanded(pattern: str) -> Iterator[str]:
 
 
 def _fits(names: list[str], parts: list[Any]) -> bool:
-    """Whether the names of a path match the parts of a pattern. None stands for any number of names."""
+    """Return whether the names of a path match the parts of a pattern. None matches any number of names."""
     reached = {0}
     for part in parts:
         if part is None:

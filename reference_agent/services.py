@@ -1,7 +1,7 @@
-"""What the bundled agent serves beside its conversations: commands, files and Git, in its working directory alone.
+"""Commands, files and Git, which the bundled agent serves besides its conversations, only in its working directory.
 
-The same paths lie below /api and below each conversation, where relative paths begin in its folder. Source: the
-agent-server wire. Limitation: Git reads the configuration of the repository, which may name programs that it runs.
+The paths exist below /api and below each conversation, where relative paths start in its folder. Source: the
+agent-server wire. Limitation: Git reads the repository's configuration, which may name programs to run.
 """
 
 import os
@@ -23,21 +23,21 @@ from reference_agent.repository import run_git
 from reference_agent.shell import COMMAND_SECONDS
 from reference_agent.tools import MOST_FILE, Files, Refused, replaced
 
-_GIT_SECONDS = 30  #: seconds that Git may take
-_LONGEST_NAME = 64  #: most characters that are shown of the name of a member of a query
-#: bytes of a page of commands and outputs beyond which it ends; a response of one command has at most 6 MiB
+_GIT_SECONDS = 30  #: Git's timeout, in seconds
+_LONGEST_NAME = 64  #: maximum characters of a query member's name in an error
+#: Size at which a page of commands and outputs ends, in bytes. A response of one command has at most 6 MiB.
 MOST_PAGE = 4 << 20
-MOST_CHANGES = 10_000  #: most changed files of a repository that are listed
-#: commits that are listed at once, and at most, and what is told of each: by `git log`'s names
+MOST_CHANGES = 10_000  #: maximum number of changed files in a list
+#: Default and maximum number of commits in a list, and the members of each by the names of `git log`.
 _COMMITS, MOST_COMMITS = 50, 200
 _OF_COMMIT = {"sha": "%H", "short_sha": "%h", "subject": "%s", "author": "%an", "timestamp": "%aI"}
 _SHA = re.compile(r"[0-9a-fA-F]{4,64}")
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  #: characters of a file's name that no header can hold
-#: what is not told of the files that a repository does not know: those that it ignores, and the agent server's own
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")  #: characters that a header's file name cannot have
+#: Untracked files that are not listed: ignored files and the agent server's own.
 _UNTOLD = ("--exclude-standard", "--exclude=/.agent-server/")
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
 
-#: what the query of an operation may have; one that is not here has none
+#: Query members by operation. An operation that is not listed has none.
 _QUERIES = {
     "search_events": "command_id__eq kind__eq limit order__gt page_id sort_order timestamp__gte timestamp__lt",
     "upload": "path",
@@ -54,7 +54,7 @@ services.before_request(check_key)
 
 @services.before_request
 def refuse_unknown() -> tuple[Response, int] | None:
-    """Refuse a member of the query that the operation does not have: misspelt, it would change nothing, unseen."""
+    """Refuse an unknown query member: a misspelled one would have no effect, unnoticed."""
     known = _QUERIES.get((request.endpoint or "").rpartition(".")[2], "").split()
     unknown = next((name for name in request.args if name not in known), None)
     if unknown is None:
@@ -66,7 +66,7 @@ def refuse_unknown() -> tuple[Response, int] | None:
 
 
 def folder_of(identity: str | None) -> Path:
-    """The folder that relative paths begin in: a conversation's, or the working directory."""
+    """Return the folder that relative paths start in: a conversation's, or the working directory."""
     if identity is None:
         return Path.cwd()
     conversation = server.find(parsed(identity)) or abort(404, "Conversation not found")
@@ -179,14 +179,14 @@ def download(identity: str | None = None) -> Response:
     if not place.is_file():
         abort(404, "File not found")
     name, status = _CONTROLS.sub("_", as_text(place.name)), place.stat()
-    # An ETag of our own: send_file encodes the path for its one, which fails for a name that is not UTF-8.
+    # The ETag is our own: that of send_file fails for a name that is not UTF-8.
     etag = f"{status.st_mtime_ns}-{status.st_size}-{zlib.crc32(os.fsencode(place))}"
     return send_file(place, as_attachment=True, download_name=name, etag=etag)
 
 
 @services.get("/git/changes")
 def changes(identity: str | None = None) -> Response:
-    """The files of a repository that differ from a ref, and those that it does not know yet."""
+    """Return the files of a repository that differ from a ref, and its untracked files."""
     folder = placed(identity, asked_path())
     unknown = filter(None, needed(folder, "ls-files", "-z", "--others", *_UNTOLD).split("\0"))
     found = dict.fromkeys(unknown, "ADDED") | _differing(folder, ref_of(folder))
@@ -197,7 +197,7 @@ def changes(identity: str | None = None) -> Response:
 
 @services.get("/git/commits")
 def commits(identity: str | None = None) -> Response:
-    """The newest commits of a repository; none of a folder that is in no repository."""
+    """Return the newest commits of a repository; empty outside of a repository."""
     folder, limit = placed(identity, asked_path()), asked_number("limit", _COMMITS, 1, MOST_COMMITS)
     shape = "%n".join(_OF_COMMIT.values())
     options = ("-z", "--no-show-signature", f"--max-count={limit + 1}", f"--format={shape}")
@@ -215,7 +215,7 @@ def changes_of_commit(sha: str, identity: str | None = None) -> Response:
 
 
 def _differing(folder: Path, *commits: str) -> dict[str, str]:
-    """The paths of a folder that differ from a commit, or between two, each with its status."""
+    """Return the status by path of the files that differ from a commit, or between two."""
     options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--relative")
     told = needed(folder, "diff", *options, *commits, "--").split("\0")
     return {path: _STATUSES.get(status[:1], "UPDATED") for status, path in zip(told[::2], told[1::2], strict=False)}
@@ -223,9 +223,9 @@ def _differing(folder: Path, *commits: str) -> dict[str, str]:
 
 @services.get("/git/diff")
 def difference(identity: str | None = None) -> Response:
-    """Return a file of a repository as it is and as a ref has it, or as a `commit` and its parent have it."""
+    """Return a file of a repository as it is and at a ref, or at a `commit` and its parent."""
     place = placed(identity, asked_path())
-    folder = next(above for above in place.parents if above.is_dir())  # that of a deleted file may be gone too
+    folder = next(above for above in place.parents if above.is_dir())  # a deleted file's folder may be gone too
     name = f"./{place.relative_to(folder)}"
     if asked := request.args.get("commit"):
         commit = commit_of(folder, asked)
@@ -251,7 +251,7 @@ def parent_of(folder: Path, commit: str) -> str:
 
 
 def ref_of(folder: Path) -> str:
-    """The commit to compare with: the ref that is asked for, else what the branch follows, else the last commit."""
+    """Return the commit to compare with: the requested ref, otherwise the upstream, otherwise the last commit."""
     needed(folder, "rev-parse", "--git-dir")
     asked = request.args.get("ref")
     for ref in (asked,) if asked else ("@{upstream}", "HEAD"):
@@ -261,7 +261,7 @@ def ref_of(folder: Path) -> str:
 
 
 def empty_tree(folder: Path) -> str:
-    """The tree without files, which a repository without commits is compared with; its name depends on the hash."""
+    """Return the empty tree, to compare a repository without commits with. Its name depends on the hash."""
     return needed(folder, "hash-object", "-t", "tree", os.devnull).strip()
 
 
@@ -271,7 +271,7 @@ def _resolved(folder: Path, name: str) -> str | None:
 
 
 def needed(folder: Path, *words: str) -> str:
-    """Return what Git prints in a folder; bytes that are not UTF-8 are surrogates. Abort with 409 if Git fails."""
+    """Return Git's output in a folder; bytes that are not UTF-8 are surrogates. Abort with 409 if Git fails."""
     printed = git(folder, *words, errors="surrogateescape")
     return abort(409, "The folder is not in a Git repository that can be read") if printed is None else printed
 
@@ -280,9 +280,9 @@ def git(folder: Path, *words: str, errors: str = "replace") -> str | None:
     try:
         run = run_git(folder, *words, seconds=_GIT_SECONDS)
     except subprocess.TimeoutExpired:
-        abort(504, f"Git was not done within {_GIT_SECONDS} s")
+        abort(504, f"Git did not finish within {_GIT_SECONDS} s")
     except OSError as error:
-        abort(400, f"Git cannot be run: {error.strerror}")
+        abort(400, f"Git cannot run: {error.strerror}")
     return None if run.returncode else run.stdout.decode(errors=errors)
 
 

@@ -1,11 +1,11 @@
 """The agent's shell: one for each conversation, which keeps its folder, variables, functions and jobs.
 
 It is an interactive bash. Programs read from a pseudo-terminal and print to a pipe of their command, so an output has
-no colours and nothing of an earlier command. The shell reads commands and reports their ends by further pipes, so no
-input becomes a command and no output is taken for an end.
+no colours and no text of an earlier command. The shell reads commands and reports their exit codes on further pipes.
+So no input becomes a command, and no output looks like an end.
 
-A command that is silent or slow is handed back: it runs on, and the next action waits for it, types into it or
-interrupts it. Limitation: it blocks at 1 MiB of unread output. Background jobs end with the conversation.
+A silent or slow command is handed back: it runs on, and the next action waits for it, types into it or interrupts it.
+Limitation: it blocks at 1 MiB of unread output. Background jobs end with the conversation.
 Source of the names of keys and of the exit code -1: openhands-tools 1.58, terminal.
 """
 
@@ -33,36 +33,36 @@ from reference_agent.output import Output
 from reference_agent.printed import Pipe, end_marked, pieces
 from reference_agent.pseudo_terminals import pseudo_terminals
 
-#: seconds until a command is handed back: of all, without output, and without output after something was typed
+#: Seconds until a command is handed back: in all, without output, and without output after input.
 COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3
-MOST_TOLD = 20_000  #: most characters of a command that its result repeats
-#: the exit codes of a command that cannot be executed, that was handed back, and that was killed
+MOST_TOLD = 20_000  #: maximum characters of a command in its result
+#: Exit codes of a command that cannot be executed, that was handed back, and that was killed.
 NOT_EXECUTED, GOES_ON, KILLED = 126, -1, -9
-MOST_TYPED = 4000  #: most bytes that are typed at once: a terminal keeps no more for a program that does not read
-#: seconds until output is first shown while a command runs, then new output, then the same for a late follower
+MOST_TYPED = 4000  #: maximum bytes of one input; a terminal buffers no more for a program that does not read
+#: Seconds until output is first streamed, between updates, and between repetitions for late followers.
 _SHOWN_FIRST, _SHOWN_EACH, _SHOWN_AGAIN = 0.5, 1.0, 10.0
-#: seconds between two checks of a command, from an interrupt to a kill, and for the shell to read a command
+#: Seconds between two checks of a command, between interrupt and kill, and for the shell to read a command.
 _CHECK, _GRACE, _START = 0.2, 1.0, 10.0
-#: bytes of one read, and of the pipe of a command that was handed back; characters that a shell leaves to the next one
+#: Bytes of one read, and of the pipe of a command that was handed back. Characters of a shell's state for the next.
 _PIECE, _PIPE, _MOST_LEFT = 1 << 16, 1 << 20, 1 << 18
 
-#: how to go on with a command that was handed back
+#: How to continue after a command was handed back.
 _NEXT = (
     "It is still running. Go on with is_input=true: an empty command waits for more output, text is typed into the "
     "program, C-c interrupts it. A larger timeout waits longer; reset=true ends the shell."
 )
 
-#: keys that the model may type, beside C- and a letter
+#: Keys that the model may type, besides C- and a letter.
 _KEYS = {
     **{"UP": "\x1b[A", "DOWN": "\x1b[B", "RIGHT": "\x1b[C", "LEFT": "\x1b[D", "HOME": "\x1b[H", "END": "\x1b[F"},
     **{"PGUP": "\x1b[5~", "PGDN": "\x1b[6~", "TAB": "\t", "ESC": "\x1b", "BS": "\x7f", "ENTER": "\n"},
 }
 _CONTROL = re.compile(r"C-([a-zA-Z])")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: makes the terminal that of the shell's session, and drops what the shell itself prints, such as its prompts
+#: Makes the terminal the controlling one of the shell's session. Drops the shell's own output, such as its prompts.
 _BEGIN = 'exec 3<>"$0"; exec "$@" 3>&- >/dev/null 2>&1'
 
-#: what the shell is told first: how it reports the number of a command, its exit code and the folder
+#: The shell's first input: how it reports the number of a command, its exit code and the folder.
 _FIRST = """\
 __status={status}
 __report='command printf "%s\\0%s\\0%s\\0" "$__number" "$?" "$PWD" 1<>"$__status"'
@@ -70,32 +70,32 @@ __prompt='$(eval "$__report")'
 unset HISTFILE
 """
 
-#: what bash is told besides. It leaves its variables to the next one, so that `exit` or `set -e` costs little
+#: More input for bash. It leaves its variables to the next shell, so that `exit` or `set -e` costs little.
 _OF_BASH = """\
 set +H +o history
 trap '{{ command printf "exit\\0%s\\0%s\\0" "$?" "$PWD"; declare -p; declare -f; alias -p; }} 1<>"$__status" 2>&-' EXIT
 """
 
-#: the settings of Git that hold where no other ones do
+#: Defaults of Git's settings.
 _GIT = "[include]\n\tpath = /etc/gitconfig\n[user]\n\tname = Agent\n\temail = agent@localhost\n"
-#: variables of the shell where the environment has no others: no program waits in an editor or a pager
+#: Defaults of the shell's variables: no program waits in an editor or a pager.
 _DEFAULTS = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 _MARK = "AGENT_SHELL"  #: the variable that marks the processes of a conversation's shells
-#: shows the end of what a command has printed so far, and how many bytes that is in all
+#: Streams the end of a command's output so far, and its size in bytes.
 Show = Callable[[str, int], None]
 
 
 class _Shell:
-    """A shell's process, which takes one command at a time. Raises OSError where none can be made."""
+    """A shell's process, which runs one command at a time. Raises OSError if it cannot start."""
 
     def __init__(self, folder: Path, secrets: Mapping[str, str], mark: str, state: str = "") -> None:
-        """mark: of the processes that it starts. state: what an earlier shell has left."""
+        """mark: of its processes. state: what an earlier shell left."""
         bash = shutil.which("bash")
         self.is_bash = bash is not None
         self.folder = folder
         self._known, self._number, self._reported, self.since = dict(secrets), 0, b"", 0.0
         self._open = list[int]()
-        # A killed agent removes nothing: the runtime names a folder that ends with the sandbox.
+        # A killed agent deletes nothing: the runtime names a folder that ends with the sandbox.
         self._files = Path(tempfile.mkdtemp(prefix="agent-shell-", dir=os.environ.get("AGENT_TMPDIR")))
         try:
             (self._files / "gitconfig").write_text(_GIT)
@@ -110,7 +110,7 @@ class _Shell:
             lines, self._lines = os.pipe()
             self._open.append(self._lines)
             words = [bash, "--noprofile", "--norc", "--noediting", "-i"] if bash else ["/bin/sh", "-i"]
-            # Git reads this file first, so those of a home and of a repository go before it.
+            # Git reads this file first, so a home's or a repository's settings override it.
             self._git = os.environ.get("GIT_CONFIG_SYSTEM", str(self._files / "gitconfig"))
             try:
                 self.process = subprocess.Popen(
@@ -139,7 +139,7 @@ class _Shell:
         return shlex.quote(str(self._files / name))
 
     def _eval(self, text: bytes, name: str) -> str:
-        """The command that executes a text of any length, which the shell reads from a pipe: it is on no disk."""
+        """Return the command that executes a text of any length. The shell reads it from a pipe, never from a disk."""
         return f'eval "$(command -p head -c {len(text)} <{self._quoted(name)})"'
 
     def _send(self, text: bytes, pipe: int) -> None:
@@ -151,12 +151,12 @@ class _Shell:
                 sent += os.write(pipe, text[sent : sent + _PIECE])
 
     def start(self, command: str, secrets: Mapping[str, str]) -> None:
-        """Start a command, which prints to `output`. Raises OSError."""
+        """Start a command that prints to `output`. Raises OSError."""
         for pipe in (self._commands, self._variables):
             with suppress(BlockingIOError):
-                while os.read(pipe, _PIECE):  # of a command that never began
+                while os.read(pipe, _PIECE):  # of a command that never started
                     pass
-        termios.tcflush(self._slave, termios.TCIFLUSH)  # what was typed, and no program has read
+        termios.tcflush(self._slave, termios.TCIFLUSH)  # typed, but not read by any program
         termios.tcsetattr(self._slave, termios.TCSANOW, self._modes)
         self.report()
         (self._files / f"output-{self._number}").unlink(missing_ok=True)
@@ -184,7 +184,7 @@ class _Shell:
         self.since = time.monotonic()
 
     def _given(self, variables: Mapping[str, str]) -> bytes:
-        """Return what the shell reads before a command: what an earlier one has left, and new variables."""
+        """Return the shell's input before a command: the state of an earlier shell, and new variables."""
         own, status = variables, ""
         if self._state:
             own, status = {"GIT_CONFIG_SYSTEM": self._git, **variables}, f"__status={self._quoted('status')}\n"
@@ -192,19 +192,19 @@ class _Shell:
         return (self._state + exports + status).encode(errors="replace")
 
     def type(self, text: str) -> None:
-        """Type into the program in the foreground. Raises BlockingIOError where it reads nothing."""
+        """Type into the foreground program. Raises BlockingIOError if it reads nothing."""
         typed = text.encode(errors="replace")
         if os.write(self.terminal, typed) < len(typed):
             raise BlockingIOError
 
     def printed(self) -> bytes:
-        """What programs have printed to the terminal itself, such as a question for a password."""
+        """Return what programs printed to the terminal itself, such as a password prompt."""
         with suppress(OSError):
             return os.read(self.terminal, _PIECE)
         return b""
 
     def report(self) -> int | None:
-        """The exit code of the present command; None while it runs."""
+        """Return the exit code of the current command; None while it runs."""
         with suppress(BlockingIOError):
             while part := os.read(self.status, _PIECE):
                 self._reported += part
@@ -216,17 +216,17 @@ class _Shell:
         return None
 
     def left(self) -> str:
-        """What a bash that has ended leaves to the next one."""
+        """Return the state that an ended bash leaves to the next one."""
         self.report()
         state = self._reported.rpartition(b"\0")[2].decode(errors="replace")
         return state if len(state) <= _MOST_LEFT else ""
 
     def has_ended(self) -> bool:
-        """Whether the shell has ended, or can report no more, as a command has removed its files."""
+        """Return whether the shell has ended, or cannot report because a command deleted its files."""
         return self.process.poll() is not None or not (self._files / "status").exists()
 
     def signal(self, number: int) -> None:
-        """Signal the shell first, so that it runs no more of the line, and then the process in its foreground."""
+        """Signal the shell first, so that it runs no more of the line, and then the foreground process."""
         with suppress(OSError):
             foreground = os.tcgetpgrp(self.terminal)
             os.killpg(self.process.pid, number)
@@ -234,7 +234,7 @@ class _Shell:
                 os.killpg(foreground, number)
 
     def end(self) -> int:
-        """Kill the shell and its foreground process. Returns the exit code. Background processes run on."""
+        """Kill the shell and its foreground process, and return the exit code. Background processes run on."""
         if self.process.poll() is None:
             self.signal(signal.SIGKILL)
         code = self.process.wait()
@@ -260,11 +260,11 @@ class _Shown:
 
 
 class Terminal:
-    """The shell of one conversation. `kill` and `end` may be called by any thread."""
+    """The shell of one conversation. `kill` and `end` are thread-safe."""
 
     def __init__(self, folder: Path, *, hands_back: bool = True) -> None:
-        """hands_back: whether somebody goes on with a command that is still running; else it is killed."""
-        self.folder = folder  #: in which the next command begins
+        """hands_back: whether a running command can be continued; otherwise it is killed."""
+        self.folder = folder  #: the folder of the next command
         self._home, self._hands_back, self._mark = folder, hands_back, uuid4().hex
         self._shell: _Shell | None = None
         self._running: _Shell | None = None  #: the shell while its command runs, or has ended unnoticed
@@ -273,13 +273,13 @@ class Terminal:
         self._busy = threading.Lock()
 
     def resume(self, folder: str) -> None:
-        """Begin in a folder: that of the shell that ended with an earlier process of the agent server."""
+        """Start in a folder: that of the shell of an earlier agent server process."""
         self.folder = Path(folder)
         lost = "The variables, functions and background jobs of the earlier one are gone"
         self._notices.append(f"The agent server was started again, so this is a new shell, in {folder}. {lost}.")
 
     def start(self, action: Event, secrets: Mapping[str, str]) -> Event | None:
-        """Start a command, or type into the one that is running. Return a result if there is nothing to wait for."""
+        """Start a command, or type into the running one. Return a result if there is nothing to wait for."""
         command, is_input = action["command"], bool(action.get("is_input"))
         self._is_killed = False
         with self._busy:
@@ -311,7 +311,7 @@ class Terminal:
 
     def _go_on(self, command: str, is_input: bool) -> Event | None:
         if command.strip() and not is_input:
-            words = f"This was not executed, as the command before is still running. {_NEXT}"
+            words = f"This was not executed, because the previous command is still running. {_NEXT}"
             return {**seen(command, words, GOES_ON), "is_error": True}
         if command.strip():
             assert self._running is not None
@@ -321,12 +321,12 @@ class Terminal:
             try:
                 self._running.type(typed)
             except BlockingIOError:
-                raise ValueError("the program has not read what was typed before") from None
+                raise ValueError("the program has not read the earlier input") from None
         return None
 
     def _begin(self, command: str, secrets: Mapping[str, str]) -> None:
         if "\0" in command:
-            raise ValueError("it has a null character")
+            raise ValueError("it contains a null character")
         if self._is_over:
             raise ValueError("the conversation has ended")
         if self._shell and self._shell.has_ended():
@@ -335,7 +335,7 @@ class Terminal:
             folder = self.folder if self.folder.is_dir() else self._home
             self._shell = _Shell(folder, secrets, self._mark, self._left)
             if not self._shell.is_bash:
-                self._notices.append("There is no bash here, so /bin/sh runs the commands.")
+                self._notices.append("bash is not installed, so /bin/sh runs the commands.")
         try:
             self._shell.start(command, secrets)
         except OSError:
@@ -344,9 +344,9 @@ class Terminal:
         self._running = self._shell
 
     def finish(self, action: Event, mask: Mask = NOTHING, show: Show = lambda _tail, _size: None) -> Event:
-        """Wait until the command ends, is silent for SILENT_SECONDS, or has taken the seconds that the action allows.
+        """Wait until the command ends, is silent for SILENT_SECONDS, or reaches the action's timeout.
 
-        Limitation: the output of a process that the command leaves behind is lost unless it goes to a file.
+        Limitation: the output of a process that the command leaves behind is lost, unless it goes to a file.
         """
         with self._busy, closing(Output(self._home, mask)) as output:
             assert self._running is not None
@@ -355,7 +355,7 @@ class Terminal:
             return seen(action["command"], self._told(text), code)
 
     def _wait(self, shell: _Shell, action: Event, output: Output, shown: _Shown) -> tuple[int, str]:
-        """Follow a command. Returns its exit code, and what is said of its end."""
+        """Follow a command. Return its exit code, and a notice about its end."""
         began = at = time.monotonic()
         limit = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
         silence = SILENT_SECONDS if not (action.get("is_input") and action["command"].strip()) else ANSWER_SECONDS
@@ -375,7 +375,7 @@ class Terminal:
                 shell.signal(signal.SIGKILL if now - killed_at > _GRACE else signal.SIGINT)
             elif now - began >= limit or now - at >= silence:
                 if self._hands_back:
-                    with suppress(OSError):  # it prints more before anybody reads it
+                    with suppress(OSError):  # more output before anybody reads it
                         fcntl.fcntl(shell.output, fcntl.F_SETPIPE_SZ, _PIPE)
                     waited = f"No new output for {silence:g} s" if now - at >= silence else f"No end within {limit:g} s"
                     return GOES_ON, f"({waited}, {now - shell.since:.0f} s since its start. {_NEXT})"
@@ -399,7 +399,7 @@ class Terminal:
             output.add(shell.printed())
 
     def _drain(self, shell: _Shell, output: Output) -> None:
-        """Read the rest of the output of a command that has ended."""
+        """Read the rest of an ended command's output."""
         self._running = None
         os.close(shell.holder)
         for piece in pieces(lambda: True, [shell.output], time.monotonic() + COMMAND_SECONDS):
@@ -407,20 +407,22 @@ class Terminal:
                 output.add(piece[1])
 
     def _drop_ended(self) -> None:
-        """Note the end of a command that was handed back, and what it has printed last."""
+        """Note the end of a command that was handed back, with its last output."""
         if running := self._running:
             with closing(Output(self._home)) as output:
                 self._drain(running, output)
                 code, last = running.report(), output.tail()
             how = "" if code is None else f" with exit code {code}"
-            self._notices.append(f"The command before has ended{how}." + (f" It printed last:\n{last}" if last else ""))
+            self._notices.append(
+                f"The previous command has ended{how}." + (f" Its last output:\n{last}" if last else "")
+            )
 
     def _bury(self, shell: _Shell) -> int:
-        """Note the end of a shell, and what it leaves to the next one. Returns its exit code."""
+        """Note the end of a shell, and keep its state for the next one. Return its exit code."""
         self._shell, self._left, self.folder = None, shell.left(), shell.folder
         code = shell.end()
         kept = "with the same variables and functions" if self._left else "without its variables and functions"
-        self._notices.append(f"The shell has ended. The next command begins a new one in {self.folder}, {kept}.")
+        self._notices.append(f"The shell has ended. The next command starts a new shell in {self.folder}, {kept}.")
         return code
 
     def _reset(self) -> None:
@@ -431,7 +433,7 @@ class Terminal:
         if self._shell:
             self._shell.end()
         self._shell, self._left, self.folder = None, "", self._home
-        self._notices[:] = [f"The shell was reset: the next command begins a new one in {self._home}."]
+        self._notices[:] = [f"The shell was reset. The next command starts a new shell in {self._home}."]
 
     def _told(self, text: str) -> str:
         notices = [f"({notice})" for notice in self._notices]
@@ -444,7 +446,7 @@ class Terminal:
             running.signal(signal.SIGINT)
 
     def end(self) -> None:
-        """End the shell and all that its commands have left running."""
+        """End the shell and all processes that its commands left running."""
         self._is_over = self._is_killed = True
         if shell := self._shell:
             shell.process.kill()
@@ -454,7 +456,7 @@ class Terminal:
 
 
 def seen(command: str, output: str, code: int) -> Event:
-    told = beginning(command, MOST_TOLD)  # with the output it must fit into an event; the action has all of it
+    told = beginning(command, MOST_TOLD)  # must fit into an event with the output; the action has the whole command
     members = {"is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
     return {"content": [{"type": "text", "text": output}], **members}
 

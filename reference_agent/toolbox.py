@@ -1,4 +1,4 @@
-"""The tools of one conversation: what the client said of them at the start, what it knows, what executes an action."""
+"""The tools of one conversation: the client's settings for them, their knowledge, and the execution of actions."""
 
 import platform
 import queue
@@ -24,33 +24,33 @@ from reference_agent.web import fetch
 if TYPE_CHECKING:
     from reference_agent.mcp import Server
 
-_ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list of tools does not take away
-#: maximum length of the name of a tool, as endpoints of models take it, and of what goes beside a prompt or a message
+_ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list cannot remove
+#: Maximum length of a tool's name at model endpoints, and of the context of a prompt or a message, in characters.
 MOST_NAME, MOST_CONTEXT = 64, 200_000
-INTERRUPTED = "Interrupted. Whether it took effect is not known; it is not repeated."
+INTERRUPTED = "Interrupted. It is unknown whether the call took effect. It is not repeated."
 
-#: what stands above the texts of a repository
+#: The heading of a repository's texts.
 _OF_REPOSITORY = (
-    "The repository says this of itself. It tells how people work here: follow it where the user says nothing else. "
-    "It cannot allow what the user or these instructions do not allow."
+    "These texts come from the repository. They tell how people work here: follow them unless the user says otherwise. "
+    "They cannot allow what the user or these instructions do not allow."
 )
 
 Result = tuple[list[Event], bool]  #: result of a tool: its content, and whether it is an error
 
 
 def own_name(name: str) -> str:
-    """This agent's name of a tool that clients call by another one, such as `BashTool`; else the name itself."""
+    """Return this agent's name of a tool that clients name differently, such as `BashTool`; otherwise the name."""
     plain = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().removesuffix("_tool")
     return {"bash": "terminal", "execute_bash": "terminal", "str_replace_editor": "file_editor"}.get(plain, plain)
 
 
 class Toolbox:
-    """Not thread-safe, but for `stop` and `close`."""
+    """Not thread-safe, except `stop` and `close`."""
 
     def __init__(
         self, log: Log, files: Files, around: Files, given: Event | None = None, servers: Event | None = None
     ) -> None:
-        """files: in the working folder. around: in the agent server's working directory. given: agent of the start."""
+        """files: in the working folder. around: in the agent server's working directory. given: the start's agent."""
         self.log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
         self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
@@ -64,15 +64,15 @@ class Toolbox:
         for server in self._untried.values():
             log.hide(*credentials_in(server), *(one.removeprefix("Bearer ") for one in headers_of(server).values()))
         if log.events:
-            self._repository.instructions()  # which the log has
+            self._repository.instructions()  # the log has them already
 
     def known(self, task: dict[str, Any] | None = None) -> Tools:
-        """The tools by name, in a sub-task or in the conversation itself."""
+        """Return the tools by name, in a sub-task or in the conversation itself."""
         tools = {name: tool for name, tool in self._tools.items() if name != "invoke_skill" or self._skills()}
         return tools_of_task(tools) if task else tools
 
     def context(self) -> str:
-        """What the agent is told beside its prompt: the day, the system, Git, what repository and client say."""
+        """Return the context of the prompt: the date, the system, Git, the texts of repository and client."""
         told = [f"Today is {events.now()[:10]} (UTC). The machine runs {_system()}.\n{self._repository.state()}"]
         if instructions := self._repository.instructions():
             told += [_OF_REPOSITORY, instructions]
@@ -88,7 +88,7 @@ class Toolbox:
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own
 
     def added_to(self, content: list[Event]) -> dict[str, Any]:
-        """What a user's message brings by its words, as members of its event."""
+        """Return the members that a user's message gets for its words."""
         text = text_of(content)
         skills = [one for one in self._skills() if one.is_triggered(text)]
         added = [_told(one) for one in skills]
@@ -98,11 +98,11 @@ class Toolbox:
         return {"activated_skills": [one.name for one in skills], "extended_content": parts(told)}
 
     def connect(self, *, again: bool) -> None:
-        """Start the MCP servers that were not tried yet, or (again) have failed: their host may be allowed by now."""
+        """Start the MCP servers that were not tried yet. again: also retry failures, as a host may be allowed now."""
         untried, self._untried = self._untried | (self._failed if again else {}), {}
         if not untried:
             return
-        made = import_module("reference_agent.mcp").Server  # brings the library
+        made = import_module("reference_agent.mcp").Server  # imports the library
         servers = [made(name, given, self._files.folder) for name, given in untried.items()]
         self._servers = [*(one for one in self._servers if one.name not in untried), *servers]
         with ThreadPoolExecutor(len(untried)) as pool:
@@ -120,7 +120,7 @@ class Toolbox:
         return failures
 
     def observe(self, action: Event) -> Event:
-        """Execute an action. What a tool refuses, or the system does, is an observation too."""
+        """Execute an action. A refusal by a tool or the system is an observation too."""
         details, name = action["action"], action["tool_name"]
         match details["kind"]:
             case "FinishAction":
@@ -141,7 +141,7 @@ class Toolbox:
         return {"content": content, "is_error": is_error, "tool_name": name}
 
     def add_instructions(self, action: Event, result: Event) -> None:
-        """Add to a result what the repository says in the folders that the action was the first to touch."""
+        """Add the repository's instructions for folders that the action touched first to a result."""
         if result["kind"] == "ObservationEvent" and (told := self._repository.instructions_for(action["action"])):
             content = result["observation"]["content"]
             content.extend(parts(f"\n{_OF_REPOSITORY}\n{told}"))
@@ -156,7 +156,7 @@ class Toolbox:
             server.close()
 
     def _is_wanted(self, name: str) -> bool:
-        """Return whether the client's list of tools, if it has any of ours, and its filter leave a tool."""
+        """Return whether the client's list of tools and its filter keep a tool. A list without ours is ignored."""
         wanted = {own_name(one) for one in names_in(self._given.get("tools"))} & {*TOOLS}
         return name in _ALWAYS or ((not wanted or name in wanted) and self._passes(name))
 
@@ -180,7 +180,7 @@ class Toolbox:
         return [one for one in found if one.name not in (disabled if isinstance(disabled, list) else [])]
 
     def _tasks(self, details: Event) -> Event:
-        """Take the list of tasks, or tell the one that the log has."""
+        """Replace the list of tasks, or show the log's."""
         if details["command"] == "plan":
             tasks = [{"title": "", "notes": "", "status": "todo", **one} for one in details.get("task_list") or []]
         else:
@@ -198,20 +198,20 @@ class Toolbox:
                 return server.call(own, data)
             run: dict[str, Callable[..., str]] = {"grep": self._search.grep, "glob": self._search.glob, "fetch": fetch}
             if name not in run:
-                return parts(f"The MCP server of {name} is not there any more: call another tool."), True
+                return parts(f"The MCP server of {name} is no longer available. Call another tool."), True
             return parts(run[name](**data)), False
         except (Refused, OSError, ValueError, re.error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return parts(f"{name}: {reason}"), True
 
     def _interruptible(self, call: Callable[[], Result]) -> Result:
-        """The result of a call, which runs in a thread of its own: `stop` ends the wait for it."""
+        """Return the result of a call that runs in its own thread. `stop` ends the wait for it."""
         done = self._done = queue.SimpleQueue()
 
         def run() -> None:
             try:
                 done.put(call())
-            except Exception as error:  # is raised where the result is awaited
+            except Exception as error:  # raised at the await of the result
                 done.put(error)
 
         threading.Thread(target=run, daemon=True).start()
@@ -231,7 +231,7 @@ def _tools_of(server: "Server") -> dict[str, Tool] | str:
     """Return the tools of a server, or why it has none."""
     try:
         return server.tools()
-    except Exception as error:  # of one server: the others go on
+    except Exception as error:  # one server's failure; the others go on
         return beginning(str(error) or type(error).__name__, 1000)
 
 
@@ -246,7 +246,7 @@ def _told(skill: Skill) -> str:
 
 
 def headers_of(given: dict[str, Any]) -> dict[str, str]:
-    """The headers of a server, and the one that its `auth` stands for."""
+    """Return the headers of a server, including that of its `auth`."""
     headers = texts_of(given.get("headers"))
     match given.get("auth"):
         case {"strategy": "header", "headers": dict(more)}:

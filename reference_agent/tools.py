@@ -1,4 +1,4 @@
-"""The tools of the reference agent: their schemas, the check of a call's arguments, and the editor of files."""
+"""The tools of the reference agent: their schemas, the check of a call's arguments, and the file editor."""
 
 import json
 import os
@@ -15,9 +15,9 @@ from core.cuts import beginning
 from reference_agent.events import Event, parts
 from reference_agent.shell import COMMAND_SECONDS, SILENT_SECONDS
 
-#: the risks that a model may give a call, from the least on; without one of them a risk is UNKNOWN
+#: The risks that a model may give a call, in ascending order. Without one, the risk is UNKNOWN.
 RISKS = ("LOW", "MEDIUM", "HIGH")
-MOST_SUMMARY = 500  #: most characters of a summary
+MOST_SUMMARY = 500  #: maximum characters of a summary
 _TEXT, _NUMBER, _FLAG = {"type": "string"}, {"type": "integer", "minimum": 0}, {"type": "boolean"}
 _PLACE = {**_TEXT, "description": "Where to search; default: the working folder."}
 _TASK: dict[str, Any] = {
@@ -26,7 +26,7 @@ _TASK: dict[str, Any] = {
     "required": ["title"],
 }
 
-#: the Python type for each JSON type of a parameter
+#: The Python type for each JSON type of a parameter.
 _TYPES: dict[str, Any] = {"string": str, "integer": int, "array": list, "object": dict, "boolean": bool}
 
 _RATING = {
@@ -39,16 +39,16 @@ _RATING = {
     "summary": {**_TEXT, "description": "What this call does, in about ten words, for the person who approves it."},
 }
 
-#: most bytes of a file, and most characters and entries of a view
+#: Maximum bytes of a file, and maximum characters and entries of a view.
 MOST_FILE, MOST_VIEW, MOST_ENTRIES = 1 << 20, 30_000, 500
-_MOST_CHANGE = 20_000  #: most characters of a file that an observation tells before and after a change
+_MOST_CHANGE = 20_000  #: maximum characters of a file in an observation, before and after a change
 _AROUND = 4  #: lines that an edit shows around its change
-MOST_UNDONE = 4 << 20  #: most characters that are kept of earlier contents of files, for `undo_edit`
-MCP = "MCPTool"  #: the stem of a tool whose own kinds clients do not know
+MOST_UNDONE = 4 << 20  #: maximum characters of earlier file contents in memory, for `undo_edit`
+MCP = "MCPTool"  #: stem of a tool whose own kinds clients do not know
 
 
 class BadCall(Exception):
-    """A call that cannot be executed; the message tells the model why."""
+    """A call that cannot be executed. The message is for the model."""
 
 
 class Tool(NamedTuple):
@@ -56,8 +56,8 @@ class Tool(NamedTuple):
     description: str
     parameters: dict[str, dict[str, Any]]  #: JSON schemas by name
     required: tuple[str, ...]
-    rated: bool = True  #: whether the model gives its calls a risk and a summary; else their risk is LOW
-    schema: dict[str, Any] | None = None  #: of an MCP server's tool: its server checks the arguments
+    rated: bool = True  #: whether the model rates and summarizes its calls; otherwise their risk is LOW
+    schema: dict[str, Any] | None = None  #: of an MCP server's tool; its server checks the arguments
 
 
 Tools = Mapping[str, Tool]
@@ -179,7 +179,7 @@ def _function(name: str, tool: Tool) -> dict[str, Any]:
 
 
 def _rating(tool: Tool) -> dict[str, Any]:
-    """The parameters by which a call is rated, but one that the tool itself has."""
+    """Return the rating parameters of a call, except a parameter of the tool itself."""
     return {name: schema for name, schema in _RATING.items() if tool.rated and name not in tool.parameters}
 
 
@@ -195,13 +195,13 @@ def for_clients(tools: Tools = TOOLS) -> list[Event]:
 
 
 def read_call(name: str, arguments: str, tools: Tools = TOOLS) -> tuple[Event, dict[str, str]]:
-    """The action of a call, and its rating: `security_risk` and `summary`. Raises BadCall."""
+    """Return the action of a call and its rating, `security_risk` and `summary`. Raises BadCall."""
     tool = tools.get(name)
     if tool is None:
         raise BadCall(f"There is no tool {beginning(name, 100)!r}. The tools are: {', '.join(tools)}.")
     try:
         given = json.loads(arguments or "{}")
-        json.dumps(given, ensure_ascii=False).encode()  # half a surrogate pair is not text
+        json.dumps(given, ensure_ascii=False).encode()  # a lone surrogate is not text
     except (ValueError, RecursionError) as error:
         raise BadCall(f"The arguments of {name} are not JSON: {beginning(str(error), 200)}.") from None
     if not isinstance(given, dict):
@@ -225,7 +225,7 @@ def read_call(name: str, arguments: str, tools: Tools = TOOLS) -> tuple[Event, d
 
 
 def _meant(value: Any, schema: dict[str, Any]) -> Any:
-    """A value that came as the text of its JSON, as some models write lists and numbers."""
+    """Return a value that came as a text of JSON, because some models write lists and numbers so."""
     if schema["type"] == "string" or not isinstance(value, str):
         return value
     try:
@@ -251,24 +251,24 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
 
 
 class Refused(Exception):
-    """The tool refuses an action; the message tells the model why."""
+    """The tool refuses an action. The message is for the model."""
 
 
 class Files:
     """The files of one conversation. Guarantee: no link and no `..` leads out of the folder, or into the private one.
 
-    Limitation: a command that exchanges a folder for a link in the very moment can lead a file out of it.
+    Limitation: a command that races by replacing a folder with a link can lead a file out of it.
     """
 
     def __init__(self, folder: Path, private: Path) -> None:
         self.folder, self.private = (Path(os.path.realpath(path)) for path in (folder, private))
-        self._edits: list[tuple[Path, str | None, int]] = []  # path, content before, hash after; the last is the newest
+        self._edits: list[tuple[Path, str | None, int]] = []  # path, content before, hash after; the newest is the last
 
     def text(self, given: str) -> str:
         return _read(self.inside(given))
 
     def observe(self, action: Event) -> Event:
-        """Execute an action; what it refuses, or the system does, is an observation too."""
+        """Execute an action. A refusal by it or the system is an observation too."""
         said = {"command": action["command"], "path": action["path"]}
         try:
             text, more = self._execute(action)
@@ -313,16 +313,16 @@ class Files:
         return text, {"prev_exist": old is not None, **contents}
 
     def _undo(self, path: Path) -> tuple[str, dict[str, Any]]:
-        """Take back the last edit of a file. The edits are known until the agent server ends."""
+        """Undo the last edit of a file. Edits are known until the agent server ends."""
         last = next((edit for edit in reversed(self._edits) if edit[0] == path), None)
         if last is None:
-            raise Refused("no edit of it is known that could be undone")
+            raise Refused("has no edit that can be undone")
         _, before, after = last
         if hash(_read(path)) != after:
-            raise Refused("has been changed since your last edit, which is not undone")
+            raise Refused("has changed since your last edit, so the edit was not undone")
         if before is None:
             path.unlink()
-            text = f"{path} is removed: the edit had created it."
+            text = f"{path} is deleted, because the edit had created it."
         else:
             _write(path, before)
             text = f"Your last edit of {path} is undone."
@@ -332,7 +332,7 @@ class Files:
     def inside(self, given: str) -> Path:
         path = Path(os.path.realpath(self.folder / given))
         if not path.is_relative_to(self.folder):
-            raise Refused(f"lies outside the working folder, {self.folder}")
+            raise Refused(f"is outside of the working folder, {self.folder}")
         if path.is_relative_to(self.private):
             raise Refused("belongs to the agent server")
         return path
@@ -354,7 +354,7 @@ def _below(folder: Path, depth: int, prefix: str = "") -> Iterator[str]:
 
 
 def _read(path: Path) -> str:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for ever
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would block
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Refused("is not a regular file")
@@ -376,7 +376,7 @@ def _write(path: Path, text: str) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """Yield a draft that replaces a file at the end. A kill or a full disk leaves the file as it was."""
+    """Yield a draft that replaces a file at the end. A kill or a full disk leaves the file unchanged."""
     draft = path.with_name(f".{uuid4().hex}.new")
     try:
         yield draft

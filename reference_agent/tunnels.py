@@ -1,12 +1,12 @@
 """Connections of the bundled agent that HTTP is upgraded to: to a terminal, and to a port of the sandbox.
 
 `GET /api/terminal` with `Upgrade: terminal`: a shell in a pseudo-terminal. The server sends lines of JSON,
-`{"input": TEXT}` or `{"cols", "rows"}`, and receives what the terminal prints. The end of the connection ends the shell
-and its session. Input waits until a program reads it. A line in the output names input that was dropped.
+`{"input": TEXT}` or `{"cols", "rows"}`, and receives the terminal's output. The end of the connection ends the shell
+and its session. Input waits until a program reads it. A line in the output reports dropped input.
 
 `GET /api/ports/PORT` with `Upgrade: tcp`: a connection to the program that listens there. `GET /api/ports`: the ports.
-A sandbox without a network of its own shares the loopback of its host. There a port counts only if a process with the
-sandbox's mark, other than its launcher, holds the socket. A container has no mark.
+A sandbox without its own network shares the host's loopback. There a port counts only if a process with the sandbox's
+mark, other than its launcher, holds the socket. A container has no mark.
 """
 
 import contextlib
@@ -37,39 +37,39 @@ from reference_agent.printed import unread
 from reference_agent.pseudo_terminals import pseudo_terminals
 from reference_agent.services import folder_of
 
-MOST_TERMINALS = 4  #: terminals that are open at once
-#: most columns and rows of a terminal, and bytes of one line of the server's
+MOST_TERMINALS = 4  #: maximum number of open terminals
+#: Maximum columns and rows of a terminal, and bytes of one line from the server.
 MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
-#: bytes of one read; seconds between a hangup and a kill, and between two polls of the shell
+#: Size of one read, in bytes. Seconds between a hangup and a kill, and between two polls of the shell.
 _PIECE, _GRACE = 16 * 1024, 1.0
-_OPENING = 0.02  #: seconds between two polls whether a shell that begins has opened its terminal
-#: most bytes that wait to be typed, and those that a terminal takes where it takes any
+_OPENING = 0.02  #: seconds between two polls whether a new shell has opened its terminal
+#: Maximum bytes of waiting input, and bytes that a terminal accepts whenever it accepts any.
 MOST_TYPED, _ROOM = 1 << 20, 256
-_NEXT_TRY = 0.1  #: seconds between two tries to type what waits
-#: the signals of the keys that a terminal takes for one, by the place of each among its keys
+_NEXT_TRY = 0.1  #: seconds between two tries to type waiting input
+#: Signals of a terminal's special keys, by their index in the terminal's settings.
 _KEYS = {termios.VINTR: signal.SIGINT, termios.VQUIT: signal.SIGQUIT, termios.VSUSP: signal.SIGTSTP}
-_TIOCSIG = 0x40045436  #: sends a signal to what runs in the foreground of a terminal. Source: asm-generic/ioctls.h
-#: what opens the terminal by its name, so that it becomes that of the shell's session
+_TIOCSIG = 0x40045436  #: signals the foreground process of a terminal. Source: asm-generic/ioctls.h
+#: Opens the terminal by its name, so that it becomes the controlling one of the shell's session.
 _SCRIPT = 'exec "$1" -i <>"$0" >&0 2>&0'
 terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
 _terminals = threading.Semaphore(MOST_TERMINALS)
-MOST_CONNECTIONS = 64  #: connections that are open at once
-LEAST_PORT = 1024  #: the least port that is connected to: below are the ways out of a sandbox, which speak in its name
-_MOST_LISTED = 100  #: most ports that are listed
-_MOST_PROGRAM = 300  #: most characters of a command line
-_CONNECT = 2.0  #: seconds that a program may take to accept
-#: the variable with the sandbox's folder in the environment of all processes of a process sandbox
+MOST_CONNECTIONS = 64  #: maximum number of open connections
+LEAST_PORT = 1024  #: minimum port; lower ports are egress proxies, which act for the sandbox
+_MOST_LISTED = 100  #: maximum number of listed ports
+_MOST_PROGRAM = 300  #: maximum characters of a command line
+_CONNECT = 2.0  #: seconds for a program to accept a connection
+#: The variable with the sandbox's folder, in the environment of all processes of a process sandbox.
 _MARK = "AGENT_SANDBOX"
 
 
 class UpgradeRequired(HTTPException):
-    code = 426  #: for a plain request of what needs the whole connection; Werkzeug has no exception of this status
+    code = 426  #: a plain request to a path that needs an upgrade; Werkzeug has no exception for it
 
 
 class TakenOver(Response):
-    """The response of a view that has used up the connection: nothing more is written on it."""
+    """The response of a view that consumed the connection: nothing more is written on it."""
 
     def __call__(self, *_: Any) -> Any:
         raise ConnectionAbortedError("the connection has ended")
@@ -86,7 +86,7 @@ class Terminal:
             words = ["/bin/sh", "-c", _SCRIPT, self._name, shutil.which("bash") or "/bin/sh"]
             env = {"HOME": str(Path.cwd()), "PS1": "\\w $ " if words[-1].endswith("bash") else "$ ", **os.environ}
             env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
-            # The home is the folder of the work: what is typed would be one of its changes.
+            # No history: the home is the working folder, so its files would be changes of the work.
             env |= {"HISTFILE": "", "LESSHISTFILE": "-"}
             self._shell = subprocess.Popen(words, cwd=folder, env=env, stdin=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
@@ -102,7 +102,7 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
 
     def type(self, text: str) -> None:
-        """Type a text once a program reads it, after what waits already. Of one that is too much nothing is typed."""
+        """Queue a text until a program reads it. A text that is too long is dropped whole."""
         typed = text.encode("utf-8", "replace")
         with self._changed:
             if (number := self._signal_of(typed)) and (self._waiting or self._unread()):
@@ -114,22 +114,22 @@ class Terminal:
                 self._changed.notify()
 
     def _signal_of(self, typed: bytes) -> signal.Signals | None:
-        """What the terminal makes of a key; None where it is one for the program."""
+        """Return the terminal's signal for a key; None for a key for the program."""
         modes = termios.tcgetattr(self._master)
         keys = {modes[6][place]: number for place, number in _KEYS.items()}
-        return keys.get(typed) if modes[3] & termios.ISIG and typed != b"\0" else None  # NUL: no key is the one
+        return keys.get(typed) if modes[3] & termios.ISIG and typed != b"\0" else None  # NUL: no key is set
 
     def _unread(self) -> int:
-        """Bytes before a key: Linux looks for one only in what the program has room for."""
+        """Return the number of unread bytes. Linux handles a key only if the program has room for the bytes before."""
         with self._program_end() as slave:
             return unread(slave)
 
     def _interrupt(self, number: signal.Signals) -> None:
-        """Signal the program, and drop what it has not read, as Linux does at such a key."""
+        """Signal the program, and drop its unread input, as Linux does for such a key."""
         self._waiting.clear()
         self._has_dropped = True
         with self._program_end() as slave:
-            for file in (self._master, slave):  # what is on the way to the program, and what it can read
+            for file in (self._master, slave):  # in transit to the program, and readable by it
                 termios.tcflush(file, termios.TCIOFLUSH)
         fcntl.ioctl(self._master, _TIOCSIG, number)
 
@@ -157,7 +157,7 @@ class Terminal:
                     self._waiting.clear()
 
     def printed(self) -> bytes:
-        """What it prints next, or a line about what was not typed; b"" at its end."""
+        """Return the next output, or a line about dropped input; b"" at the end."""
         while True:
             ready, _, _ = select.select([self._master], [], [], _GRACE)
             if told := self._untyped():
@@ -166,24 +166,24 @@ class Terminal:
                 if ready:
                     return os.read(self._master, _PIECE)
             except OSError as error:
-                # EIO: nobody has the other end open, the shell not yet or not any more. EAGAIN: a key has dropped it.
+                # EIO: the other end is not open, either not yet or not any more. EAGAIN: a key dropped the data.
                 if error.errno not in (errno.EIO, errno.EAGAIN):
                     raise
                 time.sleep(_OPENING)
-            if self._shell.poll() is not None:  # and a program that it has left may hold the terminal
+            if self._shell.poll() is not None:  # a program that the shell left behind may hold the terminal
                 return b""
 
     def _untyped(self) -> bytes:
-        """Lines about what was not typed since they were last asked for."""
+        """Return lines about input that was dropped since the last call."""
         with self._changed:
             refused, has_dropped = self._refused, self._has_dropped
             self._refused, self._has_dropped = 0, False
-        told = f"\r\n[{refused:,} bytes were not typed: at most {MOST_TYPED:,} bytes wait until the program reads]\r\n"
-        dropped = "\r\n[What was typed before this key, and the program had not read, was dropped]\r\n"
+        told = f"\r\n[{refused:,} bytes were dropped: at most {MOST_TYPED:,} bytes can wait for the program]\r\n"
+        dropped = "\r\n[Input before this key that the program had not read was dropped]\r\n"
         return (told * bool(refused) + dropped * has_dropped).encode()
 
     def end(self) -> None:
-        """Hang up, then kill what is left of the session."""
+        """Hang up, then kill the rest of the session."""
         for number in (signal.SIGHUP, signal.SIGCONT, signal.SIGKILL):
             if number == signal.SIGKILL:
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -203,7 +203,7 @@ class Terminal:
 
 
 def taken_over(protocol: str) -> socket.socket:
-    """Return the connection of the present request, which has asked for this protocol. Raises UpgradeRequired."""
+    """Return the connection of the current request, which asked for this protocol. Raises UpgradeRequired."""
     connection = request.environ.get("werkzeug.socket")
     if not isinstance(connection, socket.socket) or request.headers.get("Upgrade", "").lower() != protocol:
         raise UpgradeRequired(f"This path needs Connection: Upgrade and Upgrade: {protocol}")
@@ -231,11 +231,13 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
 def open_terminal(identity: str | None = None) -> Response:
     connection, folder = taken_over("terminal"), folder_of(identity)
     cols, rows = asked_number("cols", 80, 1, MOST_COLS), asked_number("rows", 24, 1, MOST_ROWS)
-    with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already: close one"):
+    with place_among(
+        _terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already. Close a terminal first"
+    ):
         try:
             terminal = Terminal(folder, cols, rows)
         except OSError as error:
-            abort(409, f"No terminal can be made in this sandbox: {error.strerror or error}")
+            abort(409, f"The sandbox cannot open a terminal: {error.strerror or error}")
         printer = threading.Thread(target=show, args=(terminal, connection), daemon=True)
         try:
             with contextlib.suppress(OSError):  # either side has ended
@@ -271,7 +273,7 @@ def show(terminal: Terminal, connection: socket.socket) -> None:
 
 
 def serve(terminal: Terminal, connection: socket.socket) -> None:
-    """Type and resize as the server says, until it ends the connection. Raises OSError."""
+    """Type and resize on the server's command, until it closes the connection. Raises OSError."""
     for told in lines(connection):
         if isinstance(told.get("input"), str):
             terminal.type(told["input"])
@@ -286,12 +288,12 @@ _connections = threading.Semaphore(MOST_CONNECTIONS)
 
 
 class Listener(NamedTuple):
-    """A socket that listens, and whether a process of this sandbox holds it."""
+    """A listening socket, and whether a process of this sandbox holds it."""
 
-    address: str  #: of loopback, to connect to
+    address: str  #: loopback address to connect to
     port: int
     is_own: bool
-    program: str = ""  #: command line of the process; empty: it is not known
+    program: str = ""  #: command line of the process; "": unknown
 
 
 @ports.get("/ports")
@@ -307,13 +309,13 @@ def open_port(port: int) -> Response:
     if not LEAST_PORT <= port <= 65535:
         abort(422, f"A port is a number from {LEAST_PORT} to 65535")
     if _is_served(port):
-        abort(403, "This is the port of the agent server")
+        abort(403, "This port belongs to the agent server")
     address = address_of(port)
     with place_among(_connections, f"{MOST_CONNECTIONS} connections to ports of this sandbox are open already"):
         try:
             program = socket.create_connection((address, port), _CONNECT)
         except OSError as error:
-            abort(409, f"Nothing takes a connection at port {port} of this sandbox: {error.strerror or error}")
+            abort(409, f"Nothing accepts connections at port {port} of this sandbox: {error.strerror or error}")
         with program:
             program.settimeout(None)
             answers = threading.Thread(target=carry, args=(program, connection), daemon=True)
@@ -330,7 +332,7 @@ def _is_served(port: int) -> bool:
 
 
 def carry(source: socket.socket, target: socket.socket) -> None:
-    """Carry bytes until the source ends or the target takes none, then end both."""
+    """Copy bytes until the source ends or the target refuses, then shut down both."""
     with contextlib.suppress(OSError):
         while piece := source.recv(_PIECE):
             target.sendall(piece)
@@ -340,18 +342,18 @@ def carry(source: socket.socket, target: socket.socket) -> None:
 
 
 def address_of(port: int) -> str:
-    """Return the loopback address at which a process of this sandbox listens; refuse a port of anybody else's."""
+    """Return the loopback address where a process of this sandbox listens. Refuse other processes' ports."""
     found = [one for one in listeners() if one.port == port]
     if own := [one for one in found if one.is_own]:
         return own[0].address
     if found:
-        abort(403, f"What listens at port {port} is no process of this sandbox")
+        abort(403, f"Port {port} does not belong to a process of this sandbox")
     abort(409, f"Nothing listens at port {port} of this sandbox")
 
 
 def listeners() -> list[Listener]:
-    """Return the sockets that listen in this network, those of IPv4 first."""
-    psutil = import_module("psutil")  # not at the start, which it would make longer
+    """Return the listening sockets of this network, IPv4 first."""
+    psutil = import_module("psutil")  # imported late, because it slows down the start
     mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), dict[int | None, str]()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

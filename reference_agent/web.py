@@ -1,4 +1,4 @@
-"""Reads a web page as text, by the way out of the sandbox: its proxy decides which hosts are reached."""
+"""Reads a web page as text, through the sandbox's egress proxy, which decides about hosts."""
 
 import re
 from html import unescape
@@ -8,17 +8,17 @@ import httpx
 from core.cuts import beginning
 from reference_agent.tools import Refused
 
-#: seconds until a connection stands and between two parts; maximum number of redirects, and of bytes of a page
+#: Timeout of connecting and between two parts, in seconds; maximum number of redirects, and bytes of a page.
 _SECONDS, _REDIRECTS, MOST_PAGE = 20.0, 5, 4 << 20
-MOST_TEXT = 28_000  #: maximum length of the text of one answer, in characters
-#: elements whose text nobody reads, and elements within a line
+MOST_TEXT = 28_000  #: maximum characters of one response's text
+#: Elements whose text is skipped, and inline elements.
 _UNREAD = ("script", "style", "noscript", "template", "svg", "head")
 _INLINE = ("abbr", "b", "cite", "code", "em", "i", "img", "kbd", "mark", "q", "s", "small", "span", "strong", "sub")
-_BLANK = "\ue000"  #: stands for a blank of preformatted text, which is kept
+_BLANK = "\ue000"  #: replaces a blank of preformatted text, which is kept
 
 
 def fetch(url: str, start: int = 0) -> str:
-    """The text of a page from a character on. Raises Refused with a sentence."""
+    """Return the text of a page from a character on. Raises Refused with a sentence."""
     if not re.match(r"https?://[^/\s]", url):
         raise Refused("the URL should begin with http:// or https:// and a host")
     body = bytearray()
@@ -32,10 +32,10 @@ def fetch(url: str, start: int = 0) -> str:
                 if len(body) > MOST_PAGE:
                     break
     except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
-        raise Refused(f"{url} is not reached: {beginning(str(error) or type(error).__name__, 500)}") from None
+        raise Refused(f"{url} cannot be reached: {beginning(str(error) or type(error).__name__, 500)}") from None
     kind = response.headers.get("content-type", "of an unknown type")
     if b"\0" in body[:8192]:
-        raise Refused(f"{response.url} is no text but {kind}, {len(body):,} bytes")
+        raise Refused(f"{response.url} is not text but {kind}, {len(body):,} bytes")
     text = body[:MOST_PAGE].decode(errors="replace")
     text = html_text(text) if "html" in kind else text
     rest = max(len(text) - start - MOST_TEXT, 0)
@@ -44,7 +44,7 @@ def fetch(url: str, start: int = 0) -> str:
 
 
 def html_text(html: str) -> str:
-    """The text of a page, a line for each block, with the addresses of its links. Cost: grows with the page alone."""
+    """Return the text of a page, a line for each block, with the URLs of its links. Cost: linear in the page."""
     made, unread, is_code, address = list[str](), "", False, ""
     first, *later = html.split("<!--")
     html = "".join([first, *(part.partition("-->")[2] for part in later)])

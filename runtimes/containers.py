@@ -1,8 +1,8 @@
-"""What sandboxes in containers have in common, whatever starts the containers: a Docker engine or a cluster.
+"""Shared parts of the Docker and Kubernetes runtimes.
 
-Tar streams go out of and into a volume member by member. Kept: files, directories, symlinks as they are, hard links,
-names of any bytes, permissions, times of change. Not kept: owners, the bits set-uid and set-gid, extended attributes,
-sockets, FIFOs and devices. So it is for processes too.
+Tar streams copy a volume member by member. Kept: files, directories, symlinks, hard links, names of any bytes,
+permissions and modification times. Not kept: owners, the set-uid and set-gid bits, extended attributes, sockets, FIFOs
+and devices. Process sandboxes keep the same.
 """
 
 import contextlib
@@ -32,71 +32,71 @@ from runtimes.tar_stream import (
     shown,
 )
 
-#: labels of a container: its sandbox, the host of the supervisor that made it, and the number of its start.
-#: A volume has the first two.
+#: Labels of a container: its sandbox, the host of its supervisor, and the number of its start. A volume has the first
+#: two.
 SANDBOX, HOST, START = "agent-server.sandbox", "agent-server.host", "agent-server.start"
 
-#: label of a container or a pod that only reads or fills a volume: the identity of the runtime that made it
+#: Label of a container or a pod that only reads or fills a volume: the identity of its runtime.
 CARRIER = "agent-server.carrier"
 
-#: last lines of the log of a container that ended while it was started
+#: Number of log lines in the error about a container that ended during its start.
 LAST_LINES = 20
 
-#: the working folder of a sandbox where nothing names one
+#: The default working folder of a sandbox.
 WORK = "/workspace"
 
-#: limits of a sandbox without limits in its spec: bytes of memory, cpus
+#: Default limits of a sandbox: memory in bytes, cpus.
 MEMORY_BYTES, CPUS = 2 << 30, 1.0
 
-#: how a container ended that the kernel ended for its memory
+#: The end of a container that the kernel killed for its memory.
 OUT_OF_MEMORY = "it needed more memory than it may have"
 
 
 _KEPT_BITS = 0o1777
 
-#: most bytes of the files of an archive, where the spec has no `disk_mb`
+#: Maximum size of an archive's files, in bytes, if the spec has no `disk_mb`.
 MOST_PACKED_BYTES = 64 << 30
 
 
 class Volumes(ABC):
-    """The calls of a runtime about files that lie in volumes, which it reads as tar streams."""
+    """The calls of a runtime about files in volumes, which it reads as tar streams."""
 
     in_folder = False
 
     def __init__(self, host: str, folder: Path) -> None:
-        """host: the name under which its objects are known. folder: of the host's sandboxes, for records of theirs."""
+        """host: the name of its objects' owner. folder: of the host's sandboxes, for their records."""
         self._host, self._folder = host, folder.absolute()
         self._identity = uuid4().hex
 
     @abstractmethod
     def _work_of(self, launch: Launch) -> str:
-        """The kept folder, as its path in a container is."""
+        """Return the persistent folder's path in a container."""
 
     @abstractmethod
     def _packed(self, launch: Launch) -> Generator[bytes]:
-        """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
+        """Stream a sandbox's files as a tar. Raises RuntimeFailure if there are none."""
 
     @abstractmethod
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
-        """As `runtimes.Runtime` has it."""
+        """See `runtimes.Runtime`."""
 
     def copy(self, launch: Launch, source_id: str) -> None:
-        """Fill the volume of a new sandbox with another one's files, as `unpack` does."""
+        """Fill the volume of a new sandbox with another sandbox's files, as `unpack` does."""
         with contextlib.closing(self._packed(replace(launch, sandbox_id=source_id))) as chunks:
             self.unpack(launch, chunks)
 
     @abstractmethod
     def shadow(self, launch: Launch, folder: str) -> Shadow | None:
-        """As `runtimes.Runtime` has it."""
+        """See `runtimes.Runtime`."""
 
     def recall(self, launch: Launch, source_id: str, folder: str, conversation: str, seq: int) -> None:
-        """Fill the volume of a new sandbox with a folder of another one at a moment, as `unpack` does."""
+        """Fill the volume of a new sandbox with another sandbox's folder at a moment, as `unpack` does."""
         shadow = self.shadow(replace(launch, sandbox_id=source_id), folder)
         if shadow is None:
             raise NotRecorded(f"The folder was not recorded at event {seq}")
         draft = beside(self._folder / launch.sandbox_id) / "draft"
         try:
-            remove(draft)  # of a supervisor that was killed
+            remove(draft)  # of a killed supervisor
             draft.mkdir(mode=0o700, parents=True)
             shadow.restore(conversation, seq, draft)
             self.unpack(launch, archive.pack(draft))
@@ -104,26 +104,26 @@ class Volumes(ABC):
             remove(draft)
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
-        """The files of a sandbox, as a tar stream. Raises RuntimeFailure where there are none."""
+        """Stream a sandbox's files as a tar. Raises RuntimeFailure if there are none."""
         return self._packed(launch)
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
-        """The path of every file in a folder of the agent, from there. Cost: reads the volume."""
+        """Yield the relative path of every file in a folder of the agent. Cost: reads the volume."""
         work = self._work_of(launch)
         return reading.names_in(partial(self._packed, launch), reading.below(work, work, folder), work, launch.seen_dir)
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
-        """A file of a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
+        """Return a file in a folder of the agent; None if there is none. Cost: reads the volume up to the file."""
         work, packed = self._work_of(launch), partial(self._packed, launch)
         start = reading.below(work, work, folder)
         return reading.content_in(packed, reading.joined(start, path), most, work, launch.seen_dir)
 
     def occupied_bytes(self, sandbox_id: str) -> int | None:  # noqa: ARG002
-        """Not known: the file system is another machine's, or the engine's."""
+        """Return None: the file system belongs to another machine or to the engine."""
         return None
 
     def _forget(self, sandbox_id: str) -> None:
-        """Remove the records of a sandbox's folders. Raises RuntimeFailure."""
+        """Delete the records of a sandbox's folders. Raises RuntimeFailure."""
         recorded = beside(self._folder / sandbox_id)
         if recorded.exists():
             with failing(f"the records of sandbox {sandbox_id} cannot be removed"), held(recorded):
@@ -131,14 +131,14 @@ class Volumes(ABC):
 
 
 def exit_sentence(code: int) -> str:
-    """How a container ended, by its exit code: shells and inits add the number of the signal to 128."""
+    """Describe a container's end by its exit code. Shells and inits add the signal's number to 128."""
     with contextlib.suppress(ValueError):
-        return f"exit code {code}: it was ended by {signal.Signals(code - 128).name}"
+        return f"exit code {code}: ended by {signal.Signals(code - 128).name}"
     return f"exit code {code}"
 
 
 class Owner(NamedTuple):
-    """The owner and the mode of a folder."""
+    """Owner and mode of a folder."""
 
     uid: int
     gid: int
@@ -146,23 +146,23 @@ class Owner(NamedTuple):
 
 
 def owner_of_first(chunks: Iterable[bytes]) -> Owner:
-    """The owner and the mode of the first member. Raises ArchiveUnreadable."""
+    """Return owner and mode of the first member. Raises ArchiveUnreadable."""
     for member in TarReader(chunks).members():
         return Owner(member.uid, member.gid, member.mode & _KEPT_BITS)
     raise ArchiveUnreadable("It is empty")
 
 
 def packed(chunks: Iterable[bytes], disk_bytes: int | None) -> Iterator[bytes]:
-    """The engine's stream of a folder, as an archive has it.
+    """Convert the engine's stream of a folder to an archive.
 
-    disk_bytes: that the files may take; None: the spec has no bound. Raises ArchiveUnreadable at its end if it breaks
-    off, and RuntimeFailure that names the first file beyond twice `disk_bytes`, or beyond MOST_PACKED_BYTES.
+    disk_bytes: the limit of the files; None: the spec has none. Raises ArchiveUnreadable for a truncated stream, and
+    RuntimeFailure that names the first file beyond twice `disk_bytes`, or beyond MOST_PACKED_BYTES.
     """
     most = room = MOST_PACKED_BYTES if disk_bytes is None else 2 * disk_bytes
     reader = TarReader(chunks, skips=True)
     for member in reader.members():
         room -= member.size
-        if room < 0:  # the engine sends zeros for holes, which cost nothing on the disk
+        if room < 0:  # the engine sends zeros for holes, which use no disk
             raise RuntimeFailure(
                 f"{shown(member.name)} takes the files beyond {most} bytes (disk_mb), holes included: they are too "
                 "large for an archive"
@@ -172,9 +172,9 @@ def packed(chunks: Iterable[bytes], disk_bytes: int | None) -> Iterator[bytes]:
 
 
 def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes]:
-    """The stream with each member below `folder`, a relative path, and the owner's; folders that it lacks are added.
+    """Move each member below `folder`, a relative path, give it the owner, and add missing parent folders.
 
-    Raises ArchiveUnreadable, and MemberRefused on a member that lies elsewhere.
+    Raises ArchiveUnreadable, and MemberRefused for a member outside of the folder.
     """
     top = inside = folder.encode()
     yield _folder(top, owner)
@@ -182,9 +182,9 @@ def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes
     for member in reader.members():
         name = _below(top, member.name)
         if name == top and member.kind is not MemberKind.DIRECTORY:
-            raise MemberRefused("It has a file in the place of its folder")
+            raise MemberRefused("It has a file at the path of its folder")
         target = _below(top, member.target) if member.kind is MemberKind.HARDLINK else member.target
-        # The last member's folder is there, as are those around it: an archive has the order of a walk.
+        # The last member's folder and its parents exist, because an archive has the order of a walk.
         for parent in _missing(posixpath.dirname(name), inside, top):
             yield _folder(parent, owner._replace(mode=0o755))
         inside = name if member.kind is MemberKind.DIRECTORY else posixpath.dirname(name)
@@ -193,7 +193,7 @@ def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes
 
 
 def readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks of a source whose errors are not those of the engine that they go to. Raises RuntimeFailure."""
+    """Yield chunks, turning the source's errors into RuntimeFailure, which the engine's own errors are not."""
     try:
         yield from chunks
     except OSError as error:
@@ -201,7 +201,7 @@ def readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def unrooted(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The stream without the folder itself, for one that is there and is another owner's. Raises as `placed`."""
+    """Yield the stream without the folder itself, which exists and has another owner. Raises the errors of `placed`."""
     top = b"work"
     reader = TarReader(placed(chunks, top.decode(), Owner(0, 0, 0o755)))
     for member in reader.members():
@@ -212,14 +212,14 @@ def unrooted(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _below(folder: bytes, name: bytes) -> bytes:
-    """The path of a member below a folder. Raises MemberRefused if the member names a place that is not there."""
+    """Return a member's path below a folder. Raises MemberRefused for a member outside."""
     if name.startswith(b"/") or b".." in name.split(b"/"):
-        raise MemberRefused(f"The member {shown(name)} lies outside of the folder")
+        raise MemberRefused(f"The member {shown(name)} is outside of the folder")
     return posixpath.normpath(folder + b"/" + name)
 
 
 def _missing(parent: bytes, inside: bytes, top: bytes) -> list[bytes]:
-    """The folders from the outermost to `parent`, without those that are `inside` or around it."""
+    """Return the missing folders from the outermost to `parent`: not `inside` and not its parents."""
     missing: list[bytes] = []
     while len(parent) > len(top) and not (inside + b"/").startswith(parent + b"/"):
         missing.insert(0, parent)

@@ -1,17 +1,17 @@
-"""What shows that every process of a sandbox has ended, and that its supervisor has been gone for too long. Linux only.
+"""Proof that every process of a sandbox has ended, and that its supervisor has been gone for too long. Linux only.
 
-FOLDER/ID/unended.PID-TICKS    the mark of one launcher: made before the command runs, and removed by the launcher when
-                               the kernel tells it that no process is left below it (ECHILD). A launcher adopts every
-                               orphan of its sandbox, so that covers all that it started, however it was forked
+FOLDER/ID/unended.PID-TICKS    the mark of one launcher: created before the command runs, and deleted by the launcher
+                               once the kernel reports that no process is left below it (ECHILD). A launcher adopts
+                               every orphan of its sandbox, so that covers all of its processes, however they forked
 
-A mark whose launcher has gone means that processes may live: the launcher was killed. Then the end is shown by what the
-kernel holds the sandbox with: a cgroup that it cannot leave, and that is empty; a user of its own, that no process has;
-bubblewrap's init, which ends last in its pid namespace; or the end of the whole machine or container. What nothing
-shows keeps its mark, and a folder with a mark is not removed.
+A mark without its launcher means that processes may be alive, because the launcher was killed. The end is then shown by
+the sandbox's boundary in the kernel: an empty cgroup that it cannot leave; its own user without a process; the end of
+bubblewrap's init, the last process of its pid namespace; or a restart of the whole machine or container. Otherwise the
+mark stays, and a folder with a mark is not deleted.
 
-Every supervisor holds a shared lock on a file of its folder of sandboxes for as long as it lives. The kernel ends the
-lock with the process, however that ended: no process writes a heartbeat, and no clock of another process counts. When a
-launcher's poll gets the lock for itself, no supervisor lives, and the sandbox is an orphan.
+Every supervisor holds a shared lock on a file of its folder of sandboxes. The kernel releases the lock with the
+process, so no heartbeat and no clock of another process is needed. If a launcher's poll gets the lock exclusively, no
+supervisor is alive, and the sandbox is an orphan.
 """
 
 import contextlib
@@ -28,30 +28,30 @@ from runtimes.cgroup import Cgroup
 from runtimes.folder import lock
 from runtimes.isolation.users import end_processes_of, freed
 
-#: the file in a folder of sandboxes that each supervisor of the folder holds
+#: The lock file of a folder's supervisors.
 _SUPERVISORS = ".supervisors"
 
-#: polls in a row that must find no supervisor
+#: Number of consecutive polls without a supervisor until a sandbox is an orphan.
 _POLLS = 60
 
 
 _PREFIX = "unended."
 
-#: seconds that a launcher may need beyond its grace to end everything
+#: Seconds beyond its grace period in which a launcher ends everything.
 END_TIMEOUT = 10.0
 
-#: why nothing may be done with a folder, which it names
+#: Why a folder must stay unchanged; names the folder.
 UNSHOWN = (
     "its launcher was killed, so nothing shows that all of its processes have ended. Its folder {} stays until the "
-    "machine or the container restarts; where none of them is left, delete the files unended.* in it"
+    "machine or the container restarts. If no process is left, delete the files unended.* in it"
 )
 
-#: seconds for which a launcher kills what it finds below it, before it kills by user too
+#: Seconds in which a launcher kills the processes below it, before it also kills by user.
 _BY_LIST = 0.2
 
 
 def supervise(folder: Path) -> int:
-    """Hold a folder as one of its supervisors, until the process ends or the file that is returned is closed.
+    """Hold a folder as a supervisor, until the process ends or the returned file is closed.
 
     Raises RuntimeFailure.
     """
@@ -62,7 +62,7 @@ def supervise(folder: Path) -> int:
 
 
 def is_supervised(folder: Path) -> bool:
-    """Whether a supervisor of the folder lives."""
+    """Return whether a supervisor of the folder is alive."""
     try:
         file = os.open(folder / _SUPERVISORS, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -77,10 +77,10 @@ def is_supervised(folder: Path) -> bool:
 
 
 class OrphanWatch:
-    """Counts the polls that found no supervisor. Time in which the machine was suspended counts as at most one poll."""
+    """Counts polls without a supervisor. A suspension of the machine counts as at most one poll."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
-        """seconds: for which no supervisor may live."""
+        """seconds: maximum time without a supervisor."""
         self._folder = folder
         self._interval = seconds / _POLLS
         self._due = time.monotonic() + self._interval
@@ -88,11 +88,11 @@ class OrphanWatch:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds until the next poll."""
+        """Return the seconds until the next poll."""
         return max(0.0, self._due - time.monotonic())
 
     def is_orphan(self) -> bool:
-        """Whether the supervisor has been gone for too long. Polls when a poll is due."""
+        """Return whether the supervisor has been gone for too long. Polls when a poll is due."""
         if not self.seconds_left:
             self._due = time.monotonic() + self._interval
             self._missed = 0 if is_supervised(self._folder) else self._missed + 1
@@ -101,14 +101,14 @@ class OrphanWatch:
 
 @dataclass(frozen=True)
 class Mark:
-    """A launcher, and what the kernel holds its sandbox with."""
+    """A launcher, and its sandbox's boundary in the kernel."""
 
     pid: int
     started: str | None
-    era: str  #: as `_era` has it
+    era: str  #: see `_era`
     cgroup: str | None = None  #: that the sandbox cannot leave
-    user: int | None = None  #: of the sandbox alone
-    init: int = 0  #: bubblewrap's process that ends last
+    user: int | None = None  #: of this sandbox only
+    init: int = 0  #: bubblewrap's last process
     init_started: str | None = None
 
     def write(self, folder: Path) -> None:
@@ -122,7 +122,7 @@ class Mark:
         self._in(folder).unlink(missing_ok=True)
 
     def is_shown(self) -> bool:
-        """Whether the launcher and its whole sandbox have ended. Ends what is left of them where it can find all of it.
+        """Return whether the launcher and its sandbox have ended. End the rest if all of it can be found.
 
         Raises RuntimeFailure.
         """
@@ -142,28 +142,28 @@ class Mark:
 
 
 def own_mark(cgroup: str | None, user: int | None) -> Mark:
-    """The mark of this process."""
+    """Return the mark of this process."""
     return Mark(os.getpid(), tree.started(os.getpid()), _era(), cgroup, user)
 
 
 def _era() -> str:
-    """The boot of the machine, and when process 1 started, which may be a container's; the boot alone under hidepid."""
+    """Return the machine's boot and the start of process 1, which may be a container's; only the boot under hidepid."""
     return tree.started(1) or tree.boot()
 
 
 def _is_over(era: str) -> bool:
-    """Whether the machine or the container has restarted since an era."""
+    """Return whether the machine or the container has restarted since an era."""
     (boot, _, start), (boot_now, _, start_now) = era.partition("+"), _era().partition("+")
     return boot != boot_now or bool(start and start_now and start != start_now)
 
 
 def settle(folder: Path) -> bool:
-    """Remove the marks of sandboxes that are shown to have ended; whether that were all. Raises RuntimeFailure."""
+    """Delete the marks of sandboxes that have ended. Return whether no mark is left. Raises RuntimeFailure."""
     are_all = True
     for path in folder.glob(f"{_PREFIX}*"):
         try:
             mark = Mark(**json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError):  # the machine crashed while it was written
+        except (OSError, ValueError, TypeError):  # the machine crashed during the write
             are_all = False
             continue
         if mark.is_shown():
@@ -174,10 +174,10 @@ def settle(folder: Path) -> bool:
 
 
 def kill_all_below(group: Cgroup | None, user: int | None, *, is_scoped: bool) -> dict[int, int]:
-    """Kill everything below this process, a subreaper; returns when the kernel says that no child is left.
+    """Kill everything below this process, a subreaper. Return when the kernel reports no child.
 
-    is_scoped: this process can signal nothing but what is below it, so one signal reaches all of that at one moment,
-    and nothing can fork away from it. Returns the exit codes of children, negative for a signal.
+    is_scoped: this process can signal only its descendants, so one signal reaches all of them at once, and none can
+    fork away from it. Returns the exit codes of children, negative for a signal.
     """
     ended, by_list = dict[int, int](), time.monotonic() + _BY_LIST
     while True:
@@ -200,7 +200,7 @@ def kill_all_below(group: Cgroup | None, user: int | None, *, is_scoped: bool) -
 
 
 def reap() -> tuple[dict[int, int], bool]:
-    """Reap every child that has ended: their exit codes, negative for a signal, and whether any child is left."""
+    """Reap every ended child: return their exit codes, negative for a signal, and whether any child is left."""
     ended = {}
     try:
         while (child := os.waitpid(-1, os.WNOHANG))[0]:
@@ -211,7 +211,7 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_children() -> None:
-    """Kill the children of this process again and again for a moment: a process that forks and ends becomes one.
+    """Kill the children of this process repeatedly: a process that forks and ends leaves a new child.
 
     A child keeps its id until it is reaped, so the signal reaches no other process.
     """

@@ -1,4 +1,4 @@
-"""Git on the host, for a folder that may be hostile: what it runs with, and what `.gitignore` files leave out."""
+"""Git on the host for a folder that may be hostile: its environment, and the matches of `.gitignore` files."""
 
 import contextlib
 import os
@@ -24,30 +24,30 @@ _OPTIONS = (
 )
 
 
-#: maximum size of a `.gitignore`, and of all copies of such files in a folder, in bytes
+#: Maximum size of a `.gitignore`, and of all copies of such files in a folder, in bytes.
 _MOST_IGNORE, MOST_COPIED = 64 * 1024, 32 << 20
 
-#: minimum size counted per copy and per directory that it needs, in bytes
+#: Minimum size that is counted per copy and per directory for it, in bytes.
 _COPY = 4096
 
-#: maximum time in which Git matches one path, in seconds: a pattern with many `*` takes exponential time
+#: Timeout for matching one path, in seconds: a pattern with many `*` takes exponential time.
 _MATCH_SECONDS = 2.0
 
-#: how the names of folders with copies of `.gitignore` files begin
+#: Name prefix of folders with copies of `.gitignore` files.
 COPIES = "copies-"
 
 
 class NotRecorded(RuntimeFailure):
-    """A folder is not recorded, or was not at the moment that is asked for; the message is a sentence for clients."""
+    """A folder is not recorded, or was not at the requested moment. The message is a sentence for clients."""
 
 
 def git_program() -> str | None:
-    """The path of Git; None where the host has none."""
+    """Return the path of Git; None if the host has none."""
     return shutil.which("git")
 
 
 class Timeout:
-    """The end of the time that something may take."""
+    """A deadline."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self._end = seconds, time.monotonic() + seconds
@@ -62,7 +62,7 @@ class Timeout:
 
 
 def environment_of(git_dir: Path) -> dict[str, str]:
-    """No variable of the server's reaches Git, and no configuration but that of the shadow repository."""
+    """Return Git's environment: no variable of the server, and only the configuration of the shadow repository."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "GIT_DIR": str(git_dir),
@@ -80,10 +80,10 @@ def environment_of(git_dir: Path) -> dict[str, str]:
 def running(
     folder: Path, environment: Mapping[str, str], *words: str, timeout: Timeout, no: int = 0, lock: int = -1
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """Git in a folder of ours; it is killed at the timeout. no: a status with which it says no, and has not failed.
-    lock: an open file that it inherits.
+    """Run Git in a folder of the server, and kill it on timeout.
 
-    Raises NotRecorded at the timeout, RuntimeFailure where it fails.
+    no: an exit status that is a negative result, not a failure. lock: an open file that Git inherits. Raises
+    NotRecorded on timeout, and RuntimeFailure if Git fails.
     """
     program = git_program()
     if program is None:
@@ -127,21 +127,21 @@ def running(
 
 
 class Ignored:
-    """What the `.gitignore` files of a folder leave out, as Git says of copies of them. Close it.
+    """Paths that a folder's `.gitignore` files exclude, according to Git with copies of them. Close it.
 
-    Only the directories above the path that is asked about have copies: a removal of all of them at the end would take
-    as long as the walk, and no timeout would end it.
+    Only the directories above the current path have copies. Deleting all copies at the end would take as long as the
+    walk, without a timeout.
     """
 
     def __init__(self, folder: Path, environment: Mapping[str, str], timeout: Timeout) -> None:
-        """folder: of ours, for the copies."""
+        """folder: of the server, for the copies."""
         self._folder, self._environment, self._timeout = folder, environment, timeout
         self._ends = contextlib.ExitStack()
         self._copies: Path | None = None
-        self._made = folder  #: the directory that was made last
+        self._made = folder  #: the last created directory
         self._git: subprocess.Popen[bytes] | None = None
         self._copied = 0  #: bytes
-        self._matching = 0.0  #: seconds in which Git has matched paths
+        self._matching = 0.0  #: Git's time for matching, in seconds
 
     def __enter__(self) -> "Ignored":
         return self
@@ -152,7 +152,7 @@ class Ignored:
         self._ends.__exit__(*raised)
 
     def enter(self, path: bytes, directory: int) -> None:
-        """Take the `.gitignore` of an open directory, if it has one, before its entries are asked about."""
+        """Copy the `.gitignore` of an open directory, if it has one, before its entries are matched."""
         try:
             with opened_file(b".gitignore", directory) as (file, _):
                 content = os.read(file, _MOST_IGNORE)
@@ -169,19 +169,19 @@ class Ignored:
         self._made = copy.parent
 
     def has(self, path: bytes, *, is_directory: bool = False) -> bool:
-        """Whether a path is left out; a directory is with all that lies in it."""
+        """Return whether a path is excluded. An excluded directory excludes all of its content."""
         if self._copies is None:
             return False
         if not is_directory:
             return self._matches(path)
         copy = self._copies / os.fsdecode(path)
         self._remove_before(copy)
-        copy.mkdir(parents=True, exist_ok=True)  # a pattern that ends with a slash matches what is a directory
+        copy.mkdir(parents=True, exist_ok=True)  # a pattern with a trailing slash matches only directories
         self._made = copy
         return self._matches(path)
 
     def _remove_before(self, copy: Path) -> None:
-        """Remove the directories that were made for the path before, but for those that this one needs."""
+        """Delete the directories of the previous path that this path does not need."""
         made, needed = self._made, {copy, *copy.parents}
         while made not in needed:
             (made / ".gitignore").unlink(missing_ok=True)
@@ -202,13 +202,13 @@ class Ignored:
             self.check()
             raise NotRecorded(
                 f"Git does not match {shown(path)} with the patterns of .gitignore files within {_MATCH_SECONDS:g} s. "
-                "Simplify the patterns that have many `*`"
+                "Simplify the patterns with many `*`"
             )
         _, _, pattern, _ = (_word(git.stdout) for _ in range(4))
         return bool(pattern) and not pattern.startswith(b"!")
 
     def check(self) -> None:
-        """Raises NotRecorded at the timeout, and names the patterns where these took most of the time."""
+        """Raises NotRecorded on timeout. The message names the patterns if they took most of the time."""
         if not self._timeout.left and self._matching > self._timeout.seconds / 2:
             raise NotRecorded(
                 f"Git took {self._matching:.0f} s of the {self._timeout.seconds:g} s in which a folder is read to "
@@ -225,7 +225,7 @@ class Ignored:
 
 
 def _word(stream: Any) -> bytes:
-    """The next word that ends with a zero byte. Raises BrokenPipeError at the end of the stream."""
+    """Read the next word up to a zero byte. Raises BrokenPipeError at the end of the stream."""
     word = bytearray()
     while letter := stream.read(1):
         if letter == b"\0":

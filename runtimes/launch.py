@@ -2,15 +2,15 @@
 
     python -m runtimes.launch LOCK        the order, as JSON, on standard input
 
-The launcher inherits the sandbox's lock as the open file LOCK and releases it after its reply: until then no process
-can start the sandbox a second time, also when the supervisor has died. The launcher ignores an order that breaks off.
-It also inherits the files that hold the sandbox's ports, and keeps them open until it ends.
+The launcher inherits the sandbox's lock as the open file LOCK and releases it after its reply. Until then no process
+can start the sandbox a second time, even if the supervisor has died. The launcher ignores a truncated order. It also
+inherits the files that hold the sandbox's ports, and keeps them open until it ends.
 
-The launcher writes its handle before it runs the command, and the ending of the command before it ends itself. In
-between it waits for signals, copies output, polls for its supervisor, and carries what passes between a confined
-sandbox and the host (`isolation/entrance.py`). SIGTERM, the end of the command, or the absence of every supervisor for
-`orphan_seconds` makes it end all processes below it, also frozen ones; it ends after the last of them (`ends.py`). The
-launcher itself is never frozen.
+The launcher writes its handle before it runs the command, and the command's ending before it ends itself. In between it
+waits for signals, copies output, polls for its supervisor, and carries connections between a confined sandbox and the
+host (`isolation/entrance.py`). SIGTERM, the end of the command, or `orphan_seconds` without a supervisor make it end
+all processes below it, also frozen ones. It ends after the last of them (`ends.py`). The launcher itself is never
+frozen.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ from runtimes.folder import opened_below
 from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, kernel
 from runtimes.isolation.entrance import Confinement, Entrance, entrance
 
-#: the files of a sandbox's folder: its handle and its ending
+#: Files in a sandbox's folder: its handle and its ending.
 HANDLE, ENDING = "handle.json", "ending.json"
 
-#: seconds for which a writer that is no longer ours may keep the log open
+#: Seconds in which a writer that is no longer the launcher's may keep the log open.
 _LOG_TIMEOUT = 2.0
 
 _ORDERS_TO_END = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
@@ -48,14 +48,14 @@ class Order:
 
     handle: dict[str, Any]
     command: list[str]
-    env: dict[str, str] = field(repr=False)  #: it has secrets
+    env: dict[str, str] = field(repr=False)  #: has secrets
     working_dir: str
-    log_bytes: int  #: of each of the two files
+    log_bytes: int  #: size of each of the two files
     confinement: Confinement
-    address_space: int | None  #: bytes, of each process
-    file_bytes: int | None  #: most of one file, holes included
+    address_space: int | None  #: bytes, per process
+    file_bytes: int | None  #: maximum size of a file, holes included
     grace: float  #: seconds between SIGTERM and SIGKILL
-    orphan_seconds: float  #: for which no supervisor may live
+    orphan_seconds: float  #: maximum time without a supervisor
 
     @property
     def folder(self) -> Path:
@@ -63,7 +63,7 @@ class Order:
 
     @classmethod
     def read(cls, text: bytes) -> "Order":
-        """The order of that JSON. Raises ValueError."""
+        """Parse an order. Raises ValueError."""
         members = json.loads(text)
         return cls(**{**members, "confinement": Confinement(**members["confinement"])})
 
@@ -73,20 +73,20 @@ class Order:
 
     @property
     def holding_cgroup(self) -> str | None:
-        """The cgroup, if the sandbox cannot leave it: one that nothing confines may write where root may."""
+        """Return the cgroup if the sandbox cannot leave it. An unconfined sandbox could write where root may."""
         is_held = self.confinement.kind != NONE or self.confinement.user is not None
         return self.handle["cgroup"] if is_held else None
 
 
 def write(path: Path, value: object) -> None:
-    """Write a file as JSON, all of it or nothing."""
+    """Write a file as JSON, atomically."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     unfinished.write_text(json.dumps(value))
     unfinished.replace(path)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The object that `write` wrote; empty if the file is missing, or broken by a crash of the machine."""
+    """Read an object that `write` wrote; {} if the file is missing, or damaged by a crash of the machine."""
     with contextlib.suppress(OSError, ValueError):
         value: dict[str, Any] = json.loads(path.read_text())
         return value
@@ -94,14 +94,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def main(lock: int) -> int:
-    """Run one order to its end. Returns the exit status: 1 if no order came, or its command could not be run."""
-    os.umask(0o077)  # the sandbox inherits it: its files are its own
-    # Blocked, for all threads: `sigtimedwait` takes them one by one, and none is lost in between.
+    """Run one order to its end. Return the exit status: 1 without an order, or if its command could not run."""
+    os.umask(0o077)  # inherited: the sandbox's files are private
+    # Blocked for all threads: `sigtimedwait` takes them one by one, and none is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *_ORDERS_TO_END})
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         order = Order.read(sys.stdin.buffer.read())
-    except ValueError:  # the supervisor died while it wrote
+    except ValueError:  # the supervisor died during the write
         return 1
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     folder, mark = order.folder, own_mark(order.holding_cgroup, order.confinement.user)
@@ -141,13 +141,13 @@ def main(lock: int) -> int:
     copier.join(_LOG_TIMEOUT)
     orphan_seconds = order.orphan_seconds if watch.is_orphan() else None
     ending = {"code": command.returncode, "orphan_seconds": orphan_seconds, "out_of_memory": out_of_memory}
-    with contextlib.suppress(OSError):  # a full disk: then how it ended is not known
+    with contextlib.suppress(OSError):  # on a full disk the ending stays unknown
         write(folder / ENDING, {"pid": mark.pid, "started": mark.started, **ending})
     return 0
 
 
 def _set_apart(order: Order, wrappers: list[int]) -> None:
-    """Move what passes the command's end on out of the cgroup: frozen, it would not."""
+    """Move processes that report the command's end out of the cgroup: frozen, they could not report."""
     home = own()
     if order.group is not None and home is not None:
         for pid in wrappers:
@@ -156,13 +156,13 @@ def _set_apart(order: Order, wrappers: list[int]) -> None:
 
 
 def _code(code: int | None, order: Order) -> int | None:
-    """The exit code of the command, negative for a signal, which bubblewrap reports as 128 and its number."""
+    """Return the exit code of the command, negative for a signal. bubblewrap reports 128 plus the signal's number."""
     is_signal = order.confinement.kind == BUBBLEWRAP and code is not None and 128 < code < 128 + signal.NSIG
     return 128 - code if code is not None and is_signal else code
 
 
 def _printed_at_once(output: int) -> str:
-    """What a process printed that has ended by now."""
+    """Return the output of an ended process."""
     os.set_blocking(output, False)
     with contextlib.suppress(BlockingIOError):
         return os.read(output, CHUNK).decode(errors="replace").strip()
@@ -170,8 +170,8 @@ def _printed_at_once(output: int) -> str:
 
 
 def _run(order: Order, way_in: Entrance, output: int) -> subprocess.Popen[bytes]:
-    """Start the command. Raises OSError, ValueError or SubprocessError if it cannot be run."""
-    is_inside = order.confinement.kind == BUBBLEWRAP  # which goes there itself, as the sandbox's user
+    """Start the command. Raises OSError, ValueError or SubprocessError if it cannot run."""
+    is_inside = order.confinement.kind == BUBBLEWRAP  # bubblewrap goes there itself, as the sandbox's user
     directory = opened_below("/", "/") if is_inside else opened_below(order.folder / "work", order.working_dir)
     try:
         return subprocess.Popen(
@@ -189,7 +189,7 @@ def _run(order: Order, way_in: Entrance, output: int) -> subprocess.Popen[bytes]
 
 
 def _preparation(launcher: int, order: Order, way_in: Entrance, directory: int) -> Callable[[], None]:
-    """What the process does that becomes the command. directory: its working one, open: its path may lead elsewhere."""
+    """Return the setup that the command's process runs. directory: the open working folder, whose path may change."""
     group, limits = order.group, {resource.RLIMIT_AS: order.address_space, resource.RLIMIT_FSIZE: order.file_bytes}
 
     def prepare() -> None:
@@ -198,7 +198,7 @@ def _preparation(launcher: int, order: Order, way_in: Entrance, directory: int) 
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         os.fchdir(directory)
         way_in.enter()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user forgets an earlier one
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user resets an earlier setting
         if os.getppid() != launcher:  # the launcher died before prctl
             os._exit(1)
         for limit, most in limits.items():
@@ -209,7 +209,7 @@ def _preparation(launcher: int, order: Order, way_in: Entrance, directory: int) 
 
 
 def _reply(reply: dict[str, Any]) -> None:
-    """Reply to the supervisor, if it still lives, and close the files shared with it."""
+    """Reply to the supervisor, if it is still alive, and close the files shared with it."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(reply), flush=True)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -219,7 +219,7 @@ def _reply(reply: dict[str, Any]) -> None:
 
 
 def _wait(command: int, watch: OrphanWatch) -> dict[int, int]:
-    """Wait for the command's end, a signal or the supervisor's loss. Returns the exit codes of ended processes."""
+    """Wait for the command's end, a signal or the supervisor's loss. Return the exit codes of ended processes."""
     ended: dict[int, int] = {}
     while command not in ended and not watch.is_orphan():
         received = signal.sigtimedwait({signal.SIGCHLD, *_ORDERS_TO_END}, watch.seconds_left)
@@ -230,24 +230,24 @@ def _wait(command: int, watch: OrphanWatch) -> dict[int, int]:
 
 
 def _end_all(order: Order, command: int | None, *, is_scoped: bool) -> dict[int, int]:
-    """End all processes below, frozen or not, and remove the cgroup. Returns the exit codes of ended processes.
+    """End all processes below, frozen or not, and delete the cgroup. Return the exit codes of ended processes.
 
-    Returns when all have ended, so a launcher lives as long as anything of its sandbox does.
+    Returns when all have ended, so a launcher lives as long as any process of its sandbox.
     """
     group = order.group
-    # The marker goes first: `observe` must not freeze the sandbox again, and the copier may write its last output.
+    # Delete the marker first: `observe` must not freeze the sandbox again, and the copier may write its last output.
     (order.folder / PAUSED).unlink(missing_ok=True)
     if group is not None:
         with contextlib.suppress(RuntimeFailure):
             group.thaw()
     if order.confinement.kind == BUBBLEWRAP and command is not None:
-        # At SIGTERM bubblewrap would kill what is inside, so what is inside ends first. Its network goes last.
+        # SIGTERM would make bubblewrap kill the processes inside, so they end first. Its network ends last.
         wrappers = [each.pid for each in tree.family(command)[:2]]
         tree.ask_to_end(lambda: tree.family(command), order.grace, follow=wrappers)
     else:
         tree.ask_to_end(lambda: tree.descendants(os.getpid()), order.grace)
     if group is not None and os.getpid() in [each.pid for each in group.processes()]:
-        group = None  # it would end this process too: that is left to the runtime's `stop`
+        group = None  # it would end this process too; the runtime's `stop` does it
     ended = kill_all_below(group, order.confinement.user, is_scoped=is_scoped)
     if group is not None:
         with contextlib.suppress(RuntimeFailure):

@@ -1,10 +1,10 @@
-"""The shadow repository of a folder that this host does not have, such as a pod's: it is copied for each record.
+"""The shadow repository of a folder on another host, such as a pod's: each record copies the folder.
 
-The copy comes as a tar stream, which a program of the sandbox's own image makes and may make as it likes: each name is
-reached without following a link, and bounds hold for what is written. It lies beside the records, and ends with the
-record that needs it; what a supervisor that was killed leaves of one, the next record removes.
+The copy is a tar stream from a program of the sandbox's image, which may be hostile. Each name is reached without
+following a link, and the written files are bounded. The copy is beside the records, and ends with its record; the next
+record deletes a copy that a killed supervisor left.
 
-Cost: the whole folder is sent and read for each record, however little of it has changed.
+Cost: each record sends and reads the whole folder, however little has changed.
 """
 
 import contextlib
@@ -20,23 +20,23 @@ from runtimes.reading import HEAVY
 from runtimes.shadow import Shadow
 from runtimes.tar_stream import Member, MemberKind, TarReader
 
-#: bytes of contents that are copied for a record, and the largest size that a file whose content is not copied shows
+#: Maximum size of a record's copied contents, and maximum size of a file without copied content, in bytes.
 MOST_COPIED, _MOST_SIZE = 2 * shadow.MOST_CONTENT, 1 << 40
 
-#: what no file is seen as
+#: Matches no file.
 _UNKNOWN: shadow.Seen = ("", 0, 0, 0, 0)
 
-#: the name of the copy beside the records of its folder
+#: Name of the copy beside the records of its folder.
 _COPY = "folder"
 
 
 class Mirror(Shadow):
-    """The shadow repository of one folder elsewhere."""
+    """The shadow repository of one folder on another host."""
 
     def __init__(
         self, place: Path, start: bytes, exists: Callable[[], bool], packed: Callable[[], Generator[bytes]]
     ) -> None:
-        """place, start: as Shadow has them. exists: whether the sandbox has files. packed: begins a stream of them."""
+        """place, start: as in Shadow. exists: whether the sandbox has files. packed: starts a stream of them."""
         super().__init__(place, place, start)
         self._work = self._own / _COPY
         self._exists, self._packed = exists, packed
@@ -47,7 +47,7 @@ class Mirror(Shadow):
     def _recorded(self, state: shadow.ShadowState) -> str:
         remove(self._work)
         self._work.mkdir(mode=0o700)
-        state.files = dict.fromkeys(state.files, _UNKNOWN)  # times of a tar stream are seconds: each file is read again
+        state.files = dict.fromkeys(state.files, _UNKNOWN)  # tar times are in seconds: read each file again
         try:
             with contextlib.closing(self._packed()) as chunks:
                 copy(self._work, chunks, Timeout(shadow.RECORD_SECONDS))
@@ -56,17 +56,17 @@ class Mirror(Shadow):
             remove(self._work)
 
     def _taken(self) -> str:
-        """None: the copy has neither the modes nor the empty directories."""
+        """Return "": the copy has neither the modes nor the empty directories."""
         return ""
 
     def _identity(self, seen: shadow.Seen) -> str:
-        """By size and time alone: every copy is another file."""
+        """Identify a file by size and time only, because every copy is another file."""
         mode, _, size, changed, _ = seen
         return repr((mode, size, changed))
 
 
 def copy(folder: Path, chunks: Iterable[bytes], timeout: Timeout) -> None:
-    """Fill an empty folder with what a record needs of a tar stream. Raises RuntimeFailure, OSError."""
+    """Fill an empty folder with the parts of a tar stream that a record needs. Raises RuntimeFailure and OSError."""
     reader, target, number, size = TarReader(chunks, skips=True), Target(folder), 0, 0
     with contextlib.closing(target):
         for member in reader.members():
@@ -84,7 +84,7 @@ def copy(folder: Path, chunks: Iterable[bytes], timeout: Timeout) -> None:
 
 
 def _add(target: Target, member: Member, reader: TarReader | None) -> None:
-    """Make what the member says, so that this process can read it. reader: None where only a file's size counts."""
+    """Create a member, readable for this process. reader: None for a file of which only the size counts."""
     mode = 0o700 if member.kind is MemberKind.DIRECTORY or member.mode & 0o100 else 0o600
     usable = Member(member.name, member.kind, mode, member.mtime, member.size, member.target)
     if member.kind is MemberKind.FILE and reader is None:
@@ -95,5 +95,5 @@ def _add(target: Target, member: Member, reader: TarReader | None) -> None:
 
 
 def _linked(member: Member) -> bytes:
-    """The file of which a member is a further name, if it is one."""
+    """Return the file of which a member is another name, if it is one."""
     return member.target if member.kind is MemberKind.HARDLINK else b""

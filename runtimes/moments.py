@@ -1,20 +1,20 @@
-"""A folder at a moment, whole: what a fork of a conversation gets of it, bit for bit.
+"""Complete snapshots of a folder, bit for bit, for forks of a conversation.
 
 OWN/moments/
     contents/ab/cdef…  the content of a file, under its SHA-256
-    manifests/NAME     what lay in the folder, a line for each entry, compressed; NAME is the SHA-256 of the lines
-    seen.json          what each file was seen as by the last manifest, so that only changed files are read
+    manifests/NAME     the folder's entries, one per line, compressed; NAME is the SHA-256 of the lines
+    seen.json          the identity of each file in the last manifest, so that only changed files are read
 
-A manifest also names what `.gitignore` files left out, without its content: a return to the moment leaves that alone.
+A manifest also names the paths that `.gitignore` files exclude, without content: a return leaves them alone.
 
-Why not the Git of `shadow.py`: its trees have no empty directories, one bit of the modes, no times, no hard links, and
-no file below `.git`, without which a fork would be no repository. So Git has no part in this but for `.gitignore`.
+The Git of `shadow.py` is not enough: its trees lack empty directories, most of the modes, times, hard links, and files
+below `.git`, without which a fork would be no repository. So Git is used only for `.gitignore`.
 
-Kept: what `archive.py` keeps, with what tools make (`build` may be anybody's folder) and with `.git`. Left out: what
-`.gitignore` files leave out, the agent server's own folder, sockets, FIFOs and devices. A symlink is kept as a link.
+Kept: the same as in `archive.py`, with generated files (`build` may be anybody's folder) and `.git`. Excluded: paths
+that `.gitignore` files exclude, the agent server's own folder, sockets, FIFOs and devices. A symlink is kept as a link.
 
-Nothing of the folder is executed or followed. A content is checked against its name when it is written back, so neither
-a power cut nor a damaged disk gives a fork other bytes.
+Nothing in the folder is executed or followed. A content is checked against its name when it is restored, so neither a
+power failure nor a damaged disk gives a fork other bytes.
 """
 
 import hashlib
@@ -34,34 +34,34 @@ from runtimes.folder import FolderEntry, entries, opened_file, remove, unreadabl
 from runtimes.git import COPIES, Ignored, NotRecorded, Timeout
 from runtimes.tar_stream import PIECE, Member, MemberKind, shown
 
-#: entries of a folder, bytes of their paths, and bytes of all contents
+#: Maximum number of entries of a folder, bytes of their paths, and bytes of all contents.
 MOST_ENTRIES, MOST_PATHS, MOST_CONTENT = 50_000, 4 << 20, 256 << 20
 
-#: bytes of the lines of a manifest
+#: Maximum size of a manifest's lines, in bytes.
 _MOST_LINES = 64 << 20
 
-#: directory of the agent server, which has the conversations of the sandbox
+#: The agent server's directory, with the conversations of the sandbox.
 _AGENTS_OWN = b".agent-server"
 
-#: kind of a line that names what `.gitignore` left out, with all that lies in it
+#: Kind of a line about an excluded path, with everything below.
 _LEFT_OUT = "left out"
 
-#: ns for which a file that was just changed may change again without another time
+#: Nanoseconds in which a changed file may change again without a new time.
 _TICK = 20_000_000
 
-#: inode, size, times of content and of change in ns, and SHA-256 of the content
+#: Inode, size, times of modification and of change in ns, and SHA-256 of the content.
 _Seen = tuple[int, int, int, int, str]
 
 
 class _Line(NamedTuple):
-    """An entry of a moment."""
+    """An entry of a snapshot."""
 
     kind: str  #: a MemberKind
     name: str
     mode: int
     mtime: int  #: ns
     size: int
-    word: str  #: target of a link, or SHA-256 of the content of a file
+    word: str  #: target of a link, or SHA-256 of a file's content
 
     @property
     def path(self) -> bytes:
@@ -69,11 +69,11 @@ class _Line(NamedTuple):
 
     @property
     def content(self) -> str:
-        """SHA-256 of the content; empty for what has none."""
+        """Return the SHA-256 of the content; "" without content."""
         return self.word if self.kind == MemberKind.FILE else ""
 
     def placed(self, start: bytes) -> Member:
-        """The entry, below a directory `start`; the target of a symlink stays as it is."""
+        """Return the entry below a directory `start`. The target of a symlink is unchanged."""
         kind = MemberKind(self.kind)
         target = b"" if self.content else os.fsencode(self.word)
         target = _below(start, target) if kind is MemberKind.HARDLINK else target
@@ -81,7 +81,7 @@ class _Line(NamedTuple):
 
 
 class Moments:
-    """The moments of one folder. The caller holds the lock of the sandbox's records."""
+    """The snapshots of one folder. The caller holds the lock of the sandbox's records."""
 
     def __init__(self, own: Path) -> None:
         """own: folder of the records of the folder."""
@@ -97,10 +97,10 @@ class Moments:
         timeout: Timeout,
         also: Collection[bytes] = frozenset(),
     ) -> str:
-        """Keep what lies in a directory `start` of a folder; the name of its manifest.
+        """Take a snapshot of a directory `start` of a folder, and return the name of its manifest.
 
-        environment: for Git, which says what `.gitignore` files leave out. also: paths that they do not leave out.
-        Raises NotRecorded, RuntimeFailure, OSError.
+        environment: for Git, which matches `.gitignore` files. also: paths that they do not exclude. Raises
+        NotRecorded, RuntimeFailure and OSError.
         """
         for folder in (self._contents, self._manifests):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ class Moments:
                     with unreadable(entry.path):
                         line = self._line(entry, _from(start, entry.path), links, known, seen)
                         lines.append(json.dumps(line).encode())
-        except NotRecorded:  # the next attempt reads only the rest: else a slow host would never record a large folder
+        except NotRecorded:  # keep progress, so that a slow host can record a large folder in several attempts
             _write(self._seen, json.dumps(known | seen).encode())
             raise
         lines += [json.dumps((_LEFT_OUT, os.fsdecode(path), 0, 0, 0, "")).encode() for path in left_out]
@@ -133,24 +133,24 @@ class Moments:
         return name
 
     def restore(self, name: str, folder: Path, start: bytes) -> None:
-        """Fill a new folder's directory `start` with a moment. Raises RuntimeFailure, NotRecorded."""
+        """Fill the directory `start` of a new folder with a snapshot. Raises RuntimeFailure and NotRecorded."""
         with closing(Target(folder)) as target:
             for line in self._lines(name):
                 self._add(target, line, start)
             target.finish()
 
     def paths(self, name: str) -> frozenset[bytes]:
-        """The paths that a moment has. Raises RuntimeFailure, NotRecorded."""
+        """Return the paths of a snapshot. Raises RuntimeFailure and NotRecorded."""
         return frozenset(line.path for line in self._lines(name))
 
     def turn_back(
         self, work: Path, start: bytes, now: str, wanted: str, folder: Path, more: tuple[bytes, bytes]
     ) -> None:
-        """Fill a new folder with what a sandbox has, its directory `start` as in the moment `wanted`.
+        """Fill a new folder with a sandbox's files, and its directory `start` with the snapshot `wanted`.
 
-        now: the moment of what `start` has, taken with the paths of `wanted`. What neither has, and what the wanted one
-        left out, stays as it is: it is the same file under another name, and so is what is equal in both. more: a file
-        that is added: path and content. Nobody uses either folder. Raises RuntimeFailure, NotRecorded.
+        now: the snapshot of `start`, taken with the paths of `wanted`. Paths in neither snapshot, and paths that
+        `wanted` excluded, stay: they are the same files under another name, like files that are equal in both. more: a
+        file to add, path and content. Nobody uses either folder. Raises RuntimeFailure and NotRecorded.
         """
         before = {line.path: line for line in self._lines(now)}
         after = {line.path: line for line in self._lines(wanted)}
@@ -187,7 +187,7 @@ class Moments:
             target.finish()
 
     def sweep(self, names: Collection[str]) -> None:
-        """Remove the manifests that have none of the names, and the contents that no other one needs."""
+        """Delete the manifests without one of the names, and the contents that no other manifest needs."""
         needed = set[str]()
         for manifest in self._manifests.glob("*"):
             if manifest.name in names:
@@ -201,7 +201,7 @@ class Moments:
     def _line(
         self, entry: FolderEntry, path: bytes, links: Links, known: dict[str, _Seen], seen: dict[str, _Seen]
     ) -> tuple[str, str, int, int, int, str]:
-        """What a manifest has of an entry: kind, path, mode, mtime in ns, size, and the target or the content."""
+        """Return an entry's line in a manifest: kind, path, mode, mtime in ns, size, and the target or the content."""
         name = os.fsdecode(path)
         if entry.is_directory:
             return _words(member_of(entry, MemberKind.DIRECTORY, path), name)
@@ -219,7 +219,7 @@ class Moments:
         return kind, name, mode, was[2], was[1], was[4]
 
     def _read(self, entry: FolderEntry) -> _Seen:
-        """Keep the content of a file. Raises OSError."""
+        """Store the content of a file. Raises OSError."""
         draft, digest, size = self._contents / "draft", hashlib.sha256(), 0
         with opened_file(entry.name, entry.directory) as (file, status), draft.open("wb") as kept:
             while size <= MOST_CONTENT and (piece := os.read(file, PIECE)):
@@ -242,11 +242,11 @@ class Moments:
             return {}
 
     def _lines(self, name: str) -> Iterator[_Line]:
-        """The entries of a moment. Raises NotRecorded, RuntimeFailure."""
+        """Yield the entries of a snapshot. Raises NotRecorded and RuntimeFailure."""
         return (_Line(*line) for line in self._read_lines(name) if line[0] != _LEFT_OUT)
 
     def _left_out(self, name: str) -> Iterator[bytes]:
-        """The paths that `.gitignore` left out at a moment. Raises likewise."""
+        """Yield the paths that `.gitignore` excluded in a snapshot. Raises NotRecorded and RuntimeFailure."""
         return (os.fsencode(line[1]) for line in self._read_lines(name) if line[0] == _LEFT_OUT)
 
     def _read_lines(self, name: str) -> Iterator[list[Any]]:
@@ -254,7 +254,7 @@ class Moments:
             reader = zlib.decompressobj()
             text = reader.decompress((self._manifests / name).read_bytes(), _MOST_LINES)
         except FileNotFoundError:
-            raise NotRecorded("The folder's record of this moment is gone") from None
+            raise NotRecorded("The folder's record of this moment was deleted") from None
         except (OSError, zlib.error) as error:
             raise RuntimeFailure(f"a record of the folder cannot be read: {error}") from None
         if hashlib.sha256(text).hexdigest() != name:
@@ -262,7 +262,7 @@ class Moments:
         return map(json.loads, text.split(b"\n"))
 
     def _add(self, target: Target, line: _Line, start: bytes) -> None:
-        """Add an entry of a moment to a folder that is filled, below its directory `start`."""
+        """Add an entry of a snapshot to a folder, below its directory `start`."""
         member = line.placed(start)
         with naming(member.name):
             target.add(member, self._content(line.content, member) if line.content else ())
@@ -286,7 +286,7 @@ def _kept(
     also: Collection[bytes],
     leave: Callable[[bytes], None],
 ) -> Iterator[FolderEntry]:
-    """The entries of a directory that are kept. leave: takes the path of each that is not. Raises NotRecorded."""
+    """Yield the included entries of a directory. leave: receives the path of each excluded one. Raises NotRecorded."""
     passed = 0
 
     def keeps(path: bytes, *, is_directory: bool = False) -> bool:
@@ -318,7 +318,7 @@ def _kept(
 
 
 def _inside(start: bytes, path: bytes) -> bytes | None:
-    """The path of an entry from a directory `start` on; None outside of it, and for what the agent server keeps."""
+    """Return the path of an entry relative to `start`; None outside of it, and for the agent server's files."""
     if start and path != start and not path.startswith(start + b"/"):
         return None
     inner = b"" if path == start else _from(start, path)
@@ -326,17 +326,17 @@ def _inside(start: bytes, path: bytes) -> bytes | None:
 
 
 def _parents(path: bytes) -> list[bytes]:
-    """The directories above a path, the outermost first."""
+    """Return the parent directories of a path, the outermost first."""
     return [path[:at] for at, letter in enumerate(path) if letter == ord("/")]
 
 
 def _is_below(path: bytes, places: Collection[bytes]) -> bool:
-    """Whether a path is one of these places, or lies in one."""
+    """Return whether a path is at or below one of these places."""
     return path in places or any(parent in places for parent in _parents(path))
 
 
 def _require_room(path: bytes | None, after: Mapping[bytes, _Line]) -> None:
-    """Raise NotRecorded if a moment has a file where a directory must stay."""
+    """Raise NotRecorded if a snapshot has a file at the path of a directory that must stay."""
     for parent in _parents(path or b""):
         line = after.get(parent)
         if line is not None and line.kind != MemberKind.DIRECTORY:
@@ -347,12 +347,12 @@ def _require_room(path: bytes | None, after: Mapping[bytes, _Line]) -> None:
 
 
 def _is_gits(path: bytes) -> bool:
-    """Whether a path is that of a repository's own files, which no pattern leaves out."""
+    """Return whether a path is one of a repository's own files, which no pattern excludes."""
     return b".git" in path.split(b"/")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
-    """What tells a file that was not read from what it was before. One that has just changed is read again."""
+    """Return the identity of an unread file. A file that has just changed is read again."""
     is_fresh = abs(time.time_ns() - status.st_ctime_ns) < _TICK
     return status.st_ino, status.st_size, status.st_mtime_ns, 0 if is_fresh else status.st_ctime_ns
 
@@ -370,7 +370,7 @@ def _below(start: bytes, path: bytes) -> bytes:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
+    """Write a file atomically."""
     draft = file.with_name(f"{file.name}.new")
     draft.write_bytes(content)
     draft.replace(file)

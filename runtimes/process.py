@@ -1,36 +1,35 @@
 """Sandboxes as processes of this machine. Linux only.
 
-FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` removes it
+FOLDER/ID/           a sandbox's folder; `stop` keeps it, `remove` deletes it
     work/            its working directory and HOME
     work.part/       its working directory while it is filled from an archive or from another sandbox
-    handle.json      the handle of its last start, with its launcher's process, which writes it before it
-                     runs the command
+    handle.json      the handle of its last start, with its launcher's process; written before the command runs
     ending.json      how its command ended
-    unended.*        marks of launchers whose processes are not all shown to have ended (`ends.py`)
+    unended.*        marks of launchers whose processes may not all have ended (`ends.py`)
     log, log.1, …    its output
-    tmp/             temporary files of an agent that has no /tmp of its own; made again by each start
-    project/         what it sees of the server's folder, where Landlock confines it; likewise
-    paused           exists while the sandbox is to be frozen
-FOLDER/.ID.shadow/   the shadow repository: records of its working directory (`shadow.py`)
-FOLDER/.ID.lock      held by each caller that changes the sandbox, and by its launcher until the command runs
-FOLDER/.supervisors  held by every process that has a ProcessRuntime of the folder: its supervisors
+    tmp/             temporary files of an agent without its own /tmp; created anew by each start
+    project/         its view of the server's folder under Landlock; created anew by each start
+    paused           exists while the sandbox is frozen or being frozen
+FOLDER/.ID.shadow/   the shadow repository: records of its working directory (`shadow.py`) FOLDER/.ID.lock      held by
+each caller that changes the sandbox, and by its launcher until the command runs FOLDER/.supervisors  held by every
+process that has a ProcessRuntime of the folder: its supervisors
 
-A launcher (`launch.py`) of its own stands between the supervisor and each sandbox, so no sandbox ends and no
-output is lost when the supervisor ends; the last one to two times `log_bytes` are kept. A launcher that finds no
-supervisor for `orphan_seconds` ends its sandbox, also a paused one; the folder stays for the next supervisor.
+A launcher (`launch.py`) runs between the supervisor and each sandbox, so no sandbox ends and no output is lost with the
+supervisor. The last one to two times `log_bytes` of output are kept. After `orphan_seconds` without a supervisor a
+launcher ends its sandbox, also a paused one; the folder stays for the next supervisor.
 
-Limits. With a cgroup v2 below which this process may make others (see `cgroup.py`) the kernel freezes a sandbox and
-limits its memory, processes and cpus, as far as the cgroup has those controllers. Without one a sandbox is frozen by
-SIGSTOP to every process, memory that its spec limits is limited as the address space of each process, processes are
-limited in bubblewrap, where the sandbox's user is counted by itself, and cpus not at all. The handle's `limits` has
-how each limit is enforced. `starts.py` has the limits of a spec that names none.
+Limits. With a cgroup v2 in which this process may create others (see `cgroup.py`) the kernel freezes a sandbox and
+limits its memory, processes and cpus, as far as the cgroup has those controllers. Without a cgroup every process is
+frozen by SIGSTOP. Memory limits of the spec apply to the address space of each process. Processes are limited in
+bubblewrap, which counts the sandbox's user separately; cpus are not limited. The handle's `limits` tells how each limit
+is enforced. `starts.py` has the default limits.
 
-Isolation. `isolation/` keeps a sandbox away from the host, as its spec says; the handle's `isolation` says what it has.
+Isolation. `isolation/` isolates a sandbox from the host, as its spec says; the handle's `isolation` describes it.
 
-Limitations. Without a cgroup a sandbox that forks continuously for seconds can outpace the freezing, and a resume
-also continues processes that the sandbox itself had stopped. Without isolation a sandbox can read the files of the
-supervisor's user, signal that user's processes, its launcher among them, and outlive the launcher that it killed, if it
-clears its environment: then its folder stays, and `stop`, `start` and `remove` refuse and say so.
+Limitations. Without a cgroup a sandbox that forks continuously for seconds can outpace the freezing, and a resume also
+continues processes that the sandbox itself had stopped. Without isolation a sandbox can read the files of the
+supervisor's user and signal that user's processes, its launcher among them. It can outlive the launcher that it killed
+if it clears its environment. Then its folder stays, and `stop`, `start` and `remove` refuse with that reason.
 """
 
 import contextlib
@@ -70,32 +69,32 @@ from runtimes.tree import ids_below
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
-#: states of a connection in those tables. Source: include/net/tcp_states.h
+#: States of a connection in those tables. Source: include/net/tcp_states.h
 _TIME_WAIT, _LISTEN = "06", "0A"
 
-#: the loopback as a peer: of IPv4, of IPv6, and of IPv4 in IPv6
+#: The loopback as a peer: of IPv4, of IPv6, and of IPv4 in IPv6.
 _LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 
 _PAGE_BYTES, _TICKS = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
-#: positions in /proc/PID/stat after the name: ticks of the process and of its children that have ended; resident pages
+#: Positions in /proc/PID/stat after the name: ticks of the process and of its ended children; resident pages.
 _OWN, _CHILDREN, _RESIDENT = slice(11, 13), slice(13, 15), 21
 
-#: ids that may name a folder: neither a path nor the name of a lock
+#: Ids that are valid names of a folder: neither a path nor the name of a lock.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def fault(work: Path) -> str:
-    """Why a sandbox's working directory cannot be used; empty if it can."""
+    """Return why a sandbox's working directory is unusable; "" if it is usable."""
     if not work.is_dir():
-        return "its folder was deleted from outside: a resume starts it with an empty one"
+        return "its folder was deleted from outside. A resume starts it with an empty folder"
     if not os.access(work, os.R_OK | os.W_OK | os.X_OK):
-        return "its folder cannot be written: make it readable and writable, then resume the sandbox"
+        return "its folder is not writable. Make it readable and writable, then resume the sandbox"
     return ""
 
 
 def ending(handle: Handle) -> tuple[str, bool]:
-    """How a sandbox ended, as far as that is known, and whether the runtime ended it."""
+    """Return how a sandbox ended, as far as known, and whether the runtime ended it."""
     known = read(Path(handle["folder"]) / ENDING)
     if (known.get("pid"), known.get("started")) != (handle["pid"], handle["started"]):
         return "it was killed from outside", False
@@ -105,14 +104,14 @@ def ending(handle: Handle) -> tuple[str, bool]:
         return "it needed more memory than it may have", False
     code = known["code"]
     if code is None:
-        return "it was sent a signal to end", False
+        return "it got a signal to end", False
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}", False
 
 
 def are_used(ports: Collection[int]) -> bool:
-    """Whether a connection to one of the ports stands, or has ended within a minute.
+    """Return whether one of the ports has a connection, or had one within a minute.
 
-    Limitation: of a connection that a client on another machine ended, the kernel remembers nothing.
+    Limitation: the kernel does not remember a connection that a client on another machine closed.
     """
     wanted = {f"{port:04X}" for port in ports}
     if not wanted:
@@ -133,10 +132,9 @@ def are_used(ports: Collection[int]) -> bool:
 
 
 def usage_of(handle: Handle) -> Usage:
-    """What the processes of a handle use, whose launcher lives.
+    """Return the usage of a handle's processes. Its launcher must be alive.
 
-    Memory is without the files that the kernel can drop. Limitation: by /proc, memory that processes share counts for
-    each of them.
+    Memory is without caches that the kernel can drop. Limitation: by /proc, shared memory counts for each process.
     """
     group = Cgroup(Path(handle["cgroup"])) if handle["cgroup"] else None
     visited = are_used([port for name, port in handle["ports"].items() if name != "AGENT_SERVER"])
@@ -149,7 +147,7 @@ def usage_of(handle: Handle) -> Usage:
 
 
 def _of_tree(launcher: int) -> Usage:
-    """The processes below a launcher. Those that have ended count with their time."""
+    """Return the usage of the processes below a launcher. Ended processes count with their time."""
     pages, ticks = 0, sum(map(int, _stat(launcher)[_CHILDREN]))
     for pid in ids_below(launcher):
         if fields := _stat(pid):
@@ -159,14 +157,14 @@ def _of_tree(launcher: int) -> Usage:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process's state after its name, which may have any characters; empty if it has ended."""
+    """Return the fields of a process's state after its name, which may have any characters; empty if it has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     return []
 
 
 class ProcessRuntime:
-    """`runtimes.Runtime` for one folder. Any number of threads and processes may use the same folder at once."""
+    """`runtimes.Runtime` for one folder. Several threads and processes may use a folder concurrently."""
 
     in_folder = True
     freezes = True
@@ -184,12 +182,13 @@ class ProcessRuntime:
         private: tuple[Path, ...] = (),
         users: range = USERS,
     ) -> None:
-        """grace is the seconds between SIGTERM and SIGKILL. parent_cgroup: where sandboxes get a cgroup each;
-        "own" is this process's, if that is allowed; None is to freeze by signals. ports: from which sandboxes get
-        theirs. orphan_seconds: after which a sandbox ends when no process has a ProcessRuntime of this folder.
-        address: of the host, where the ports of sandboxes with a network of their own listen. private: files and
-        folders of the server beside this folder that no confined sandbox may read. users: that sandboxes get, each its
-        own, where the caller is root; empty: they run as the caller's."""
+        """grace: seconds between SIGTERM and SIGKILL. parent_cgroup: where each sandbox gets a cgroup; "own" is this
+        process's, if allowed; None freezes by signals. ports: the range of sandbox ports. orphan_seconds: seconds
+        without a ProcessRuntime of this folder after which a sandbox ends. address: of the host, where the ports of
+        sandboxes with their own network listen. private: further files and folders of the server that no confined
+        sandbox may read. users: the range of sandbox users, if the caller is root; empty: sandboxes run as the caller's
+        user.
+        """
         self._folder = folder.resolve()
         self._grace = grace
         self._cgroups = cgroup.Cgroups(self._folder, parent_cgroup)
@@ -207,7 +206,7 @@ class ProcessRuntime:
         self._cgroups.remove_stale()
 
     def start(self, launch: Launch) -> Handle:
-        """Start a sandbox, once per start number. What an earlier start left in its working directory stays."""
+        """Start a sandbox, once per start number. Files of an earlier start stay in its working directory."""
         folder = self._folder_of(launch.sandbox_id)
         with failing(f"sandbox {launch.sandbox_id} cannot be started"), locked(lock_of(folder)) as lock:
             handle = read(folder / HANDLE)
@@ -226,7 +225,7 @@ class ProcessRuntime:
                 raise
 
     def observe(self, handle: Handle) -> Observation:
-        """The present state. Also finishes a pause that its caller did not live to finish."""
+        """Return the current state. Also complete an interrupted pause."""
         if wrong := fault(Path(handle["folder"]) / "work"):
             return Observation(State.BROKEN, wrong)
         if tree.found(handle["pid"], handle["started"]) is None:
@@ -239,12 +238,12 @@ class ProcessRuntime:
         return Observation(State.PAUSED if freezer.is_wanted else State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Freeze every process and the log: while a sandbox is paused, its log does not grow."""
+        """Freeze every process and the log: the log of a paused sandbox does not grow."""
         with failing(f"sandbox {handle['sandbox_id']} cannot be paused"), _living(handle) as freezer:
             freezer.freeze()
 
     def resume(self, handle: Handle) -> None:
-        """Let every process go on, also one that was stopped from outside while the sandbox was not paused."""
+        """Thaw every process, also one that was stopped from outside before the pause."""
         with failing(f"sandbox {handle['sandbox_id']} cannot be resumed"), _living(handle) as freezer:
             if freezer.is_wanted:
                 freezer.thaw()
@@ -252,18 +251,18 @@ class ProcessRuntime:
                 tree.Tree(handle["pid"]).thaw()
 
     def stop(self, handle: Handle) -> None:
-        """End every process; the folder stays, without the temporary files of a killed agent.
+        """End every process. The folder stays, without the temporary files of a killed agent.
 
-        Raises RuntimeFailure also where nothing shows that all have ended.
+        Raises RuntimeFailure also without a proof that all have ended.
         """
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
             self._stop(folder, handle)
-            with contextlib.suppress(OSError):  # the next start removes it too, and says why it cannot
+            with contextlib.suppress(OSError):  # the next start deletes it too, and reports why it cannot
                 remove(folder / "tmp")
 
     def remove(self, sandbox_id: str) -> None:
-        """End every process and remove the sandbox's folder with its content. Nothing is removed while one may live."""
+        """End every process, and delete the sandbox's folder. Nothing is deleted while a process may be alive."""
         folder = self._folder_of(sandbox_id)
         with failing(f"sandbox {sandbox_id} cannot be removed"), locked(lock_of(folder)):
             self._stop(folder)
@@ -273,7 +272,7 @@ class ProcessRuntime:
             lock_of(folder).unlink()
 
     def _stop(self, folder: Path, *known: Handle) -> None:
-        """End every process of a folder whose lock is held. Raises RuntimeFailure unless all are shown to have ended.
+        """End every process of a folder whose lock is held. Raises RuntimeFailure without a proof that all have ended.
 
         If the handle of the last start was never stored, the folder has a newer handle than the caller.
         """
@@ -285,69 +284,69 @@ class ProcessRuntime:
             raise RuntimeFailure(UNSHOWN.format(folder))
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
-        """Bytes of the folder on the disk. Raises PartlyMeasured. Cost: one stat per file, `most` / 4096 files."""
+        """Return the disk usage of the folder. Raises PartlyMeasured. Cost: one stat per file, `most` / 4096 files."""
         return used(self._folder_of(sandbox_id), most)
 
     def occupied_bytes(self, sandbox_id: str) -> int | None:
-        """Bytes in use on the file system of the folder; an inode counts as one block."""
+        """Return the bytes in use on the file system of the folder; an inode counts as one block."""
         with contextlib.suppress(OSError):
             seen = os.statvfs(self._folder_of(sandbox_id))
             return (seen.f_blocks - seen.f_bfree + seen.f_files - seen.f_ffree) * seen.f_frsize
         return None
 
     def usage(self, sandbox_id: str) -> Usage:
-        """What its processes use now. Cost: one file per process, or two of its cgroup."""
+        """Return the current usage of its processes. Cost: one file per process, or two of its cgroup."""
         handle = read(self._folder_of(sandbox_id) / HANDLE)
         if not handle or tree.found(handle["pid"], handle["started"]) is None:
             return Usage(None, None)
         return usage_of(Handle(handle))
 
     def folders(self, handle: Handle) -> dict[str, str]:
-        """The agent's folder, by its paths: those that the start found."""
+        """Return the paths of the agent's folder from the start."""
         return folders_of(handle)
 
     def known(self) -> list[Handle]:
-        """Every sandbox that has a folder here.
+        """Return every sandbox with a folder here.
 
-        A folder without a handle is left by a start or a removal that its caller did not live to finish.
+        A folder without a handle is left by an interrupted start or removal.
         """
         folders = [folder for folder in self._folder.glob("*/") if _ID.fullmatch(folder.name)]
         return [Handle(read(folder / HANDLE) or self._unfinished(folder)) for folder in folders]
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that the sandbox printed, of the last one to two times `log_bytes`."""
+        """Return the last lines of the sandbox's output, within the last one to two times `log_bytes`."""
         return printed(Path(handle["folder"]), tail)
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
-        """The working directory as a tar stream. Raises RuntimeFailure, also within the stream."""
+        """Stream the working directory as a tar. Raises RuntimeFailure, also within the stream."""
         return archive.pack(self._folder_of(launch.sandbox_id) / "work", launch.disk_bytes)
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
-        """The path of every file in a folder of the agent, from there."""
+        """Yield the relative path of every file in a folder of the agent."""
         work = self._folder_of(launch.sandbox_id) / "work"
         return reading.names(work, _below(work, launch, folder))
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
-        """A file of a folder of the agent; None if there is none."""
+        """Return a file in a folder of the agent; None if there is none."""
         work = self._folder_of(launch.sandbox_id) / "work"
         return reading.content(work, reading.joined(_below(work, launch, folder), path), most)
 
     def shadow(self, launch: Launch, folder: str) -> Shadow:
-        """The shadow repository of a folder of the agent, beside the sandbox's own."""
+        """Return the shadow repository of a folder of the agent, beside the sandbox's own folder."""
         own = self._folder_of(launch.sandbox_id)
         return Shadow(beside(own), own / "work", _below(own / "work", launch, folder))
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
-        """Fill a new working directory from a tar stream, as a whole or not at all; one that is there stays."""
+        """Fill a new working directory from a tar stream, atomically. An existing one is unchanged."""
         fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.unpack(folder, chunks))
 
     def copy(self, launch: Launch, source_id: str) -> None:
-        """Fill a new working directory with another sandbox's files, likewise."""
+        """Fill a new working directory with another sandbox's files, atomically."""
         source = self._folder_of(source_id) / "work"
         fill(self._folder_of(launch.sandbox_id) / "work", lambda folder: archive.copy(source, folder))
 
     def recall(self, launch: Launch, source_id: str, folder: str, conversation: str, seq: int) -> None:
-        """Fill a new working directory with what another one had in a folder at a moment, likewise."""
+        """Fill a new working directory with another sandbox's folder at a moment, atomically."""
         shadow = self.shadow(replace(launch, sandbox_id=source_id), folder)
         fill(self._folder_of(launch.sandbox_id) / "work", lambda new: shadow.restore(conversation, seq, new))
 
@@ -357,19 +356,20 @@ class ProcessRuntime:
         return self._folder / sandbox_id
 
     def _unfinished(self, folder: Path) -> dict[str, Any]:
-        """The handle for a folder without one: that of a sandbox without a launcher."""
+        """Return the handle for a folder without one: that of a sandbox without a launcher."""
         nothing: dict[str, Any] = {"limits": {}, "start": 0, "pid": 0, "started": ""}
         return described(folder, {}, self._cgroups.of(folder)) | nothing
 
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
         """Send a launcher SIGTERM, so that it ends its sandbox, and wait for that.
 
-        Raises RuntimeFailure if it lives on. It is not killed: only while it lives can it show the end of the others.
+        Raises RuntimeFailure if it stays alive. It is not killed, because only a living launcher can prove the end of
+        the rest.
         """
         _freezer(handle).thaw()
         with contextlib.suppress(psutil.NoSuchProcess):
             launcher.terminate()
-            launcher.resume()  # else a stopped one would not act on it
+            launcher.resume()  # otherwise a stopped one would not handle it
         deadline = time.monotonic() + self._grace + END_TIMEOUT
         while tree.found(handle["pid"], handle["started"]):
             if time.monotonic() > deadline:
@@ -379,8 +379,8 @@ class ProcessRuntime:
 
 
 def _below(work: Path, launch: Launch, folder: str) -> bytes:
-    """The path of an agent's folder below its kept one. Raises FolderNotKept."""
-    cwd = work if launch.working_dir.startswith("/") else work / launch.working_dir  # as `composed` has it
+    """Return the path of an agent's folder below the persistent one. Raises FolderNotKept."""
+    cwd = work if launch.working_dir.startswith("/") else work / launch.working_dir  # as in `composed`
     return reading.below(str(work), str(cwd), folder)
 
 
@@ -392,7 +392,7 @@ def _freezer(handle: Handle) -> Freezer:
 
 @contextlib.contextmanager
 def _living(handle: Handle) -> Iterator[Freezer]:
-    """The freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
+    """Yield the freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
     with locked(lock_of(Path(handle["folder"]))):
         if tree.found(handle["pid"], handle["started"]) is None:
             raise RuntimeFailure(f"the sandbox ended: {ending(handle)[0]}")
@@ -400,9 +400,9 @@ def _living(handle: Handle) -> Iterator[Freezer]:
 
 
 def _clear(folder: Path, *groups: str | Path | None) -> bool:
-    """End every process of a sandbox, also those that escaped from its launcher, and remove its cgroups.
+    """End every process of a sandbox, also those that escaped from its launcher, and delete its cgroups.
 
-    Returns whether it is shown that all have ended.
+    Return whether all have provably ended.
     """
     for group in groups:
         if group is not None:

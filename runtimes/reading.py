@@ -1,7 +1,7 @@
-"""Names and single files of a sandbox's kept folder, read while the sandbox runs, is paused or has ended.
+"""Reads names and single files of a sandbox's persistent folder, while the sandbox runs, is paused or has ended.
 
-A path leads through symlinks as it does for the agent, as long as they stay in the folder; each step is opened from its
-parent by one name, so nothing that changes meanwhile leads out of it. Lists leave symlinks out.
+A path is resolved through symlinks as for the agent, as long as they stay in the folder. Each step is opened by name
+from its parent, so no concurrent change leads out of the folder. Lists omit symlinks.
 """
 
 import os
@@ -15,39 +15,39 @@ from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
 from runtimes.folder import Directories, entries, opened_file, unreadable
 from runtimes.tar_stream import PIECE, Member, MemberKind, TarReader
 
-#: directories that are made by tools and would hide what people wrote. Source: the app-server wire
+#: Directories with generated files, which would hide people's files. Source: the app-server wire
 HEAVY = frozenset(
     {b".git", b"node_modules", b".venv", b"venv", b"__pycache__", b".mypy_cache", b".pytest_cache", b".ruff_cache"}
     | {b"dist", b"build", b".next", b"target", b".agent-server"}
 )
 
-#: entries of a folder that are passed for a list of its files, and bytes of their paths: each costs the host's time
+#: Maximum number of entries that are read for a list of files, and bytes of their paths: each costs the host's time.
 MOST_PASSED, MOST_PATHS = 100_000, 64 << 20
 
-#: symlinks that one path may lead through: of a tar stream, each costs another reading
+#: Maximum number of symlinks in one path. In a tar stream, each costs another reading.
 _MOST_LINKS = 8
 
 
-#: members that are files: a further name of one is a link in a tar stream
+#: Members that are files. In a tar stream, another name of a file is a link.
 _FILES = (MemberKind.FILE, MemberKind.HARDLINK)
 
 
 def below(kept: str, cwd: str, folder: str) -> bytes:
-    """The path of an agent's folder below the kept one; empty for the kept folder itself.
+    """Return the path of an agent's folder below the persistent one; b"" for the persistent folder itself.
 
-    kept, cwd: absolute, of the kept folder and of the agent's working directory. Raises FolderNotKept.
+    kept, cwd: absolute paths of the persistent folder and of the agent's working directory. Raises FolderNotKept.
     """
     path = posixpath.normpath(posixpath.join(cwd, folder))
     kept = posixpath.normpath(kept)
     if path != kept and not path.startswith(f"{kept}/"):
-        raise FolderNotKept(f"The folder {folder} is not among the files of the sandbox that are kept")
+        raise FolderNotKept(f"The folder {folder} is not among the persistent files of the sandbox")
     return os.fsencode(path[len(kept) + 1 :])
 
 
 def names(folder: Path, start: bytes) -> Iterator[bytes]:
-    """The path of every file below a directory of the folder, from that directory; HEAVY directories are left out.
+    """Yield the path of every file below a directory, relative to it. HEAVY directories are skipped.
 
-    Raises RuntimeFailure, also after MOST_PASSED entries, or MOST_PATHS bytes.
+    Raises RuntimeFailure, also after MOST_PASSED entries or MOST_PATHS bytes.
     """
     real, passed, size = led(folder, start), 0, 0
     if real is None:
@@ -68,7 +68,7 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
 
 
 def led(folder: Path, path: bytes) -> bytes | None:
-    """The path without symlinks that a path below the folder leads to; None: it leads out of the folder."""
+    """Resolve the symlinks of a path below the folder; None if it leads out of the folder."""
     real: bytes | None = path
     with unreadable(path), closing(Directories(folder)) as directories:
         real = _led(path, [os.fsencode(folder)], partial(_target, directories))
@@ -76,7 +76,7 @@ def led(folder: Path, path: bytes) -> bytes | None:
 
 
 def content(folder: Path, path: bytes, most: int) -> bytes | None:
-    """A file of the folder; None if there is none. Raises FileTooLong, and RuntimeFailure where it cannot be read."""
+    """Return a file of the folder; None if there is none. Raises FileTooLong and RuntimeFailure."""
     with unreadable(path), closing(Directories(folder)) as directories:
         real = _led(path, [os.fsencode(folder)], partial(_target, directories))
         if not real:
@@ -88,7 +88,7 @@ def content(folder: Path, path: bytes, most: int) -> bytes | None:
 
 
 def names_in(packed: Callable[[], Generator[bytes]], start: bytes, *roots: str) -> Iterator[bytes]:
-    """As `names`, of a tar stream of the folder, which each call of `packed` begins; roots: its paths for the agent."""
+    """Do as `names` for a tar stream. packed: starts the stream. roots: the folder's paths for the agent."""
     with closing(_members(packed, start, roots)) as members:
         for _, member, real in members:
             path = _inside(member.name, real)
@@ -97,7 +97,7 @@ def names_in(packed: Callable[[], Generator[bytes]], start: bytes, *roots: str) 
 
 
 def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, *roots: str) -> bytes | None:
-    """As `content`, of such a stream. Cost: reads what stands before the file, and before each symlink on the way."""
+    """Do as `content` for a tar stream. Cost: reads the stream up to the file, and up to each symlink on the way."""
     with closing(_members(packed, path, roots)) as members:
         for reader, member, real in members:
             if member.kind is MemberKind.FILE and _inside(member.name, b"") == real:
@@ -108,7 +108,7 @@ def content_in(packed: Callable[[], Generator[bytes]], path: bytes, most: int, *
 def _members(
     packed: Callable[[], Generator[bytes]], path: bytes, roots: Sequence[str]
 ) -> Generator[tuple[TarReader, Member, bytes]]:
-    """Each member of a tar stream, and where the path leads; a link on the way begins the stream again."""
+    """Yield each member of a tar stream, and the path's target; a link on the way restarts the stream."""
     links: dict[bytes, bytes] = {}
     kept = [os.fsencode(root) for root in roots if root]
     while (real := _led(path, kept, links.get)) is not None:
@@ -126,9 +126,9 @@ def _members(
 
 
 def _led(path: bytes, roots: Iterable[bytes], target: Callable[[bytes], bytes | None]) -> bytes | None:
-    """The path without symlinks that a path below a folder leads to; None: it leads out, or through too many.
+    """Resolve the symlinks of a path below a folder; None if it leads out, or through too many.
 
-    roots: of the folder, as the targets of symlinks have it. target: that of the symlink at a path, None where is none.
+    roots: the folder in targets of symlinks. target: returns the target of the symlink at a path, or None.
     """
     roots, links = [root.rstrip(b"/") for root in roots], 0
     done, left = list[bytes](), path.split(b"/")[::-1]
@@ -159,18 +159,18 @@ def _root_of(path: bytes, roots: Iterable[bytes]) -> bytes | None:
 
 def _target(directories: Directories, path: bytes) -> bytes | None:
     parent, _, name = path.rpartition(b"/")
-    with suppress(OSError):  # it is no symlink, or whoever opens it meets the same error
+    with suppress(OSError):  # not a symlink; opening it raises any other error
         return os.readlink(name, dir_fd=directories.opened(parent))
     return None
 
 
 def joined(start: bytes, path: str) -> bytes:
-    """The path of a file below the folder, from its path below a directory of it."""
+    """Return the path of a file below the folder, from its path below a directory of it."""
     return posixpath.join(start, os.fsencode(path))
 
 
 def _inside(name: bytes, start: bytes) -> bytes:
-    """The name of a member from a directory; empty for one outside of it."""
+    """Return the name of a member relative to a directory; b"" outside of it."""
     name = name.removeprefix(b"./")
     if not start:
         return name

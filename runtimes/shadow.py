@@ -1,22 +1,22 @@
-"""The shadow repository of a folder: the folder as it was at moments of a conversation, whether or not it has Git.
+"""The shadow repository of a folder: its content at moments of a conversation, with or without its own Git.
 
-PLACE/KEY/           one for each folder of a sandbox that was recorded; PLACE lies outside of the sandbox's folder
+PLACE/KEY/           one for each recorded folder of a sandbox; PLACE is outside of the sandbox's folder
     git/             a bare repository
-    copies-…/        copies of the `.gitignore` files above what is walked
-    moments/         the folder whole, for forks: `moments.py`
-    state.json       the tree that was recorded last, what every file of it was seen as, and the records by event
+    copies-…/        copies of the `.gitignore` files above the current path
+    moments/         complete snapshots for forks: `moments.py`
+    state.json       the last recorded tree, the identities of its files, and the records by event
 PLACE.lock           held by each caller that uses PLACE
 
-The folder may be hostile, so Git never sees it. This process walks it as `folder.py` does, which follows no symlink and
-opens no FIFO, and reads only what has changed by inode, size and times. Git gets names and bytes by standard input
-(`fast-import`), and a copy of the folder's `.gitignore` files to say what they leave out (`check-ignore`). So neither
-attributes, filters, hooks, submodules nor a configuration of the folder have any effect, and no conversion is made.
+The folder may be hostile, so Git never reads it. This process walks it as `folder.py` does: it follows no symlink,
+opens no FIFO, and reads only files whose inode, size or times have changed. Git gets names and bytes on standard input
+(`fast-import`), and copies of the folder's `.gitignore` files for matching (`check-ignore`). So the folder's
+attributes, filters, hooks, submodules and configuration have no effect, and nothing is converted.
 
-Left out: `.git`, what tools make (`reading.HEAVY`), what `.gitignore` leaves out, sockets, FIFOs, devices and empty
-directories. A symlink is recorded as a link. Of a file that is larger than MOST_FILE, or that cannot be read, only that
-it changed is recorded: it stands in the tree as a commit of a submodule does, which needs no object.
+Excluded: `.git`, generated files (`reading.HEAVY`), paths that `.gitignore` excludes, sockets, FIFOs, devices and empty
+directories. A symlink is recorded as a link. For a file that is unreadable or larger than MOST_FILE, only the change is
+recorded: it is a submodule's commit in the tree, which needs no object.
 
-Limitation: a file that is written again within 20 ms and keeps its size, inode and times is seen by the next record.
+Limitation: a file that is rewritten within 20 ms with equal size, inode and times is recorded by the next record.
 """
 
 import contextlib
@@ -40,40 +40,40 @@ from runtimes.moments import Moments
 
 log = logging.getLogger(__name__)
 
-#: bytes of a file whose content is recorded, files of a folder, entries that are looked at, and bytes of all contents
+#: Maximum bytes of a file with recorded content, files of a folder, entries that are read, and bytes of all contents.
 MOST_FILE, MOST_FILES, MOST_SEEN, MOST_CONTENT = 1 << 20, 20_000, 200_000, 256 << 20
 
-#: bytes of the paths of all files, which each record has in this process' memory and in a file, and of all entries
+#: Maximum bytes of the paths of all files, which each record holds in memory and in a file, and of all entries.
 MOST_PATHS, MOST_PASSED = 4 << 20, 16 << 20
 
-#: directories that lie in each other
+#: Maximum nesting of directories.
 MOST_DEEP = 200
 
-#: bytes that the records of a sandbox take, records that one folder has, and changed files that are listed
+#: Maximum bytes of a sandbox's records, records of a folder, and changed files in a list.
 MOST_BYTES, MOST_RECORDS, MOST_CHANGES = 1 << 30, 1_000, 10_000
 
-#: records of a conversation that stay when there are too many, beside its first one
+#: Number of a conversation's records that stay if there are too many, besides its first.
 _STAY = 20
 
-#: bytes of the note of a return that are read
+#: Maximum size of the note of a return, in bytes.
 _MOST_NOTE = 4096
 
-#: seconds that a record may take, and that Git may take for anything else
+#: Timeout of a record, and of any other Git operation, in seconds.
 RECORD_SECONDS, _GIT_SECONDS = 15.0, 10.0
 
-#: ns for which a file that was just changed may change again without another time
+#: Nanoseconds in which a changed file may change again without a new time.
 _TICK = 20_000_000
 
-#: modes of Git's trees
+#: Modes of Git's trees.
 _FILE, _PROGRAM, _LINK, _UNREAD = "100644", "100755", "120000", "160000"
 
-#: the tree without files
+#: The tree without files.
 _EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-#: the name of a tree, or of none: whatever else a restored file has would be an option of Git
+#: The name of a tree, or "". Any other value in a restored file would be an option of Git.
 _TREE = re.compile(r"(?:[0-9a-f]{40})?")
 
-#: packs that lie beside each other before they become one
+#: Number of packs that are then merged.
 _UNPACKED = 50
 
 _STATUSES = {"A": "ADDED", "D": "DELETED"}
@@ -85,7 +85,7 @@ class FileChange(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """A record from which a fork gets the folder."""
+    """A record that a fork can get the folder from."""
 
     seq: int
     event_ids: list[str]
@@ -95,37 +95,37 @@ class TurnBack(NamedTuple):
     """A return of a conversation's folder to an earlier moment."""
 
     conversation: str
-    seq: int  #: of the event to whose record it returns
-    last: int  #: seq of the last event before the return, beside which the present folder is recorded
-    events: Sequence[str]  #: ids of the events at which it was the same, the last one that of `last`
-    marker: bytes  #: path of a file below the sandbox's folder that comes with the return, and its content
+    seq: int  #: of the target event
+    last: int  #: seq of the last event before the return; the current folder is recorded there
+    events: Sequence[str]  #: ids of the events with an equal folder, the last one that of `last`
+    marker: bytes  #: a file to add with the return: path below the sandbox's folder, and content
     note: bytes
 
 
 class _Record(NamedTuple):
     conversation: str
-    seq: int  #: of the event beside which the folder was recorded; 0 before the first one
+    seq: int  #: of the event of the record; 0 before the first one
     tree: str
-    moment: str = ""  #: the folder whole, as `moments.py` names it; empty: it may have changed since the event
-    events: Sequence[str] = ()  #: ids of the events at which it was the same, the last one that of seq
+    moment: str = ""  #: name of the snapshot in `moments.py`; "": the folder may have changed since the event
+    events: Sequence[str] = ()  #: ids of the events with an equal folder, the last one that of seq
 
 
-#: what a file was seen as: its mode in a tree, inode, size, and times of change in ns
+#: Identity of a file: its mode in a tree, inode, size, and times of change in ns.
 Seen = tuple[str, int, int, int, int]
 
 
 @dataclass
 class ShadowState:
-    tree: str  #: that was recorded last; empty before the first time
+    tree: str  #: last recorded tree; "" before the first record
     files: dict[str, Seen]
     records: list[_Record]
     trees: dict[str, int]  #: number of the reference that keeps each tree
-    number: int  #: of the last one
+    number: int  #: the last number
 
 
 @contextlib.contextmanager
 def _failing() -> Iterator[None]:
-    """Say that a failure of the host kept the folder from being recorded; a sentence for clients stays as it is."""
+    """Report a failure of the host as a failure to record. A sentence for clients is unchanged."""
     try:
         yield
     except (NotRecorded, FileTooLong, FolderNotKept):
@@ -136,7 +136,7 @@ def _failing() -> Iterator[None]:
 
 
 def beside(folder: Path) -> Path:
-    """Where the shadow repositories of a sandbox lie: beside its folder on the host, and shown to no sandbox."""
+    """Return the place of a sandbox's shadow repositories: beside its folder on the host, hidden from sandboxes."""
     return folder.with_name(f".{folder.name}.shadow")
 
 
@@ -148,27 +148,27 @@ def held(place: Path) -> Iterator[int]:
 
 
 def forget(place: Path) -> None:
-    """Remove the shadow repositories of a sandbox, whose lock is held. Raises OSError."""
+    """Delete the shadow repositories of a sandbox, whose lock is held. Raises OSError."""
     remove(place)
     place.with_name(f"{place.name}.lock").unlink()
 
 
 class Shadow:
-    """The shadow repository of one folder. Every method raises NotRecorded, and RuntimeFailure where the host fails."""
+    """The shadow repository of one folder. Every method raises NotRecorded, and RuntimeFailure if the host fails."""
 
     def __init__(self, place: Path, work: Path, start: bytes) -> None:
-        """place: of the sandbox's shadow repositories. start: path of the folder below `work`, the sandbox's own."""
+        """place: of the sandbox's shadow repositories. start: path of the folder below `work`, the sandbox's folder."""
         self._place, self._work, self._start = place, work, start
         self._own = place / hashlib.sha256(start).hexdigest()[:16]
         self._git_dir = self._own / "git"
         self._moments = Moments(self._own)
-        self._lock = -1  #: the open file of the lock, while it is held
+        self._lock = -1  #: the open lock file, while it is held
 
     def record(self, conversation: str, seq: int, at_rest: Callable[[int], list[str]] = lambda _: []) -> None:
-        """Record the folder beside an event. An event that has a later record, or its own, changes nothing.
+        """Record the folder at an event. Does nothing if the event, or a later one, has a record.
 
-        at_rest: the ids of the events after a seq at which the folder was as it is now; none where it may have changed.
-        Asked before and after the folder is read: what a fork gets is of that moment, or is not kept.
+        at_rest: returns the ids of the events after a seq with the current folder; empty if it may have changed. Called
+        before and after the folder is read, so that a snapshot for forks is either of that moment or not kept.
         """
         with self._used() as state:
             last = max((one.seq for one in state.records if one.conversation == conversation), default=-1)
@@ -182,25 +182,25 @@ class Shadow:
             self._keep(state)
 
     def moments(self, conversation: str) -> list[Moment]:
-        """The records from which a fork of a conversation gets the folder, in the order of the log."""
+        """Return the records that a fork of a conversation can get the folder from, in the order of the log."""
         with self._used() as state:
             own = [one for one in state.records if one.conversation == conversation and one.moment]
             return [Moment(one.seq, [*one.events]) for one in sorted(own, key=lambda one: one.seq)]
 
     def restore(self, conversation: str, seq: int, folder: Path) -> None:
-        """Fill a new folder with this one as it was recorded beside an event, by its path there."""
+        """Fill a new folder with the record of an event, at this folder's path."""
         with self._used() as state:
             found = self._moment(state, conversation, seq)
             self._moments.restore(found, folder, reading.led(self._work, self._start) or b"")
 
     def turn_back(self, back: "TurnBack") -> None:
-        """Bring the folder back to how it was recorded beside an event, as a whole or not at all.
+        """Restore the folder to the record of an event, atomically.
 
-        The present folder is recorded first. Nobody uses the folder meanwhile. A repeat changes nothing.
+        The current folder is recorded first. Nobody uses the folder meanwhile. A repetition changes nothing.
         """
         draft = self._work.with_name(f"{self._work.name}.back")
         with self._used() as state:
-            remove(draft)  # of a supervisor that was killed
+            remove(draft)  # of a killed supervisor
             if self._note(back.marker) == back.note:
                 return
             start, wanted = (
@@ -213,7 +213,7 @@ class Shadow:
             kept = [one for one in state.records if (one.conversation, one.seq) != (back.conversation, back.last)]
             state.records = [*kept, _Record(back.conversation, back.last, tree, now, back.events)]
             self._keep(state)
-            self._moment(state, back.conversation, back.last)  # else there would be no way back
+            self._moment(state, back.conversation, back.last)  # otherwise there would be no way back
             draft.mkdir(mode=0o700)
             try:
                 more = (back.marker, back.note)
@@ -225,8 +225,9 @@ class Shadow:
     def changes(
         self, conversation: str, since: int, until: int | None = None, *, walks: bool = True
     ) -> list[FileChange]:
-        """The files that differ between two moments, sorted: before the event `since` (0: at the start) and before the
-        event `until`, or now. walks: read the folder; otherwise "now" is when it was read last."""
+        """Return the files that differ between two moments, sorted: before the event `since` (0: at the start) and
+        before the event `until`, or now. walks: read the folder; otherwise "now" is its last reading.
+        """
         with self._used() as state:
             before, after = self._between(state, conversation, since, until, walks)
             if before == after:
@@ -238,25 +239,25 @@ class Shadow:
             for status, path in zip(words[::2], words[1::2], strict=False)
         ]
         if len(found) > MOST_CHANGES:
-            raise NotRecorded(f"More than {MOST_CHANGES} files have changed, which are more than are listed")
+            raise NotRecorded(f"More than {MOST_CHANGES} files have changed,more than a list can have")
         return sorted(found, key=lambda one: one.path)
 
     def contents(
         self, conversation: str, path: str, since: int, until: int | None = None, *, walks: bool = True
     ) -> tuple[bytes | None, bytes | None]:
-        """A file at those two moments; None where there is none. Raises FileTooLong."""
+        """Return a file at those two moments; None if it is missing. Raises FileTooLong."""
         with self._used() as state:
             before, after = self._between(state, conversation, since, until, walks)
             return self._content(before, path), self._content(after, path)
 
     @contextlib.contextmanager
     def _used(self) -> Iterator[ShadowState]:
-        """The state, with the lock held. What Git or the file system fails with is one sentence."""
+        """Yield the state, with the lock held. Turn failures of Git and of the file system into a sentence."""
         if git_program() is None:
             raise NotRecorded("There is no git program on the sandbox's host, so its folder is not recorded")
         with _failing(), held(self._place) as self._lock:
             if not self._has_folder():
-                forget(self._place)  # the sandbox was removed: nothing of it stays
+                forget(self._place)  # the sandbox was deleted: no record stays
                 raise RuntimeFailure("the sandbox has no folder")
             if not all((self._git_dir / name).exists() for name in ("HEAD", "config")):
                 self._make()
@@ -269,7 +270,7 @@ class Shadow:
         return None
 
     def _moment(self, state: ShadowState, conversation: str, seq: int) -> str:
-        """The moment beside an event. Raises NotRecorded."""
+        """Return the snapshot at an event. Raises NotRecorded."""
         found = [one.moment for one in state.records if (one.conversation, one.seq) == (conversation, seq)]
         if not any(found):
             raise NotRecorded(f"The folder was not recorded at event {seq}")
@@ -279,16 +280,16 @@ class Shadow:
         return self._work.is_dir()
 
     def _make(self) -> None:
-        """Make the bare repository, as `git init` does. Source: gitrepository-layout(5)."""
+        """Create the bare repository, as `git init` does. Source: gitrepository-layout(5)."""
         for name in ("objects", "refs"):
             (self._git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._git_dir / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
         draft = self._git_dir / "HEAD.new"
         draft.write_text("ref: refs/heads/none\n")
-        draft.replace(self._git_dir / "HEAD")  # a kill leaves no HEAD without content
+        draft.replace(self._git_dir / "HEAD")  # a kill leaves no empty HEAD
 
     def _remove_stale_locks(self) -> None:
-        """Remove the lock files of a Git that was killed. Its callers hold the lock of this place, and so does Git."""
+        """Delete the lock files of a killed Git. Callers hold the lock of this place, and so does Git."""
         for left in (*self._git_dir.glob("*.lock"), *self._git_dir.glob("refs/**/*.lock"), self._git_dir / "gc.pid"):
             left.unlink(missing_ok=True)
 
@@ -316,11 +317,11 @@ class Shadow:
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError, AttributeError):
-            log.warning("%s is damaged: the records of this folder begin again", self._own / "state.json")
+            log.warning("%s is damaged. The records of this folder start again", self._own / "state.json")
         return ShadowState("", {}, [], {}, 0)
 
     def _taken(self) -> str:
-        """The moment of the folder as it is now; empty where it cannot be kept whole, which the log says."""
+        """Take a snapshot of the current folder; "" if that is impossible, with a line in the log."""
         try:
             start = reading.led(self._work, self._start) or b""
             return self._moments.take(self._work, start, self._environment(), Timeout(RECORD_SECONDS))
@@ -329,13 +330,13 @@ class Shadow:
             return ""
 
     def _keep(self, state: ShadowState) -> None:
-        """Write the state, and drop records while there are too many, or too many bytes."""
+        """Write the state, and drop records while their number or size is too large."""
         is_full = used(self._place, MOST_BYTES) > MOST_BYTES
         if shrinks := is_full or len(state.records) > MOST_RECORDS:
             self._shrink(state)
         self._write(state)
         if shrinks:
-            self._remove_unnamed(state)  # after the state: a kill leaves references without a name, never the opposite
+            self._remove_unnamed(state)  # after the state: a kill leaves unnamed references, never missing ones
             is_full = used(self._place, MOST_BYTES) > MOST_BYTES
         if is_full and any(one.moment for one in state.records):
             state.records = [one._replace(moment="", events=()) for one in state.records]
@@ -350,11 +351,11 @@ class Shadow:
         with draft.open("w") as file:
             file.write(json.dumps(vars(state)))
             file.flush()
-            os.fsync(file.fileno())  # a machine that goes down leaves the state before or this one
+            os.fsync(file.fileno())  # after a crash of the machine, the state is the previous or this one
         draft.replace(self._own / "state.json")
 
     def _shrink(self, state: ShadowState) -> None:
-        """Drop all but the first record of each conversation and the last ones."""
+        """Drop all records except the first of each conversation and the last ones."""
         firsts: dict[str, _Record] = {}
         for one in sorted(state.records, key=lambda one: one.seq):
             firsts.setdefault(one.conversation, one)
@@ -364,7 +365,7 @@ class Shadow:
         state.trees = {tree: number for tree, number in state.trees.items() if tree in kept}
 
     def _remove_unnamed(self, state: ShadowState) -> None:
-        """Remove the references that the state does not name, and the objects that only they keep."""
+        """Delete the references that the state does not name, and the objects that only they keep."""
         numbers = {str(number) for number in state.trees.values()}
         refs = self._git("for-each-ref", "--format=%(refname)", "refs/trees/").decode().split()
         dropped = "".join(f"delete {ref}\n" for ref in refs if ref.rpartition("/")[2] not in numbers)
@@ -373,14 +374,14 @@ class Shadow:
         self._moments.sweep({one.moment for one in state.records})
 
     def _collect(self) -> None:
-        """Pack what is kept and remove the rest. A failure costs room alone, and the next call tries again."""
+        """Pack the repository and delete unused objects. A failure costs only disk space, and the next call retries."""
         try:
             self._git("gc", "--quiet", "--prune=now")
         except RuntimeFailure as failure:
             log.warning("%s is not packed: %s", self._git_dir, failure)
 
     def _recorded(self, state: ShadowState) -> str:
-        """The tree of the folder as it is now, whose place in the state is set."""
+        """Return the tree of the current folder, and add its place to the state."""
         timeout = Timeout(RECORD_SECONDS)
         seen = self._walked(timeout)
         if state.tree and seen == state.files:
@@ -395,13 +396,13 @@ class Shadow:
         return state.tree
 
     def _walked(self, timeout: Timeout) -> dict[str, Seen]:
-        """Every file of the folder that is recorded, by its path from there."""
+        """Return the identity of every recorded file, by its relative path."""
         start = reading.led(self._work, self._start)
         if start is None:
-            raise NotRecorded("The conversation's folder is a link out of the files that are kept")
+            raise NotRecorded("The conversation's folder is a link out of the persistent files")
         found: dict[str, Seen] = {}
         number = size = kept = passed = 0
-        for left in self._own.glob(f"{COPIES}*"):  # by a supervisor that was killed
+        for left in self._own.glob(f"{COPIES}*"):  # of a killed supervisor
             remove(left)
         with Ignored(self._own, self._environment(), timeout) as ignored:
 
@@ -441,8 +442,8 @@ class Shadow:
     def _imported(
         self, state: ShadowState, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: Timeout
     ) -> str:
-        """The tree that differs from the last one by some files, which are read; `seen` has what they are by then."""
-        # --force: a kill before the state was written has left a reference of this number.
+        """Return the last tree with some files changed. Read them, and update their identities in `seen`."""
+        # --force: a kill before the state was written left a reference of this number.
         start = reading.led(self._work, self._start) or b""
         above = {path[:at] for path in seen for at, letter in enumerate(path) if letter == "/"}
         with self._started("fast-import", "--quiet", "--done", "--force", timeout=timeout) as importer:
@@ -451,7 +452,7 @@ class Shadow:
             write(f"commit refs/trees/{state.number}\nmark :1\ncommitter - <-> 0 +0000\ndata 0\n\n".encode())
             write(f'M 040000 {state.tree} ""\n'.encode() if state.tree else b"deleteall\n")
             for path in gone:
-                if path not in above:  # a file that is a directory now is replaced by what lies in it
+                if path not in above:  # the content of a new directory replaces a file of the same name
                     write(b"D " + _quoted(path) + b"\n")
             with contextlib.closing(Directories(self._work)) as directories:
                 for path in changed:
@@ -478,7 +479,7 @@ class Shadow:
         return told.split()[2].decode() if told.startswith(b"040000 ") else _EMPTY
 
     def _identity(self, seen: Seen) -> str:
-        """What tells a file whose content is not recorded from what it was before; a mirror has no times of its own."""
+        """Return the identity of a file without recorded content. A mirror ignores times."""
         return repr(seen)
 
     def _content(self, tree: str, path: str) -> bytes | None:
@@ -487,7 +488,7 @@ class Shadow:
             return None
         _, kind, name = listed.partition(b"\t")[0].decode().split()
         if kind == "commit":
-            raise FileTooLong(f"The file is not text that is recorded: it has more than {MOST_FILE} bytes")
+            raise FileTooLong(f"The file is not recorded as text: it has more than {MOST_FILE} bytes")
         return self._git("cat-file", "blob", name) if kind == "blob" else None
 
     def _git(self, *words: str, given: bytes = b"") -> bytes:
@@ -499,13 +500,13 @@ class Shadow:
 
     @contextlib.contextmanager
     def _started(self, *words: str, timeout: Timeout) -> Iterator["subprocess.Popen[bytes]"]:
-        """Git at work on the repository, as `running` has it. It holds the lock too: it may outlive this process."""
+        """Start Git on the repository, as `running` does. It inherits the lock, as it may outlive this process."""
         with running(self._git_dir, self._environment(), *words, timeout=timeout, lock=self._lock) as git:
             yield git
 
 
 def _at(state: ShadowState, conversation: str, seq: int) -> str:
-    """The tree that was recorded last before an event; 0: at the start."""
+    """Return the tree of the last record before an event; 0: at the start."""
     own = [one for one in state.records if one.conversation == conversation]
     found = sorted((one for one in own if one.seq < max(seq, 1)), key=lambda one: one.seq)
     if not found:
@@ -530,7 +531,7 @@ def _seen(status: os.stat_result) -> Seen:
 
 
 def _content_of(directories: Directories, path: bytes) -> tuple[Seen, bytes | None] | None:
-    """What a file is by now, and its content; None for the whole where it is gone, and for that of one unread."""
+    """Return a file's current identity and content. None if the file is gone; content None if it is not read."""
     parent, _, name = path.rpartition(b"/")
     with unreadable(path):
         directory = directories.opened(parent)
@@ -549,6 +550,6 @@ def _content_of(directories: Directories, path: bytes) -> tuple[Seen, bytes | No
 
 
 def _quoted(path: str) -> bytes:
-    """A path as `fast-import` reads it, whatever its bytes are."""
+    """Quote a path of any bytes for `fast-import`."""
     plain = os.fsencode(path).replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b"\n", b"\\n")
     return b'"' + plain + b'"'

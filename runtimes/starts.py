@@ -1,12 +1,12 @@
-"""Starts process sandboxes: decides isolation, user, limits and ports, and gives the order to a launcher of their own.
+"""Starts process sandboxes: decides isolation, user, limits and ports, and sends the order to a launcher.
 
-The ports of this host's sandboxes lie outside the range from which the kernel takes ports by itself. A port is held by
-an abstract unix socket of its number. So each port is one sandbox's, whatever folder or user the sandbox belongs to:
-the name exists once in the network namespace, as the port does, and the kernel frees it when the last process that has
-the socket open ends. A sandbox's launcher inherits the socket and keeps it open.
+The ports of this host's sandboxes are outside of the kernel's ephemeral range. A port is held by an abstract Unix
+socket named after its number, so each port belongs to one sandbox, of any folder or user. The name is unique in the
+network namespace, like the port, and the kernel frees it when the last process with the socket ends. A sandbox's
+launcher inherits the socket and keeps it open.
 
-Limitation: another program can bind a port of the range after its choice and before the sandbox binds it;
-so `SANDBOX_PORTS` should name a range that nothing else uses.
+Limitation: another program can bind a port of the range after its choice and before the sandbox binds it.
+`SANDBOX_PORTS` should name a range that nothing else uses.
 """
 
 import contextlib
@@ -38,28 +38,28 @@ from runtimes.isolation.view import is_seen, link_agent, readable
 from runtimes.launch import ENDING, HANDLE, Order
 from runtimes.tree import MARK
 
-#: first and last port that sandboxes get, unless a setting says otherwise: below Linux' ephemeral range
+#: Default range of sandbox ports, below Linux' ephemeral range.
 DEFAULT_RANGE = range(20_000, 30_000)
 
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-#: the PATH of a sandbox without one of its own
+#: The default PATH of a sandbox.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-#: limits of a sandbox whose spec names none: bytes of memory, where a cgroup holds it, and processes
+#: Default limits of a sandbox: bytes of memory, with a cgroup only, and number of processes.
 MEMORY_BYTES, PROCESSES = 4 << 30, 512
 
-#: seconds in which a launcher must reply whether the command runs
+#: Timeout for a launcher's reply whether the command runs, in seconds.
 _START_TIMEOUT = 30.0
 
-#: the name under which the port is held that Landlock lets a sandbox post to; no spec can use it
+#: Name of the held port that Landlock lets a sandbox post to; invalid in a spec.
 _HOOKS = ""
 
-#: the name under which the port is held where a sandbox without a network of its own finds the way out
+#: Name of the held port for the way out of a sandbox without its own network.
 _EGRESS = "egress"
 
-#: the proxy's socket in the folder of the host's sandboxes
+#: The proxy's socket in the folder of the host's sandboxes.
 EGRESS_SOCKET = "egress.sock"
 
 _NOTHING = Abilities("it is not asked for", "it is not asked for", 0, False, False)
@@ -75,9 +75,9 @@ class HeldPorts:
 
 @contextmanager
 def held_ports(names: Mapping[str, int], among: range) -> Iterator[HeldPorts]:
-    """A free port for each name, held until the block and every process that inherited the files have ended.
+    """Hold a free port for each name, until the block and every process that inherited the files have ended.
 
-    Raises RuntimeFailure when fewer are free in the range.
+    Raises RuntimeFailure if the range has too few free ports.
     """
     with ExitStack() as stack:
         ports: dict[str, int] = {}
@@ -102,12 +102,12 @@ def held_ports(names: Mapping[str, int], among: range) -> Iterator[HeldPorts]:
 
 
 def _hold(port: int) -> socket.socket | None:
-    """A socket that holds a port; None if another sandbox holds it or a program uses it."""
+    """Return a socket that holds a port; None if another sandbox holds it or a program uses it."""
     hold = socket.socket(socket.AF_UNIX)
     try:
         hold.bind(f"\0agent-server-port-{port}")
         with socket.socket(socket.AF_INET) as probe:
-            probe.bind(("", port))  # without SO_REUSEADDR: a port with old connections is not free either
+            probe.bind(("", port))  # without SO_REUSEADDR: a port with old connections is not free
     except OSError:
         hold.close()
         return None
@@ -115,7 +115,7 @@ def _hold(port: int) -> socket.socket | None:
 
 
 def _ephemeral() -> range:
-    """The ports that the kernel chooses by itself, for connections and for a bind to port 0."""
+    """Return the kernel's ephemeral range, for connections and for a bind to port 0."""
     try:
         first, last = _EPHEMERAL.read_text().split()
     except (OSError, ValueError):
@@ -126,30 +126,30 @@ def _ephemeral() -> range:
 def composed(
     launch: Launch, folder: Path, ports: Mapping[str, int], kind: str, hook_port: int, egress_port: int = 0
 ) -> tuple[list[str], dict[str, str], Path]:
-    """Command, environment and working directory in an isolation of that kind. Raises RuntimeFailure.
+    """Return command, environment and working directory for a kind of isolation. Raises RuntimeFailure.
 
-    hook_port: of the host, where Landlock lets the sandbox post to. egress_port: of the host, where a sandbox without a
-    network of its own finds the way out by name; 0: it has one, or none. A relative working directory lies in the
-    sandbox's `work`; an absolute one is the command's own affair (it may change its root), which then starts in `work`.
+    hook_port: of the host, where Landlock lets the sandbox post. egress_port: of the host, the way out by name of a
+    sandbox without its own network; 0: it has its own network, or no way out. A relative working directory is in the
+    sandbox's `work`. An absolute one is left to the command, which may change its root; the command starts in `work`.
     """
     work = folder / "work"
     working_dir = work if launch.working_dir.startswith("/") else Path(os.path.normpath(work / launch.working_dir))
     if not working_dir.is_relative_to(work):
-        raise RuntimeFailure(f"its working directory {launch.working_dir} lies outside of its folder")
+        raise RuntimeFailure(f"its working directory {launch.working_dir} is outside of its folder")
     words: dict[str, object] = {"WORK": work, "WEBHOOKS": _webhooks(launch.webhooks, kind, hook_port), **ports}
     words["EGRESS"] = f"http://127.0.0.1:{egress_port or EGRESS_PORT}"
     words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
     env = {"PATH": PATH, "HOME": str(work)}
-    if kind != BUBBLEWRAP:  # its /tmp is the host's: what a killed agent leaves there would stay
+    if kind != BUBBLEWRAP:  # its /tmp is the host's, where a killed agent's files would stay
         env["AGENT_TMPDIR"] = str(folder / "tmp")
-    if kind == LANDLOCK:  # which cannot give it a /tmp of its own, nor hide a file that Git refuses to go on without
+    if kind == LANDLOCK:  # Landlock can neither give it a private /tmp nor hide a file that Git refuses
         env |= {"TMPDIR": str(folder / "tmp"), "GIT_CONFIG_NOSYSTEM": "1"}
     env |= {name: filled(text, words) for name, text in launch.env.items()}
     return [filled(word, words) for word in launch.command], env | {MARK: str(folder)}, working_dir
 
 
 def _webhooks(url: str, kind: str, hook_port: int) -> str:
-    """The base URL of the webhooks as the sandbox sees it: where it is confined, a relay's on its loopback."""
+    """Return the webhooks' base URL in the sandbox: a relay's on its loopback if it is confined."""
     port = {BUBBLEWRAP: HOOK_PORT, LANDLOCK: hook_port}.get(kind)
     return f"http://127.0.0.1:{port}{urlsplit(url).path}" if url and port else url
 
@@ -168,7 +168,7 @@ class Starts:
     users: range
 
     def start(self, launch: Launch, folder: Path, lock: int) -> Handle:
-        """Start a launcher and send it its order; its handle. Raises RuntimeFailure and OSError."""
+        """Start a launcher, send it its order, and return its handle. Raises RuntimeFailure and OSError."""
         can = abilities() if launch.isolation != NONE else _NOTHING
         network = launch.network or "internet"
         isolation = decided(launch.isolation, network, can)
@@ -260,7 +260,7 @@ class Starts:
 
 
 def described(folder: Path, ports: dict[str, int], group: Path | None) -> dict[str, Any]:
-    """The members of a handle except its launcher, its limits and its isolation."""
+    """Return the members of a handle except its launcher, its limits and its isolation."""
     return {
         "runtime": "process",
         "sandbox_id": folder.name,
@@ -271,14 +271,14 @@ def described(folder: Path, ports: dict[str, int], group: Path | None) -> dict[s
 
 
 def _limited(launch: Launch) -> Launch:
-    """The launch with the limits that it gets: those of the spec, else the runtime's; none for 0."""
+    """Return the launch with its final limits: the spec's, otherwise the runtime's; none for 0."""
     memory = MEMORY_BYTES if launch.memory_bytes is None else launch.memory_bytes
     processes = PROCESSES if launch.processes is None else launch.processes
     return replace(launch, memory_bytes=memory or None, processes=processes or None)
 
 
 def _why_shared(confinement: Confinement, program: str) -> str:
-    """Why a sandbox runs as the server's user, if what it asks for or must read is the reason."""
+    """Return why a sandbox must run as the server's user, because of its settings or files; "" if it need not."""
     if not confinement.work:
         return "its spec says so"
     programs = [program] if program.startswith("/") else []
@@ -286,13 +286,13 @@ def _why_shared(confinement: Confinement, program: str) -> str:
 
 
 def _of_user(confinement: Confinement, user: int, processes: int | None) -> Confinement:
-    """The confinement with a user of its own, whose processes the kernel counts."""
+    """Return the confinement with the sandbox's own user, whose processes the kernel counts."""
     hidden = view.hidden([*confinement.readable, confinement.work]) if confinement.kind != BUBBLEWRAP else []
     return replace(confinement, user=user, hidden=hidden, processes=processes)
 
 
 def _give(launch: Launch, folder: Path, working_dir: Path, confinement: Confinement) -> None:
-    """Give a sandbox's files to its user, and make the working directory among them. Raises RuntimeFailure."""
+    """Give a sandbox's files to its user, and create the working directory. Raises RuntimeFailure."""
     work, user = folder / "work", os.geteuid() if confinement.user is None else confinement.user
     if os.geteuid() == 0:
         hand_over(work, user)
@@ -305,7 +305,7 @@ def _give(launch: Launch, folder: Path, working_dir: Path, confinement: Confinem
 
 
 def _check_program(program: str, confinement: Confinement) -> None:
-    """Refuse a program that a confined sandbox would not find, with a sentence that says how it can."""
+    """Refuse a program that a confined sandbox would not find, and say how to make it visible."""
     if confinement.kind != NONE and program.startswith("/"):
         if not Path(program).exists():
             raise RuntimeFailure(f"{program} cannot be run: No such file or directory")
@@ -316,12 +316,12 @@ def _check_program(program: str, confinement: Confinement) -> None:
 
 
 def child(module: str, argument: int, files: Sequence[int], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """A program of this server's that outlives it, and waits for its order. files: that it keeps open.
+    """Start a program of this server that outlives it and waits for its order. files: inherited open files.
 
     Raises OSError.
     """
     process = subprocess.Popen(
-        [sys.executable, "-B", "-m", module, str(argument)],  # -B: as `keep_private` says
+        [sys.executable, "-B", "-m", module, str(argument)],  # -B: see `keep_private`
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -330,14 +330,14 @@ def child(module: str, argument: int, files: Sequence[int], env: Mapping[str, st
         start_new_session=True,
         pass_fds=files,
     )
-    threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay a zombie
+    threading.Thread(target=process.wait, daemon=True).start()  # so that it does not become a zombie
     return process
 
 
 def _send_order(process: subprocess.Popen[bytes], order: str, end_seconds: float) -> dict[str, Any]:
-    """Send a launcher its order. Returns the handle; raises RuntimeFailure when the command cannot be run.
+    """Send a launcher its order, and return the handle. Raises RuntimeFailure if the command cannot run.
 
-    end_seconds: in which a launcher that does not reply must have ended its sandbox.
+    end_seconds: timeout for a launcher without a reply to end its sandbox.
     """
     assert process.stdin is not None
     assert process.stdout is not None
@@ -352,7 +352,7 @@ def _send_order(process: subprocess.Popen[bytes], order: str, end_seconds: float
         reply: dict[str, Any] = json.loads(text)
     except ValueError:
         raise RuntimeFailure(
-            f"its launcher broke off: {text.decode(errors='replace').strip() or 'it printed nothing'}"
+            f"its launcher failed: {text.decode(errors='replace').strip() or 'it printed nothing'}"
         ) from None
     if "error" in reply:
         raise RuntimeFailure(reply["error"])
@@ -361,8 +361,8 @@ def _send_order(process: subprocess.Popen[bytes], order: str, end_seconds: float
 
 
 def _end(launcher: subprocess.Popen[bytes], seconds: float) -> None:
-    """Have a launcher end its sandbox, and itself. It is killed last: nobody else can show the end of the others."""
-    launcher.terminate()  # before its command runs the signal waits until it does
+    """Let a launcher end its sandbox and itself. Kill it last, because only it can prove the end of the rest."""
+    launcher.terminate()  # a signal before the command runs waits until it does
     try:
         launcher.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""The tar format as a stream: each member is written and read by itself, in bounded memory.
+"""The tar format as a stream: members are written and read one by one, in bounded memory.
 
-Written as pax, which keeps names of any length and bytes, and times to the nanosecond. Read as ustar, pax and GNU.
-The module tarfile reads a header of any length into memory and keeps every member, so it serves single blocks here.
+Written as pax, which keeps names of any length and bytes, and times in nanoseconds. Read as ustar, pax and GNU. The
+module tarfile reads a header of any length into memory and keeps every member, so it is used only for single blocks.
 Source: POSIX.1-2017, pax; the manual of GNU tar, "Basic Tar Format".
 """
 
@@ -15,16 +15,16 @@ from runtimes import RuntimeFailure
 
 BLOCK = 512
 
-#: two blocks of zeros end a tar stream
+#: Two blocks of zeros end a tar stream.
 END = bytes(2 * BLOCK)
 
-#: most bytes of one piece of content, of a member's name, and of its extended header
+#: Maximum bytes of a piece of content, of a member's name, and of its extended header.
 PIECE, MOST_NAME, MOST_HEADER = 256 * 1024, 64 * 1024, 1024 * 1024
 
 _DECIMAL = re.compile(rb"(-?\d{1,11})(?:\.(\d+))?")
 _ENCODING = ("utf-8", "surrogateescape")
 
-#: types of blocks that say something of the member after them
+#: Types of blocks that extend the next member's header.
 _EXTENSIONS = (
     *(tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE),
     *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
@@ -32,11 +32,11 @@ _EXTENSIONS = (
 
 
 class ArchiveUnreadable(RuntimeFailure):
-    """The bytes are not a tar stream, or end within one."""
+    """The bytes are not a tar stream, or are truncated."""
 
 
 class MemberRefused(RuntimeFailure):
-    """A member of an archive would do harm, or is of a kind that no sandbox gets."""
+    """A member of an archive would do harm, or is of an unsupported kind."""
 
 
 class ArchiveTooLarge(RuntimeFailure):
@@ -44,8 +44,6 @@ class ArchiveTooLarge(RuntimeFailure):
 
 
 class MemberKind(StrEnum):
-    """What a member is."""
-
     FILE = "file"
     DIRECTORY = "directory"
     SYMLINK = "symlink"
@@ -70,26 +68,26 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member. Names are bytes: a file's name need not be text."""
+    """One member. Names are bytes, because a file's name need not be text."""
 
     name: bytes
     kind: MemberKind
     mode: int = 0o644
     mtime: int = 0  #: ns since 1970
-    size: int = 0  #: bytes of content that follow; 0 but for a file
+    size: int = 0  #: bytes of content; 0 except for a file
     target: bytes = b""  #: of a link
     uid: int = 0
     gid: int = 0
 
 
 def shown(name: bytes) -> str:
-    """A name for a message."""
+    """Return a name for a message."""
     text = name[:200].decode(errors="replace")
     return f"{text}…" if len(name) > 200 else text
 
 
 def header(member: Member) -> bytes:
-    """The blocks before the content of a member."""
+    """Return the blocks before the content of a member."""
     info = tarfile.TarInfo(member.name.decode(*_ENCODING))
     info.type, info.mode, info.size = _TYPES[member.kind], member.mode, member.size
     info.linkname = member.target.decode(*_ENCODING)
@@ -102,24 +100,24 @@ def header(member: Member) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """The bytes after content of that size, to the end of its last block."""
+    """Return the bytes after content of a size, to the end of its last block."""
     return bytes(-size % BLOCK)
 
 
 class TarReader:
-    """The members of a tar stream, one after the other."""
+    """Reader of the members of a tar stream."""
 
     def __init__(self, chunks: Iterable[bytes], *, skips: bool = False) -> None:
-        """skips: leave out FIFOs and devices instead of refusing them."""
+        """skips: skip FIFOs and devices instead of refusing them."""
         self._chunks = iter(chunks)
         self._skips = skips
         self._held = memoryview(b"")
         self._unread = 0  #: bytes of the last member's content, with its padding
 
     def members(self) -> Iterator[Member]:
-        """Each member; its content may be read before the next one is. Then the stream is read to its end.
+        """Yield each member. Its content can be read before the next one. Then the stream is read to its end.
 
-        Raises ArchiveUnreadable, MemberRefused.
+        Raises ArchiveUnreadable and MemberRefused.
         """
         records: dict[bytes, bytes] = {}
         extended = 0  #: bytes of the extended headers before a member
@@ -156,7 +154,7 @@ class TarReader:
             pass
 
     def content(self, member: Member) -> Iterator[memoryview]:
-        """The content of the member that `members` gave last, once, in pieces. Raises ArchiveUnreadable."""
+        """Yield the content of the last member, once, in pieces. Raises ArchiveUnreadable."""
         yield from self._pieces(member.size)
 
     def _extension(self, size: int) -> bytes:
@@ -180,14 +178,14 @@ class TarReader:
 
 
 def _records(data: bytes) -> dict[bytes, bytes]:
-    """The records of a pax header: each is its own length in decimal, a space, NAME=VALUE and a newline."""
+    """Parse the records of a pax header. Each is its own length in decimal, a space, NAME=VALUE and a newline."""
     found, at = {}, 0
     while at < len(data):
         space = data.find(b" ", at, at + 8)
         length = data[at : max(space, at)]
         end = at + int(length) if length.isdigit() else at
         name, equals, value = data[space + 1 : end - 1].partition(b"=")
-        # A record must lead on: one without a length, or of length 0, would be read for ever.
+        # A record must advance: without a length, or with length 0, the loop would not end.
         if not at < space < end <= len(data) or not equals:
             raise ArchiveUnreadable("It is not a tar archive: an extended header cannot be read")
         found[name] = value
@@ -222,12 +220,12 @@ def _member(info: tarfile.TarInfo, records: dict[bytes, bytes]) -> Member:
 
 
 def _number(digits: bytes) -> int:
-    """The number of a user or a group; 0 for one that no system has."""
+    """Parse the number of a user or a group; 0 for an impossible one."""
     return int(digits) if digits.isdigit() and len(digits) <= 10 else 0
 
 
 def _ns(seconds: bytes) -> int:
-    """A time as ns since 1970; 0 for one that no file system keeps."""
+    """Parse a time as ns since 1970; 0 for a time that no file system keeps."""
     match = _DECIMAL.fullmatch(seconds)
     if match is None:
         return 0

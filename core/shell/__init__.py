@@ -1,19 +1,19 @@
-"""Simple commands of a shell line: what it runs, as far as its text shows that.
+"""The simple commands of a shell line: what it runs, as far as its text shows.
 
-`read_line` parses a line with tree-sitter-bash, and takes only what it understands whole. A lexer of its own reads each
-word again, and every byte between two words has to be blank: where the two readings differ, the line is doubtful. A
-line with a doubt is never allowed by a rule. Doubtful are, among others:
+`read_line` parses a line with tree-sitter-bash, and accepts only what it fully understands. A separate lexer reads each
+word again, and every byte between two words must be blank. If the two readings differ, the line is doubtful. A rule
+never allows a doubtful line. Doubtful are, among others:
 
-- syntax errors, more than `MOST_LINE` bytes, `MOST_COMMANDS` commands or `MOST_DEPTH` wrappers in wrappers
+- syntax errors, more than `MOST_LINE` bytes, `MOST_COMMANDS` commands or `MOST_DEPTH` nested wrappers
 - a command's name that is not written out: `$x`, `$(x)`, `g?t`, `{git,push}`
 - text that becomes code: `eval "$x"`, `. file`, `sh <file`, `x | sh`, `trap`, arithmetic, `${x@P}`
 - definitions: functions, aliases, `hash -p`, `enable -f`
 - history expansion, control and invisible characters
 
 Wrappers are followed by the tables of `core/shell/programs.py`: `env A=1 timeout 5 sh -c 'git push'` has the command
-`git push`, and one command more for each level.
+`git push`, and another command for each level.
 
-Limitation: aliases, functions and variables of earlier lines, and files that a program reads, do not show in a line.
+Limitation: a line does not show aliases, functions and variables of earlier lines, and files that a program reads.
 """
 
 import re
@@ -32,11 +32,11 @@ from core.shell.wrappers import Follower
 #: Maximum length of a line in bytes, and number of its commands.
 MOST_LINE, MOST_COMMANDS = 16 * 1024, 100
 
-#: Maximum number of reports of progress during a parse: one for each 100 steps of tree-sitter, some 25 µs.
+#: Maximum number of progress reports during a parse. Each is 100 steps of tree-sitter, about 25 µs.
 MOST_STEPS = 500
 
-#: Maximum number of signs and words of the shell's syntax, quoted ones too: the recovery of tree-sitter from an error
-#: takes time by the square of their number, and cannot be stopped.
+#: Maximum number of signs and words of the shell's syntax, also quoted. Error recovery of tree-sitter takes quadratic
+#: time, and cannot be stopped.
 MOST_SIGNS = 600
 
 _LANGUAGE = Language(tree_sitter_bash.language())
@@ -44,17 +44,17 @@ _SIGN = re.compile(
     r"[](){}[$`<>|&;=#!]|\b(?:if|then|elif|else|fi|for|while|until|do|done|case|esac|in|select|function|coproc|time)\b"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-#: A line that goes on within a word or a sign: shells join the two before they read either.
+#: A line continuation within a word or a sign: shells join the two lines before they read either.
 _JOINED = re.compile(r"[^ \t\n\\](?:\\\\)*\\\n|(?<!\\)(?:\\\\)+\\\n")
 _REPEATED = re.compile(r"^[ \t]*\^", re.MULTILINE)
 
-#: Unicode's categories of characters that nobody sees: formats, blanks, controls, private and unassigned ones.
+#: Unicode's categories of invisible characters: formats, blanks, controls, private and unassigned ones.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs"})
 
 
 @lru_cache(maxsize=512)
 def read_line(text: str) -> Line:
-    """The commands of a line as Bash reads it."""
+    """Return the commands of a line as Bash reads it."""
     reading = _Reading()
     with suppress(_TooLong):
         reading.read(text, Around())
@@ -75,7 +75,7 @@ class _Reading:
         self._follower = Follower(self._found, self.read, self.doubts.append)
 
     def read(self, text: str, around: Around) -> None:
-        """Read a line, or the text of a shell in it."""
+        """Read a line, or the text of an inner shell."""
         if reason := _unreadable(text):
             self.doubts.append(reason)
             return
@@ -104,7 +104,7 @@ class _Reading:
 
 
 def _parsed(source: bytes) -> Tree | None:
-    """The tree of a text; None where it has an error, or takes more than `MOST_STEPS` to parse."""
+    """Return the tree of a text; None if it has an error, or takes more than `MOST_STEPS` to parse."""
     steps = iter(range(MOST_STEPS))
 
     def is_enough(_: int, has_error: bool) -> bool:
@@ -117,7 +117,7 @@ def _parsed(source: bytes) -> Tree | None:
 
 
 def _unreadable(text: str) -> str | None:
-    """Why a text is not parsed."""
+    """Return why a text is not parsed; None if it is."""
     try:
         length = len(text.encode())
     except UnicodeEncodeError:
@@ -129,5 +129,5 @@ def _unreadable(text: str) -> str | None:
     if not text.isascii() and any(unicodedata.category(one) in _INVISIBLE for one in text if not one.isascii()):
         return "It has an invisible character"
     if _JOINED.search(text):
-        return "A word of it goes on in the next line"
+        return "A word of it continues in the next line"
     return "It repeats an earlier command" if _REPEATED.search(text) else None

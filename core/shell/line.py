@@ -1,4 +1,4 @@
-"""What a shell line runs, and what rules look up in it."""
+"""The commands of a shell line, and the lookups of rules in it."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from core.shell.programs import (
 )
 from core.shell.words import Command, Word
 
-#: What stands between the words of a text that may be a command.
+#: Text between the separators of a text that may be a command.
 _TOKEN = re.compile(r"[^\s'\"();|&<>=,]+")
 
 
@@ -30,7 +30,7 @@ class Line:
 
     @cached_property
     def needed(self) -> frozenset[int] | None:
-        """The commands, by their place, that rules have to allow; None if no rule can."""
+        """Return the positions of the commands that rules have to allow; None if no rule can."""
         if self.doubts:
             return None
         places = set()
@@ -45,13 +45,13 @@ class Line:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The names of its programs, with which a rule that approves may begin."""
+        """Return the names of its programs, with which a rule that approves may begin."""
         texts = [command.words[0].text for command in self.commands if command.words]
         return frozenset(texts) | {FOLDERS.sub("", text, count=1) for text in texts}
 
     @cached_property
     def heads(self) -> frozenset[str]:
-        """All that a rule which rejects may take for the name of a program, without a version."""
+        """Return the possible names of programs, without versions, for rules that reject."""
         heads: set[str] = set()
         for command in self.commands:
             name = plain_name(command.name)
@@ -63,23 +63,23 @@ class Line:
 
     @cached_property
     def is_unsure(self) -> bool:
-        """Whether it may run commands that do not show."""
+        """Return whether it may run hidden commands."""
         return bool(self.doubts) or any(command.is_opaque for command in self.commands)
 
 
 def run_values(command: Command) -> list[Word]:
-    """The values of variables that a program may run, such as `GIT_EDITOR`."""
+    """Return the values of variables that a program may run, such as `GIT_EDITOR`."""
     return [value for name, value in command.sets if not HARMLESS_VARIABLES.fullmatch(name)]
 
 
 def tokens(words: Sequence[Word]) -> frozenset[str]:
-    """What among words may name another command or its words, in lower case without folders."""
+    """Return the words that may name another command or its words, in lower case without folders."""
     text = " ".join(word.text for word in words).lower()
     return frozenset(re.split(r"[/\\]", one)[-1].removesuffix(".exe") for one in _TOKEN.findall(text))
 
 
 def unversioned(name: str) -> str:
-    """A name of a program without its version: `pip3` is a `pip`."""
+    """Return a program's name without its version: `pip3` is `pip`."""
     return name.rstrip(digits + ".-") or name
 
 

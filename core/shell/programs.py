@@ -1,4 +1,4 @@
-"""What is known of well-known programs: the tables of `programs.toml`, which says what each member means."""
+"""Facts about well-known programs: the tables of `programs.toml`, which explains each member."""
 
 import re
 import tomllib
@@ -32,22 +32,22 @@ GIT_SETTINGS = re.compile(_GIT["settings"], re.IGNORECASE)
 HARMLESS_VARIABLES = re.compile(_TABLES["variables"]["harmless"])
 LOCAL_VARIABLES = re.compile(_TABLES["variables"]["local"])
 
-#: Words of `set` that change how a shell goes on after a failure, and nothing else.
+#: Words of `set` that only change how a shell goes on after a failure.
 HARMLESS_SETTINGS = re.compile(_TABLES["variables"]["settings"])
 
 #: Words by which `find` runs a command.
 FIND_COMMANDS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
-#: Folders whose programs are those that a bare name finds.
+#: Folders whose programs a bare name finds.
 FOLDERS = re.compile(r"^(?:/(?:usr/(?:local/)?)?s?bin/|/opt/homebrew/bin/)")
 
-#: Options of `sed` and `awk` before a script, and those that hold one or name its file.
+#: Options of `sed` and `awk` before a script, with a script, or with its file.
 _SCRIPT_OPTION = re.compile(r"-[A-Za-z]*e|--e[a-z]*")
 _UNREAD_SCRIPT = re.compile(r"-[^-]*f.*|-[^-]*e.+|--f.*|--[^=]*=.*", re.DOTALL)
 
 
 class Wrapper(NamedTuple):
-    """A program that runs the command which its words name."""
+    """A program that runs the command in its words."""
 
     values: frozenset[str] = frozenset()
     flags: frozenset[str] = frozenset()
@@ -58,7 +58,7 @@ class Wrapper(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Which words of a program `*` does not stand for."""
+    """The words of a program that `*` does not match."""
 
     is_plain: bool = False
     letters: frozenset[str] = frozenset()
@@ -73,13 +73,13 @@ class Program(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def wrapper(name: str) -> Wrapper | None:
-    """The wrapper of a name; None if it is none that is followed."""
+    """Return the wrapper of a name; None if it is not followed."""
     row = _TABLES["wrappers"].get(name)
     return None if row is None else Wrapper(**{member: _value(value) for member, value in row.items()})
 
 
 def program_of(name: str, verb: str) -> Program:
-    """What is known of a program with its first word that is no option."""
+    """Return the facts about a program with its first word that is no option."""
     known = program(name)
     more = _TABLES["verbs"].get(f"{_SAME.get(name, name)} {verb}")
     return known._replace(letters=known.letters | frozenset(more.split())) if more else known
@@ -87,7 +87,7 @@ def program_of(name: str, verb: str) -> Program:
 
 @lru_cache(maxsize=1024)
 def program(name: str) -> Program:
-    """What is known of a program."""
+    """Return the facts about a program."""
     if name in _PLAIN:
         return Program(is_plain=True)
     row = _TABLES["programs"].get(_SAME.get(name, name))
@@ -106,22 +106,22 @@ def _value(value: Any) -> Any:
 
 
 def plain_name(name: str) -> str:
-    """The name of a program in lower case, without `.exe`."""
+    """Return the name of a program in lower case, without `.exe`."""
     return name.lower().removesuffix(".exe")
 
 
 def may_run_words(name: str) -> bool:
-    """Whether a program may run a command that its words name: one that the tables do not know, among others."""
+    """Return whether a program may run a command in its words. True for a program that is not in the tables."""
     return name in _RUNNERS or (name not in _PLAIN and _SAME.get(name, name) not in _TABLES["programs"])
 
 
 def names_variables(name: str, texts: list[str]) -> bool:
-    """Whether words of a builtin name variables, whose subscripts the shell runs: those of `read`, or of `test -v`."""
+    """Return whether words of a builtin name variables, whose subscripts the shell runs, as in `read` or `test -v`."""
     return name in _NAMING or (name in NAMING_BY_OPTION and any(text[:2] == "-v" for text in texts))
 
 
 def script_place(name: str, texts: list[str]) -> int | None:
-    """Where the script or the module among an interpreter's words stands, whose own words follow it."""
+    """Return the position of an interpreter's script or module, after which its own words follow."""
     if not _SCRIPTED.fullmatch(name):
         return None
     for place, text in enumerate(texts):
@@ -135,7 +135,7 @@ def script_place(name: str, texts: list[str]) -> int | None:
 
 
 def has_plain_script(name: str, texts: list[str]) -> bool:
-    """Whether the scripts among a program's words, such as those of `sed`, run and write nothing."""
+    """Return whether the scripts in a program's words, such as those of `sed`, run and write nothing."""
     script = program(name).script
     if script is None:
         return True
@@ -144,7 +144,7 @@ def has_plain_script(name: str, texts: list[str]) -> bool:
         return False
     scripts = [after for before, after in pairwise(texts) if _SCRIPT_OPTION.fullmatch(before)]
     operands = [text for text in texts if text[:1] != "-"]
-    if _SAME.get(name, name) == "awk":  # the value of an option such as `-F` may come first
+    if _SAME.get(name, name) == "awk":  # an option's value, such as of `-F`, may come first
         scripts = operands
     scripts = scripts or operands[:1]
     return bool(scripts) and all(script.fullmatch(text) for text in scripts)

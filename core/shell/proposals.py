@@ -1,8 +1,8 @@
-"""Propose a pattern for a rule that approves commands like a given one: `git status -s` → `git status *`.
+"""Proposes a pattern for a rule that approves commands like a given one: `git status -s` → `git status *`.
 
-A pattern is proposed only for commands of the table `proposals.toml`, and only where it approves the whole line: no
-redirection, no variable that changes what runs, no wrapper such as `sudo`, nothing that the reader doubts. Several
-commands in one line have a proposal only where one pattern approves them all.
+A pattern is proposed only for commands of the table `proposals.toml`, and only if it approves the whole line: without
+redirection, variables that change what runs, wrappers such as `sudo`, or doubts of the reader. A line of several
+commands gets a proposal only if one pattern approves them all.
 """
 
 import tomllib
@@ -48,7 +48,7 @@ def _pattern_for(command: Command) -> str | None:
 
 
 def _is_verb(verb: str, word: str | None) -> bool:
-    """Whether a word is a subcommand; `*` stands for the name of a script, as in `npm run build`."""
+    """Return whether a word is a subcommand. `*` stands for the name of a script, as in `npm run build`."""
     if not word or verb != "*":
         return word == verb
     return "*" not in word and word[0] != "-"

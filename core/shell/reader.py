@@ -1,4 +1,4 @@
-"""Walk through the tree of a line: its simple commands, in order."""
+"""Walks through the tree of a line: its simple commands, in order."""
 
 import re
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from tree_sitter import Node
 
 from core.shell.words import RUN_SUBSCRIPT, Command, Doubt, Hole, Lexer, Word, Write
 
-#: Maximum depth of a tree that is read, and number of words of a command.
+#: Maximum depth of a tree, and number of words of a command.
 MOST_TREE, MOST_WORDS = 60, 500
 
 _BLANK = re.compile(r"(?:[ \t]|\\\n)*")
@@ -17,7 +17,7 @@ _BLANK_LINES = re.compile(r"(?:[ \t\n]|\\\n)*")
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-#: A word in which no character has a meaning.
+#: A word without special characters.
 _LITERAL = re.compile(r"[A-Za-z0-9_./:@%+,-]+")
 
 #: A substitution whose text is in the line: `$(cat <<'EOF' …)`.
@@ -26,7 +26,7 @@ _COPIED = re.compile(r"\$\(\s*cat\s+<<\s*(['\"])(\w+)\1\n((?:(?!\2\n)[^\n]*\n)*)
 #: Files by which Bash opens connections.
 _NETWORK = ("/dev/tcp/", "/dev/udp/")
 
-#: What may stand before and after a word.
+#: Characters that may come before and after a word.
 _BEFORE, _AFTER = frozenset(" \t\n;&|()<>`="), frozenset(" \t\n;&|()<>`")
 
 _EDGES = _BEFORE | {""}
@@ -78,23 +78,23 @@ _NUMBERS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What surrounds a command."""
+    """The context of a command."""
 
     is_fed: bool = False  #: it reads a file, a pipe or a text of the line
     text: str | None = None  #: the text of the line that it reads
     writes: tuple[Write, ...] = ()
     wrapped: tuple[str, ...] = ()
-    depth: int = 0  #: shells in shells
+    depth: int = 0  #: number of nested shells
     is_posix: bool = False
     reads: tuple[Word, ...] = ()
 
 
-#: Takes a command as it is written, and what it reads.
+#: Receives a command as it is written, and its context.
 Take = Callable[[Command, Around], None]
 
 
 class Reader:
-    """Reads a tree, and hands each simple command over.
+    """Reads a tree, and passes each simple command on.
 
     source: the line, each byte of its UTF-8 as one character.
     """
@@ -103,7 +103,7 @@ class Reader:
         self._source, self._take, self._doubt = source, take, doubt
 
     def read(self, node: Node, around: Around, level: int = 0) -> None:
-        """Read a statement. What is not understood is a doubt, and the reading goes on."""
+        """Read a statement. A part that is not understood is a doubt, and the reading goes on."""
         try:
             self._read(node, around, level)
         except Doubt as doubt:
@@ -147,7 +147,7 @@ class Reader:
         return self._source[node.start_byte : node.end_byte]
 
     def _gaps(self, node: Node, blank: re.Pattern[str]) -> None:
-        """Doubt what stands between the parts of a node, or at its ends, and is not blank."""
+        """Add a doubt for parts between a node's children, or at its ends, that are not blank."""
         if node.children:
             first, last = node.children[0], node.children[-1]
             ends = self._source[node.start_byte : first.start_byte] + self._source[last.end_byte : node.end_byte]
@@ -155,7 +155,7 @@ class Reader:
                 raise Doubt("It has a part that is not understood")
         for before, after in pairwise(node.children):
             gap = self._source[before.end_byte : after.start_byte]
-            is_joined = bool(gap.strip("\n")) and not gap.strip("\\\n")  # `pu\` and `sh` below it are one word
+            is_joined = bool(gap.strip("\n")) and not gap.strip("\\\n")  # `pu\` and `sh` on the next line are one word
             if is_joined or not blank.fullmatch(gap):
                 raise Doubt("It has a part that is not understood")
 
@@ -174,7 +174,7 @@ class Reader:
             raise Doubt("It ends in a part that is not understood")
 
     def _sign(self, node: Node) -> str:
-        """The text of a sign or keyword, which has to stand apart where a shell wants that."""
+        """Return the text of a sign or keyword, which must be separate if a shell requires it."""
         sign = self._text(node).strip(" \t\\\n")
         before, after = (
             self._source[node.start_byte - 1 : node.start_byte],
@@ -210,7 +210,7 @@ class Reader:
         return lexer.word()
 
     def _holes(self, node: Node, around: Around, level: int, start: int | None = None) -> dict[int, Hole]:
-        """The substitutions of a word by their place in it; their commands are read."""
+        """Return the substitutions of a word by their position, and read their commands."""
         start = node.start_byte if start is None else start
         holes: dict[int, Hole] = {}
         inside = Around(wrapped=around.wrapped, depth=around.depth, is_posix=around.is_posix)
@@ -234,7 +234,7 @@ class Reader:
             raise Doubt("It sets a part of an array")
         name = self._text(names[0])
         if not _NAME.fullmatch(name):
-            raise Doubt("It sets what is no variable")
+            raise Doubt("It sets something that is not a variable")
         return name, self._word(values[0], around, level) if values else Word("")
 
     # commands
@@ -247,7 +247,7 @@ class Reader:
         sets: list[tuple[str, Word]] = []
         for before, one in zip([None, *node.children], node.children, strict=False):
             if before is not None and before.end_byte == one.start_byte:
-                raise Doubt("It has words that are not apart")
+                raise Doubt("It has words that are not separated")
             match one.type:
                 case "variable_assignment":
                     sets.append(self._assignment(one, around, level))
@@ -310,7 +310,7 @@ class Reader:
         if sign == "<":
             is_known = word.is_whole or word == Word("/dev/fd/", "begins")
             if not is_known or word.text.startswith(_NETWORK):
-                raise Doubt("It reads what is not written out, or from the network")
+                raise Doubt("It reads text that is not written out, or from the network")
             return replace(around, is_fed=True, text=None, reads=(*around.reads, word))
         if sign not in (">", ">>", ">|", "&>", "&>>", ">&"):
             raise Doubt("It has a redirection that is not understood")
@@ -319,7 +319,7 @@ class Reader:
         return replace(around, writes=(*around.writes, Write(">>" if ">>" in sign else ">", word)))
 
     def _heredoc(self, node: Node, around: Around, level: int, after: list[Node]) -> Around:
-        """What a heredoc gives to its command; what follows in its line joins `after`."""
+        """Return the context that a heredoc gives to its command. Nodes after it in the line are added to `after`."""
         parts = {one.type: one for one in node.children}
         for one in node.children:
             if one.type in ("pipeline", "list", "command"):
@@ -336,7 +336,7 @@ class Reader:
         return replace(around, is_fed=True, text=self._body(parts, around, level))
 
     def _body(self, parts: dict[str, Node], around: Around, level: int) -> str | None:
-        """The text of a heredoc; None where it has variables. Its lines are counted here once more."""
+        """Return the text of a heredoc; None if it has variables. Its lines are checked again."""
         if (
             not {"heredoc_start", "heredoc_end"} <= parts.keys()
             or self._source.count("<<") != self._source.count("<<<") + 1
@@ -401,7 +401,7 @@ class Reader:
                 raise Doubt("It has a choice that is not understood")
 
     def _test(self, node: Node, around: Around, level: int) -> None:
-        """`[ … ]` and `[[ … ]]`, which run nothing unless they compute."""
+        """Read `[ … ]` and `[[ … ]]`, which run nothing unless they compute."""
         is_double = self._text(node.children[0]) == "[["
         signs = [self._sign(one) for one in node.children if not one.is_named]
         if len(node.children) != 3 or signs not in (["[", "]"], ["[[", "]]"]):

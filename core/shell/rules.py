@@ -1,19 +1,19 @@
 """Rules about commands: which commands of a line a pattern allows, and whether it rejects a line.
 
-A pattern is one command: `git status *`. Its words are separated by blanks, and have no quotes. `*` alone stands for
-any further words, also none; `*` within a word for any text within it. `> build.log` names a file that the command may
+A pattern is one command: `git status *`. Its words are separated by blanks, and have no quotes. `*` alone matches any
+further words, also none; `*` within a word matches any text in it. `> build.log` names a file that the command may
 write.
 
-For. A command is allowed where every word of it is in its place. `*` does not stand for the words of a program that run
-another program or write elsewhere (`core/shell/programs.py`): the pattern has to name them. A word that is not written
-out is covered where no word of the program can do that. Variables that are set, and files that are written, have to be
-named, but for harmless ones. A line is allowed where every command is, and nothing is doubtful.
+Allow. A command is allowed if every word matches at its place. `*` does not match words of a program that run another
+program or write elsewhere (`core/shell/programs.py`): the pattern has to name them. A word that is not written out
+matches `*` if no word of the program can do that. The pattern also has to name variables that are set and files that
+are written, except harmless ones. A line is allowed if every command is, and nothing is doubtful.
 
-Against. A line is rejected where any command of it, however wrapped, begins with the words of the pattern: whatever its
-case, folder, options and further words. It is unsure where the line is doubtful, a program runs code, or words that are
-not written out may be those of the pattern.
+Reject. A line is rejected if any command of it, however wrapped, begins with the words of the pattern, in any case,
+folder, and with any options and further words. It is unsure if the line is doubtful, a program runs code, or words that
+are not written out may match the pattern.
 
-Both know texts alone, and no store: actions, destinations and hooks are matched alike.
+Both use only texts and no store: actions, destinations and hooks are matched alike.
 """
 
 import re
@@ -41,13 +41,13 @@ from core.shell.words import Command, Doubt, Word, Write
 from core.shell.wrappers import Follower
 from core.wide_match import fits_literally
 
-#: Maximum number of words of a pattern, of `*` in it, and of its characters.
+#: Maximum number of words, of `*` and of characters of a pattern.
 MOST_WORDS, MOST_STARS, MOST_PATTERN = 64, 8, 1024
 
-#: Characters of a word of a pattern: those that no shell reads as more than a letter of a word.
+#: Characters of a word of a pattern: those without a special meaning in any shell.
 _LETTER = "[A-Za-z0-9_./:,@+=*%^-]"
 
-#: What a pattern is like, as far as an expression says it.
+#: The form of a pattern, as far as an expression can describe it.
 PATTERN = (
     f"^ *([A-Za-z_][A-Za-z0-9_]*={_LETTER}* +)*{_LETTER.replace('=', '')}+"
     f"( +{_LETTER}+| +>>? *{_LETTER}+){{0,{MOST_WORDS - 1}}} *$"
@@ -58,24 +58,24 @@ _SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 class CommandPattern(NamedTuple):
-    """The command that a rule is about."""
+    """The command of a rule."""
 
     words: tuple[str, ...]
     sets: tuple[tuple[str, str], ...] = ()  #: variables that it may set, with patterns of their values
     writes: tuple[tuple[str, str], ...] = ()  #: `>` or `>>`, and patterns of files that it may write
-    wrapped: tuple[str, ...] = ()  #: words of a wrapper such as `sudo`, which it needs
-    raw: tuple[str, ...] = ()  #: words as they are written, wrappers too
-    head: str = ""  #: what `Line.heads` has where a line may have it; empty: anything may be it
+    wrapped: tuple[str, ...] = ()  #: words of a required wrapper such as `sudo`
+    raw: tuple[str, ...] = ()  #: words as written, including wrappers
+    head: str = ""  #: a member of `Line.heads` that a matching line needs; "": no restriction
     raw_head: str = ""
 
     @property
     def is_of_wrapper(self) -> bool:
-        """Whether its wrapper belongs to it: `sudo rm *` is not `rm *`, and `env *` not anything."""
+        """Return whether the wrapper is a part of it: `sudo rm *` is not `rm *`, nor does `env *` match all."""
         return bool(self.wrapped) or self.words[0] == "*"
 
 
 def pattern_fault(text: str) -> str | None:
-    """Why a text is no pattern of a command; None if it is one."""
+    """Return why a text is not a pattern of a command; None if it is."""
     if len(text) > MOST_PATTERN or not re.match(PATTERN, text):
         return (
             f"A command should be at most {MOST_WORDS} words of ASCII letters, digits and `_ . / : , @ + = % ^ * -`, "
@@ -87,16 +87,16 @@ def pattern_fault(text: str) -> str | None:
 
 
 def approval_fault(text: str) -> str | None:
-    """Why a pattern cannot be that of a rule that approves; None if it can."""
+    """Return why an approving rule cannot have a pattern; None if it can."""
     pattern = command_pattern(text)
     if "*" in "".join((*pattern.words[:1], *pattern.wrapped)):
-        return "A rule that approves should name the program that runs, after a wrapper such as `sudo` too"
+        return "A rule that approves should name the program that runs, also after a wrapper such as `sudo`"
     return None
 
 
 @lru_cache(maxsize=2048)
 def command_pattern(text: str) -> CommandPattern:
-    """Read a pattern that has no fault."""
+    """Parse a pattern without faults."""
     words: list[str] = []
     sets: list[tuple[str, str]] = []
     writes: list[tuple[str, str]] = []
@@ -127,11 +127,11 @@ def _head(name: str) -> str:
     return "" if "*" in name else unversioned(plain_name(name.rpartition("/")[2]))
 
 
-# for
+# allow
 
 
 def allowed(pattern: CommandPattern, line: Line) -> frozenset[int]:
-    """The commands of a line, by their place, that a pattern allows."""
+    """Return the positions of a line's commands that a pattern allows."""
     if pattern.words[0] not in line.names:
         return frozenset()
     return frozenset(place for place, one in enumerate(line.commands) if one.words and _allows(pattern, one))
@@ -169,7 +169,7 @@ def _may_write(pattern: CommandPattern, write: Write) -> bool:
 
 
 def _is_like(wanted: str, text: str) -> bool:
-    """Whether a text is like a word of a pattern. No `*` leaves a folder by `..`, or holds more than a line."""
+    """Return whether a text matches a word of a pattern. No `*` leaves a folder by `..`, or matches several lines."""
     if "*" not in wanted:
         return wanted == text
     if ".." in text.split("/") and ".." not in wanted.split("/"):
@@ -178,7 +178,7 @@ def _is_like(wanted: str, text: str) -> bool:
 
 
 def _fits(wanted: Sequence[str], words: Sequence[Word], covered: Sequence[bool]) -> bool:
-    """Whether words are those of a pattern, all of them and in their order."""
+    """Return whether words match those of a pattern, all of them and in their order."""
     ends = {0}
     for one in wanted:
         if one == "*":
@@ -194,19 +194,19 @@ def _fits(wanted: Sequence[str], words: Sequence[Word], covered: Sequence[bool])
 
 
 def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
-    """Whether a word is like one of a pattern. One that is not written out may lead out of a folder by `..`."""
+    """Return whether a word matches a pattern's word. A word that is not written out may leave a folder by `..`."""
     return word.is_whole and ("*" not in wanted or wanted[0] != "*" or is_covered) and _is_like(wanted, word.text)
 
 
 def uncovered(command: Command) -> list[Word]:
-    """The words of a command that `*` does not stand for: they may run another program, or write a file elsewhere."""
+    """Return the words of a command that `*` does not match: they may run another program, or write elsewhere."""
     words = command.words[1:]
     found = _covered_by_program(command.name, words)
     return [word for word, is_covered in zip(words, found, strict=True) if not is_covered]
 
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
-    """Which words `*` may stand for: those that name secrets are never among them."""
+    """Return for each word whether `*` may match it: never for words that name secrets."""
     found = _covered_by_program(name, words)
     return [is_covered and not _may_name_secret(word) for is_covered, word in zip(found, words, strict=True)]
 
@@ -253,11 +253,11 @@ def _is_covered(known: Program, word: Word, *, is_first: bool) -> bool:
     return True
 
 
-# against
+# reject
 
 
 def refused(pattern: CommandPattern, line: Line) -> bool | None:
-    """Whether a pattern rejects a line; None if unsure."""
+    """Return whether a pattern rejects a line; None if unsure."""
     heads = {pattern.raw_head} if pattern.is_of_wrapper else {pattern.head, pattern.raw_head}
     if "" not in heads and heads.isdisjoint(line.heads):
         return None if line.is_unsure else False
@@ -293,22 +293,22 @@ def _refuses_words(wanted: Sequence[str], command: Command) -> bool | None:
 
 
 def _names(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
-    """Whether words that may be run name the command: unsure, or not."""
+    """Return whether words that may be run name the command: None (unsure) or False."""
     plain = [one.lower().rpartition("/")[2] for one in wanted if "*" not in one and one[:1] != "-"]
     return None if plain and tokens(words).issuperset(plain) else False
 
 
 def _begins(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
-    """Whether words begin with those of a pattern, with any options between and after them."""
+    """Return whether words begin with those of a pattern, with any options between and after them."""
     options = [one for one in wanted if one[:1] == "-" and one != "-"]
     operands = [one for one in wanted if one[:1] != "-" or one == "-"]
     return _all([_has_operands(operands, words), *(_has_option(one, words) for one in options)])
 
 
 def _has_operands(wanted: Sequence[str], words: Sequence[Word]) -> bool | None:
-    """Whether the words that are no options begin with those wanted."""
-    states: dict[int, bool | None] = {0: True}  # how many of those wanted were found → whether surely
-    is_value = False  # the word before is an option, which may take this one
+    """Return whether the words that are not options begin with the wanted words."""
+    states: dict[int, bool | None] = {0: True}  # number of wanted words found → whether that is sure
+    is_value = False  # the word before is an option, which may have this word as its value
     for word in words:
         if len(wanted) in states and states[len(wanted)]:
             return True
@@ -337,7 +337,7 @@ def _meet(
     *,
     is_value: bool,
 ) -> None:
-    """What a word that is no option, or is not known, leads to."""
+    """Add the states after a word that is not an option, or is unknown."""
     one = wanted[found]
     if one == "*":
         _join(after, found, is_sure)
@@ -371,7 +371,7 @@ def _join(states: dict[int, bool | None], found: int, is_sure: bool | None) -> N
 
 
 def _has_option(wanted: str, words: Sequence[Word]) -> bool | None:
-    """Whether an option is among words, in its short or its long form."""
+    """Return whether an option is among words, in its short or its long form."""
     texts = [word.text for word in words if word.text[:1] == "-"]
     unsure = None if any(word.known in ("any", "one") for word in words) else False
     if "*" in wanted:
@@ -392,9 +392,9 @@ def _has_option(wanted: str, words: Sequence[Word]) -> bool | None:
 
 
 def rejects_text(parts: list[str], text: str) -> bool | None:
-    """Whether a text that `fits_widely` leaves unsure is rejected: by one of the commands that a shell makes of it.
+    """Return whether a text that `fits_widely` leaves unsure is rejected, by one of its commands as a shell line.
 
-    parts: the literal parts of a pattern of text. False only where every command is written out, and runs no code.
+    parts: the literal parts of a pattern of text. False only if every command is written out, and runs no code.
     """
     line = read_line(text)
     answers: list[bool | None] = [None if line.doubts else False]

@@ -5,32 +5,32 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-#: How much of a word is known. whole: its text. begins: it becomes one word or several, and each begins with its text,
-#: which is no option. one: it becomes one word of any text. any: it becomes any number of words.
+#: Knowledge of a word. whole: its text. begins: it becomes one or more words, each beginning with its text, which is no
+#: option. one: it becomes one word of any text. any: it becomes any number of words.
 Known = Literal["whole", "begins", "one", "any"]
 
 _VARIABLE = re.compile(r"\$(?:\{[A-Za-z_][A-Za-z0-9_]*\}|[A-Za-z_][A-Za-z0-9_]*|[0-9?#$!@*-])")
 _ANSI = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|(.))", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "?": "?"}
 
-#: A subscript with a substitution: where `test` computes numbers, ksh and zsh run it, and bash after `-v`.
+#: A subscript with a substitution. ksh and zsh run it where `test` computes numbers, bash after `-v`.
 RUN_SUBSCRIPT = re.compile(r"\[[^]]*[$`]")
 
-#: What ends a word unless it is quoted.
+#: Characters that end an unquoted word.
 _ENDS = frozenset(" \t\n;&|<>()")
 
-#: What may follow `!` so that no shell takes it for the number of an earlier command.
+#: Characters after `!` with which no shell reads it as the number of an earlier command.
 _AFTER_MARK = frozenset(' \t\n=("')
 
 
 class Doubt(Exception):
-    """A part of a line is not understood; its text says why."""
+    """A part of a line is not understood; the message says why."""
 
 
 class Word(NamedTuple):
     """A word of a command."""
 
-    text: str  #: as the shell passes it on; where it is not known whole, what it surely begins with
+    text: str  #: as the shell passes it on; if it is not known whole, its known beginning
     known: Known = "whole"
 
     @property
@@ -46,7 +46,7 @@ class Hole(NamedTuple):
     """A substitution in a word."""
 
     end: int
-    text: str | None  #: what it leaves, where the line has it
+    text: str | None  #: its result, if the line contains it
 
 
 class Write(NamedTuple):
@@ -60,33 +60,33 @@ class Write(NamedTuple):
 class Command:
     """A simple command."""
 
-    words: tuple[Word, ...]  #: its name first; empty where it only sets variables
+    words: tuple[Word, ...]  #: its name first; empty if it only sets variables
     sets: tuple[tuple[str, Word], ...] = ()  #: variables that are set for it, or by it
     writes: tuple[Write, ...] = ()
     is_fed: bool = False  #: it reads a file, a pipe or a text of the line
-    wrapped: tuple[str, ...] = ()  #: words of the wrappers that change what it may do: `sudo -u root`
+    wrapped: tuple[str, ...] = ()  #: words of the wrappers that change its rights: `sudo -u root`
     is_followed: bool = False  #: a wrapper: the command that it runs is another command of the line
-    is_opaque: bool = False  #: what else it runs does not show: code, settings of Git
+    is_opaque: bool = False  #: it also runs something hidden: code, settings of Git
     reads: tuple[Word, ...] = ()  #: files that are redirected into it
 
     @property
     def name(self) -> str:
-        """The name of its program without a folder; empty where there is none."""
+        """Return the name of its program without a folder; "" without a program."""
         return self.words[0].text.rpartition("/")[2] if self.words else ""
 
 
 class Lexer:
     """Reads one word.
 
-    source: the word, each byte of its UTF-8 as one character. holes: its substitutions, by where they begin.
-    Raises Doubt where a shell would not read it as one word.
+    source: the word, each byte of its UTF-8 as one character. holes: its substitutions, by their start. Raises Doubt if
+    a shell would not read it as one word.
     """
 
     def __init__(self, source: str, holes: Mapping[int, Hole], *, is_posix: bool = False) -> None:
         self._source, self._holes, self._is_posix = source, holes, is_posix
         self._place = 0
         self._text: list[str] = []
-        self._is_cut = False  # what follows is unknown
+        self._is_cut = False  # the rest is unknown
         self._splits = False  # it may become several words, of any text
         self._globs = False  # it may become several words, which begin with the text
 
@@ -105,7 +105,7 @@ class Lexer:
         return self._made()
 
     def quoted(self) -> Word:
-        """The source as the text of a heredoc, in which variables are replaced."""
+        """Return the source as the text of a heredoc, in which variables are replaced."""
         while self._place < len(self._source):
             self._in_quotes(self._source[self._place], is_heredoc=True)
         return self._made()
@@ -119,7 +119,7 @@ class Lexer:
         if self._splits:
             return Word(text, "any")
         if self._globs:
-            # `.*` also finds `..`, and a glob at the beginning finds options
+            # `.*` also matches `..`, and a glob at the beginning matches options
             return Word(text, "begins" if is_plain and not text.endswith(".") else "any")
         if self._is_cut:
             return Word(text, "begins" if is_plain else "one")
@@ -226,7 +226,7 @@ class Lexer:
             self._place += 1
 
     def _ansi(self) -> None:
-        """The text of `$'…'`."""
+        """Read the text of `$'…'`."""
         source, place = self._source, self._place + 2
         while place < len(source) and source[place] != "'":
             if source[place] != "\\":
@@ -244,7 +244,7 @@ class Lexer:
 
 
 def _escaped(escape: re.Match[str]) -> str:
-    """The bytes of an escape of `$'…'`, each as one character."""
+    """Return the bytes of an escape of `$'…'`, each as one character."""
     byte, octal, *points, letter = escape.groups()
     code = int(byte, 16) if byte else int(octal, 8) if octal else None
     for point in points:

@@ -1,4 +1,4 @@
-"""From a command as it is written to the commands that it runs: wrappers, shells, `find -exec`, Git's own options."""
+"""From a command as written to the commands that it runs: wrappers, shells, `find -exec`, Git's own options."""
 
 import re
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from core.shell.words import ANY, FILE, RUN_SUBSCRIPT, Command, Doubt, Word
 #: Maximum number of wrappers around a command: shells, `env`, `find -exec`.
 MOST_DEPTH = 8
 
-#: Words that a shell reads as syntax: as a command's name they show that the parser has lost its way.
+#: Words of the shell's syntax. As a command's name they show that the parser was wrong.
 _RESERVED = frozenset(
     {
         *("if", "then", "else", "elif", "fi", "for", "while", "until"),
@@ -43,17 +43,17 @@ _RESERVED = frozenset(
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
-#: A subscript that is more than a number: a shell evaluates it.
+#: A subscript other than a number: a shell evaluates it.
 _SUBSCRIPT = re.compile(r"\[(?![0-9]*\])")
 
-#: Letters that readers take for others: a name of a program has none.
+#: Valid characters of a program's name, without letters that look like others.
 _NAME = re.compile(r"[\x21-\x7e]+")
 
 
 class Follower:
-    """Follows a command to those that it runs.
+    """Follows a command to the commands that it runs.
 
-    found: takes each command. read: takes the text of an inner shell. doubt: takes why a line may run others.
+    found: receives each command. read: receives the text of an inner shell. doubt: receives why a line may run others.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Follower:
         self._found, self._read, self._doubt = found, read, doubt
 
     def follow(self, command: Command, around: Around) -> None:
-        """Hand over a command, and what it runs."""
+        """Pass on a command, and the commands that it runs."""
         if around.depth > MOST_DEPTH:
             raise Doubt("Its wrappers are nested too deeply")
         command = replace(command, wrapped=around.wrapped)
@@ -82,10 +82,10 @@ class Follower:
             raise Doubt(f"`{base}` changes what names mean, or runs a text")
         if _has_subscript(base, command):
             self._found(command)
-            raise Doubt(f"`{base}` may run what a subscript holds")
+            raise Doubt(f"`{base}` may run the content of a subscript")
         if base in HIDING:
             self._found(replace(command, is_opaque=True))
-            self._doubt(f"What `{base}` runs is not followed")
+            self._doubt(f"The command that `{base}` runs is not followed")
         elif base == "eval":
             self._eval(command, around)
         elif base in SHELLS:
@@ -124,7 +124,7 @@ class Follower:
             self._found(command)
             raise Doubt("It starts a shell whose commands are not written out")
         self._found(replace(command, is_followed=True))
-        if command.sets:  # they hold for all that the shell runs
+        if command.sets:  # they apply to all that the shell runs
             self._found(Command((), command.sets, wrapped=command.wrapped))
         inner = replace(
             around, depth=around.depth + 1, is_posix=base != "bash", is_fed=script is not None and around.is_fed
@@ -132,7 +132,7 @@ class Follower:
         self._read(text, replace(inner, text=None, writes=command.writes))
 
     def _shell_options(self, command: Command) -> tuple[int, bool]:
-        """Where the options of a shell end, and whether a text follows them."""
+        """Return where the options of a shell end, and whether a text follows them."""
         words, place, is_text = command.words, 1, False
         while place < len(words) and words[place].is_whole and words[place].text[:1] in ("-", "+"):
             word = words[place].text
@@ -210,7 +210,7 @@ class Follower:
                 return
             inner = [_filled(word, replaced, ANY) for word in inner] + ([] if replaced else [ANY])
         if not inner:
-            if base in ("env", "time", "nice", "exec", "sudo"):  # a command of its own, such as `env`, which prints
+            if base in ("env", "time", "nice", "exec", "sudo"):  # `env` prints, for example
                 self._found(replace(command, sets=tuple(sets)))
                 return
             raise Doubt(f"It has a command of `{base}` that is not understood")
@@ -242,7 +242,7 @@ class Follower:
                 place += 2
             elif word in GIT_FLAGS or word.partition("=")[0] in GIT_VALUES:
                 place += 1
-            else:  # -c, --config-env, --exec-path: a program may stand behind any verb
+            else:  # -c, --config-env, --exec-path: any verb may run a program
                 is_opaque = True
                 place += 2 if word in ("-c", "--config-env") else 1
         if place < len(words) and words[place].known in ("one", "any"):  # it may be an option
@@ -256,7 +256,7 @@ class Follower:
 
 
 def _found_by(words: tuple[Word, ...]) -> Word:
-    """What `find` puts in the place of `{}`: a path that begins like the places where it looks."""
+    """Return what `find` puts in place of `{}`: a path that begins like its search paths."""
     texts = [word.text if word.is_whole else "" for word in words[1:]]
     end = next((place for place, text in enumerate(texts) if text[:1] in ("-", "(", "!")), len(texts))
     if all(text == "." or text.startswith("./") for text in texts[:end]):
@@ -265,7 +265,7 @@ def _found_by(words: tuple[Word, ...]) -> Word:
 
 
 def _has_subscript(base: str, command: Command) -> bool:
-    """Whether a builtin's word holds a subscript that runs a command, or may hold one where a variable is named."""
+    """Return whether a word of a builtin has a subscript that runs a command, or may have one in a variable's name."""
     words = command.words[1:]
     if names_variables(base, [word.text for word in words]):
         return any(not word.is_whole or _SUBSCRIPT.search(word.text) for word in words)
@@ -273,7 +273,7 @@ def _has_subscript(base: str, command: Command) -> bool:
 
 
 def _only_asks(base: str, command: Command) -> bool:
-    """`command -v git` names a program, and runs none."""
+    """Return whether `command -v git` only names a program."""
     return base == "command" and len(command.words) > 1 and command.words[1].text in ("-v", "-V")
 
 
@@ -282,7 +282,7 @@ def _is_number(base: str, word: str) -> bool:
 
 
 def _filled(word: Word, mark: str, by: Word) -> Word:
-    """A word in which a wrapper replaces a mark by what it has found."""
+    """Return a word in which a wrapper replaces a mark by its result."""
     if not mark or mark not in word.text:
         return word
     if word.text == mark:
@@ -292,7 +292,7 @@ def _filled(word: Word, mark: str, by: Word) -> Word:
 
 
 def _runs_code(command: Command, base: str) -> bool:
-    """Whether a program is one that runs code, and has code or reads it."""
+    """Return whether a program runs code, and has code or reads it."""
     words = command.words[1:]
     if program(base).script is not None:
         return not all(word.is_whole for word in words[:1]) or not has_plain_script(base, [word.text for word in words])
@@ -309,7 +309,7 @@ def _runs_code(command: Command, base: str) -> bool:
 
 
 def _reads_code(command: Command, base: str) -> bool:
-    """Whether a program runs what it reads from the line."""
+    """Return whether a program runs text that it reads from the line."""
     if not command.is_fed or not CODE.fullmatch(base) or program(base).script is not None:
         return False
     return READING.fullmatch(base) is not None or not any(word.text[:1] not in ("-", "") for word in command.words[1:])

@@ -1,11 +1,10 @@
-"""Prints the approvals of a conversation as AAIS 1.0 envelopes, one to a line: what waited, and what was decided.
+"""Prints the approvals of a conversation as AAIS 1.0 envelopes, one per line: the waiting actions and the decisions.
 
     python docs/examples/aais_envelopes.py CONVERSATION_ID [BASE_URL]
 
-BASE_URL is that of the server; by default it is AGENT_SERVER_URL, else on this machine, at PORT (8000). The key, which
-must have the scope admin because it reads the audit, comes from SESSION_API_KEY. `requested` and
-`resolved` are for programs of your own: plain functions of the JSON that the server responds with. What of an approval
-has no place in AAIS: docs/approvals.md.
+BASE_URL is the server's; default: AGENT_SERVER_URL, otherwise this machine at PORT (8000). The key comes from
+SESSION_API_KEY, and needs the scope admin to read the audit. `requested` and `resolved` are plain functions of the
+server's JSON, for your own programs. docs/approvals.md lists what AAIS cannot express.
 """
 
 import json
@@ -20,23 +19,23 @@ from urllib.parse import quote, urlsplit
 
 import rfc8785
 
-#: the name of the member for what AAIS has no word for
+#: The member for what AAIS cannot express.
 EXTENSION = "agent-server.example/approval"
 
-#: the server where the command names none
+#: The default server.
 HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
 
-#: AAIS knows no risk that nobody rated: it counts as high
+#: AAIS has no unknown risk; it counts as high.
 _LEVELS = {"LOW": "low", "MEDIUM": "medium", "HIGH": "high"}
 
-#: kinds of actors that are people; a rule is a policy, and the others decide nothing in the words of AAIS
+#: Kinds of actors that are people. A rule is a policy; the others make no decisions in the sense of AAIS.
 _PEOPLE = ("key", "link", "message", "run", "person", "terminal")
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 
 
 def requested(item: dict[str, Any], sequence: int) -> dict[str, Any]:
-    """The `approval.requested` envelope of an item of `GET /api/v1/pending-actions`."""
+    """Return the `approval.requested` envelope of an item of `GET /api/v1/pending-actions`."""
     arguments, words = item["arguments"], [item["summary"], item["thought"], item["tool_name"]]
     summary = next((text for text in words if isinstance(text, str) and text), "An action without a summary")
     action = {
@@ -46,7 +45,7 @@ def requested(item: dict[str, Any], sequence: int) -> dict[str, Any]:
         "arguments": arguments if isinstance(arguments, dict) else {"value": arguments},
     }
     own, seen = item["security_risk"], item.get("seen", {}).get("risk")
-    # What the server sees raises an agent's word, and never lowers it: an unknown one stays high.
+    # The server's rating can only raise the agent's. An unknown rating stays high.
     level = _LEVELS.get(item.get("risk", own)) if own in _LEVELS else None
     reasons = [f"The agent rates the risk {own}."] + ([f"The server sees a risk of {seen}."] if seen else [])
     request = {
@@ -70,10 +69,10 @@ def requested(item: dict[str, Any], sequence: int) -> dict[str, Any]:
 
 
 def resolved(request: dict[str, Any], entry: dict[str, Any], sequence: int) -> list[dict[str, Any]]:
-    """The envelopes of what an entry of the audit decided about a requested action: a decision, and its outcome.
+    """Return the envelopes of an audit entry's decision about a requested action: a decision, and its outcome.
 
-    There is no decision where nobody decided: after a deadline, a deletion, an agent that acted unasked; nor of an
-    edit, which approves another action than the one that was requested.
+    There is no decision after a deadline, a deletion, or an agent that acted unasked, because nobody decided. There is
+    none for an edit, which approves another action than the requested one.
     """
     asked, actor = request["request"], entry["actor"]
     number = entry["action_ids"].index(asked["extensions"][EXTENSION]["action_id"])
@@ -103,12 +102,12 @@ def resolved(request: dict[str, Any], entry: dict[str, Any], sequence: int) -> l
 
 
 def identity(text: str) -> str:
-    """A text as AAIS takes an id: itself, or where it has other characters its SHA-256."""
+    """Return a text as an id of AAIS: itself, or its SHA-256 if it has other characters."""
     return text if _ID.fullmatch(text) else "sha256:" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _outcome(decision: str, kind: str) -> tuple[str, str, str]:
-    """The decision of AAIS, empty where nobody decided; the outcome, and a sentence about it."""
+    """Return the decision of AAIS, "" if nobody decided; the outcome, and a sentence about it."""
     match decision, kind:
         case "approve", _:
             return "approve", "approved", "The action was approved as it was shown."
@@ -119,11 +118,11 @@ def _outcome(decision: str, kind: str) -> tuple[str, str, str]:
         case "reject", _:
             return "deny", "denied", "The action was rejected."
         case "edit", _:
-            return "", "stale", "The arguments were edited: another action than the requested one was approved."
+            return "", "stale", "A new message from the user replaced the action."
         case "deleted", _:
             return "", "cancelled", "The conversation was deleted while the action waited."
         case "withdrawn", _:
-            return "", "cancelled", "The agent that asked in a terminal asks no more."
+            return "", "cancelled", "The agent in a terminal no longer asks."
         case _:
             return "", "invalid", "The agent went on without a decision of the server."
 
@@ -136,7 +135,7 @@ def _envelope(kind: str, identifier: str, at: str, sequence: int) -> dict[str, A
 
 
 def main(conversation_id: str, base_url: str = "") -> None:
-    """Print what was decided, and then what waits."""
+    """Print the decisions, and then the waiting actions."""
     base_url, sequence = base_url or HERE, 1
     for entry in _pages(base_url, f"/api/v1/conversation/{conversation_id}/audit?"):
         for item in _items(base_url, conversation_id, entry):
@@ -150,7 +149,7 @@ def main(conversation_id: str, base_url: str = "") -> None:
 
 
 def _items(base_url: str, conversation_id: str, entry: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The actions of an entry as the inbox had them, from the conversation's log."""
+    """Yield the actions of an entry as in the inbox, from the conversation's log."""
     for action_id, digest in zip(entry["action_ids"], entry["digests"], strict=True):
         event = _get(base_url, f"/api/conversations/{conversation_id}/events/{quote(action_id, safe='')}")
         action = event["action"]
@@ -164,7 +163,7 @@ def _items(base_url: str, conversation_id: str, entry: dict[str, Any]) -> Iterat
             "thought": None,
             "security_risk": event.get("security_risk", "UNKNOWN"),
             "arguments": action,
-            "since": entry["time"],  # the log does not say when the action began to wait
+            "since": entry["time"],  # the log does not have the start of the wait
             "expires_at": None,
             "digest": digest,
             "can": [],
@@ -183,7 +182,7 @@ def _get(base_url: str, path: str) -> Any:
     request = urllib.request.Request(base_url + path)
     if key := os.environ.get("SESSION_API_KEY"):
         request.add_header("X-Session-API-Key", key)
-    # A proxy of the environment does not reach a server on loopback.
+    # A proxy from the environment does not reach a server on loopback.
     proxies: dict[str, str] | None = {} if urlsplit(base_url).hostname in ("localhost", "127.0.0.1", "::1") else None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     with opener.open(request, timeout=30) as response:

@@ -2,9 +2,9 @@
 
     python docs/examples/demo.py [BASE_URL]
 
-BASE_URL is that of the server; by default it is AGENT_SERVER_URL, else on this machine, at PORT (8000). A key comes
-from SESSION_API_KEY, else from the file `key` in DATA_DIR; a server on loopback needs none. Plain Python: so it shows
-the requests themselves.
+BASE_URL is the server's; default: AGENT_SERVER_URL, otherwise this machine at PORT (8000). A key comes from
+SESSION_API_KEY, otherwise from the file `key` in DATA_DIR; a server on loopback needs none. It uses plain Python to
+show the requests themselves.
 """
 
 import json
@@ -21,14 +21,14 @@ HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get(
 BASE_URL = sys.argv[1] if len(sys.argv) > 1 else HERE
 KEY_FILE = Path(os.environ.get("DATA_DIR") or "data", "key")
 KEY = os.environ.get("SESSION_API_KEY") or (KEY_FILE.read_text().strip() if KEY_FILE.exists() else "")
-# A proxy of the environment does not reach a server on loopback.
+# A proxy from the environment does not reach a server on loopback.
 PROXIES: dict[str, str] | None = {} if urlsplit(BASE_URL).hostname in ("localhost", "127.0.0.1", "::1") else None
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler(PROXIES))
 RECORDING = Path(__file__).parent / "pending.events.jsonl"
 
 
 def call(method: str, path: str, body: Any = None) -> Any:
-    """Send one request with a JSON body; returns the JSON of the response."""
+    """Send one request with a JSON body, and return the JSON of the response."""
     request = urllib.request.Request(BASE_URL + path, method=method)
     if KEY:
         request.add_header("X-Session-API-Key", KEY)
@@ -40,7 +40,7 @@ def call(method: str, path: str, body: Any = None) -> Any:
 
 
 def print_counts(events: str, recording: list[dict[str, Any]]) -> None:
-    """A table of counts, a row per kind and a column per source; every figure is a request."""
+    """Print a table of counts, a row per kind and a column per source. Every figure is a request."""
     kinds = sorted({event["kind"] for event in recording})
     sources = sorted({event["source"] for event in recording})
     print(f"{'events by kind and source':32}" + "".join(f"{source:>13}" for source in [*sources, "all"]))

@@ -3,17 +3,17 @@
     python docs/examples/echo_agent.py CONVERSATION_ID [BASE_URL]
 
 The agent proposes each `run: CMD` line of a user's message as an action. It executes the action at once, or after a
-person has approved it, as the conversation's policy says, and posts the output. It replies to other messages with text.
+person's approval, as the conversation's policy says, and posts the output. It replies to other messages with text.
 
-The agent tells the server that it takes single decisions and edits. Of the actions that have waited, it executes those
-that the server names as approved, with the arguments as a person has edited them.
+The agent tells the server that it accepts single decisions and edits. It executes a waiting action only if the server
+names it as approved, with the arguments as edited by a person.
 
 Guarantee: the agent and the server may be stopped and restarted at any time. The agent reads its whole state from the
-log and the approvals from the server, and the log keeps an event that is posted twice once. Limitation: a command
-during which the agent is killed is executed again.
+log and the approvals from the server, and the log keeps an event only once if it is posted twice. Limitation: a command
+that runs while the agent is killed is executed again.
 
-BASE_URL is that of the server; by default it is AGENT_SERVER_URL, else on this machine, at PORT (8000). A key comes
-from SESSION_API_KEY, else from the file `key` in DATA_DIR; a server on loopback needs none.
+BASE_URL is the server's; default: AGENT_SERVER_URL, otherwise this machine at PORT (8000). A key comes from
+SESSION_API_KEY, otherwise from the file `key` in DATA_DIR; a server on loopback needs none.
 """
 
 import json
@@ -30,7 +30,7 @@ import httpx
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
-#: seconds that a command may take, and between two tries to reach the server
+#: Timeout of a command, and pause between two tries to reach the server, in seconds.
 COMMAND_SECONDS, RETRY_SECONDS = 60, 0.5
 
 HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
@@ -42,17 +42,17 @@ Event = dict[str, Any]
 
 
 class EchoAgent:
-    """The state of a conversation as its log has it, and the agent's next step."""
+    """The state of a conversation according to its log, and the agent's next step."""
 
     def __init__(self, conversation_id: str, base_url: str) -> None:
         self.webhook = f"/api/v1/webhooks/events/{conversation_id}"
         self.decisions = f"/api/v1/conversation/{conversation_id}/pending-actions/decisions"
         self.socket = f"{base_url.replace('http', 'ws', 1)}/sockets/events/{conversation_id}"
-        # A proxy of the environment does not reach a server on loopback. With a transport httpx reads none.
+        # A proxy from the environment does not reach a server on loopback. With a transport, httpx ignores it.
         self.direct = httpx.URL(base_url).host in ("localhost", "127.0.0.1", "::1")
         transport = httpx.HTTPTransport() if self.direct else None
         self.http = httpx.Client(base_url=base_url, timeout=30, headers=HEADERS, transport=transport)
-        self.seq = self.known = 0  # of the last event received, and of the last event known to be in the log
+        self.seq = self.known = 0  # of the last received event, and of the last event known to be in the log
         self.status = "idle"
         self.message: Event = {}
         self.actions: dict[str, Event] = {}
@@ -61,12 +61,12 @@ class EchoAgent:
         self.capabilities = event(
             "ConversationStateUpdateEvent",
             id=str(uuid5(NAMESPACE_URL, f"{conversation_id} capabilities")),
-            key="full_state",  # which the log does not keep
+            key="full_state",  # not kept in the log
             value={"capabilities": ["decide_each", "edit"]},
         )
 
     def follow(self) -> None:
-        """Follow forever; after a lost connection continue after the last event received."""
+        """Follow forever. After a lost connection continue after the last received event."""
         while True:
             try:
                 with connect(
@@ -85,7 +85,7 @@ class EchoAgent:
                 time.sleep(RETRY_SECONDS)
 
     def receive(self, seq: int | None, event: Event) -> None:
-        """Apply one event to the state; an event without a seq is not in the log."""
+        """Apply one event to the state. An event without a seq is not in the log."""
         if seq is None:
             return
         self.seq = seq
@@ -101,7 +101,7 @@ class EchoAgent:
                 self.held |= self.actions.keys() - self.observed
 
     def act(self) -> None:
-        """Execute, propose or reply, a step at a time, while the conversation runs and the whole log was received."""
+        """Execute, propose or reply, step by step, while the conversation runs and the whole log was received."""
         while self.status == "running" and self.seq >= self.known:
             if approved := self.approved():
                 self.execute(*approved[0])
@@ -112,7 +112,7 @@ class EchoAgent:
                 self.post(*self.reply(), finished)
 
     def approved(self) -> list[tuple[Event, Event]]:
-        """The actions to execute, each with the decision about it: nothing for one that never waited."""
+        """Return the actions to execute, each with its decision; {} if it never waited."""
         open_ids = [one for one in self.actions if one not in self.observed]
         decisions: dict[str, Event] = {one: {} for one in open_ids if one not in self.held}
         if len(decisions) < len(open_ids):
@@ -121,7 +121,7 @@ class EchoAgent:
         return [(self.actions[one], decisions[one]) for one in open_ids if one in decisions]
 
     def new_commands(self) -> list[str]:
-        """The commands of the last message, unless they were proposed already."""
+        """Return the commands of the last message, unless they were already proposed."""
         if any(one["llm_response_id"] == self.message["id"] for one in self.actions.values()):
             return []
         return commands_of(self.message)
@@ -163,7 +163,7 @@ def event(kind: str, source: str = "environment", **members: Any) -> Event:
 
 
 def action(message: Event, number: int, command: str) -> Event:
-    """A command of a message as an action; a repeated proposal has the same id."""
+    """Return a command of a message as an action. A repeated proposal has the same id."""
     identity = str(uuid5(NAMESPACE_URL, f"{message['id']} {number}"))
     arguments = {"command": command, "is_input": False, "reset": False}
     call = {"id": f"call_{identity}", "name": "terminal", "arguments": json.dumps(arguments), "origin": "completion"}

@@ -1,10 +1,10 @@
-"""Sets the published OpenHands agent server up, and writes the specs that run it: `make openhands`.
+"""Installs the published OpenHands agent server, and writes the specs that run it: `make openhands`.
 
     python docs/examples/openhands_agent.py
 
-The agent server gets a virtual environment of its own, `.venv-openhands`, for it needs a newer Python than this server
-and some 300 packages. OPENHANDS_PYTHON names that Python; unset: the first of python3.13, 3.12 and 3.14 on the PATH,
-or else the Python that runs this program. `openhands.toml` gets the specs. Exit status 3: no Python is new enough.
+The agent server gets its own virtual environment, `.venv-openhands`, because it needs a newer Python than this server
+and some 300 packages. OPENHANDS_PYTHON names that Python; default: the first of python3.13, 3.12 and 3.14 on the PATH,
+otherwise the Python that runs this program. `openhands.toml` gets the specs. Exit status 3: no Python is new enough.
 """
 
 import json
@@ -22,20 +22,20 @@ VENV, REQUIREMENTS, SPECS = (
     PROJECT / "openhands.toml",
 )
 
-#: of the packages. Source: their `Requires-Python`
+#: minimum Python version of the packages. Source: their `Requires-Python`
 OLDEST = (3, 12)
 
-#: exit status where no Python is new enough
+#: Exit status if no Python is new enough.
 NO_PYTHON = 3
 
-#: how to get a Python that is new enough
+#: How to install a new enough Python.
 WAYS = """\
 With uv (https://docs.astral.sh/uv), on any system:
     uv python install 3.13 && OPENHANDS_PYTHON=$(uv python find 3.13) make openhands
 Debian 13, Ubuntu 24.04 and newer have one, which is taken by itself:
     sudo apt-get install -y python3 python3-venv && make openhands"""
 
-#: what a Python says about itself: the program behind all links, and the folder of its library
+#: Prints facts about a Python: its real program and library folder.
 _ABOUT = """\
 import json, os, sys
 program = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
@@ -114,7 +114,7 @@ base_url = "{env:LLM_BASE_URL}"
 
 
 def main() -> None:
-    """Set all up. Exits with a sentence where that is not possible."""
+    """Install everything. Exits with a sentence if that fails."""
     python = found_python()
     installed, wanted = VENV / "installed", f"{python['program']}\n{REQUIREMENTS.read_text()}"
     if not installed.exists() or installed.read_text() != wanted:
@@ -126,13 +126,13 @@ def main() -> None:
 
 
 def found_python() -> dict[str, Any]:
-    """What the Python of the agent server says about itself. Exits with a sentence where it is too old, or none."""
+    """Return the facts about the agent server's Python. Exits with a sentence if it is missing or too old."""
     named = os.environ.get("OPENHANDS_PYTHON")
     used = f"{VENV}/bin/python"  # by an earlier run
     programs = [named] if named else [used, "python3.13", "python3.12", "python3.14", sys.executable]
     for program in filter(shutil.which, programs):
         said = subprocess.run([program, "-c", _ABOUT], capture_output=True)
-        if said.returncode == 0:  # else it stands for a Python that is not chosen, as pyenv's do
+        if said.returncode == 0:  # otherwise a shim without a chosen Python, as pyenv's
             about: dict[str, Any] = json.loads(said.stdout)
             if tuple(about["version"]) >= OLDEST:
                 return about
@@ -143,13 +143,13 @@ def found_python() -> dict[str, Any]:
 
 
 def run(*command: str) -> None:
-    """Run a command to its end. Exits with a sentence after one that fails, which has said why."""
+    """Run a command to its end. Exits with a sentence after a failure, whose reason the command has printed."""
     if subprocess.run(command).returncode:
         sys.exit(f"{' '.join(command)} failed, for the reason above.")
 
 
 def specs(library: str) -> str:
-    """The file of the specs. library: the folder of the Python's library, which a sandbox must be able to read."""
+    """Return the file of the specs. library: the Python's library folder, which a sandbox must be able to read."""
     is_seen = library == "/usr" or library.startswith("/usr/")  # as every sandbox sees it
     readable = json.dumps([str(VENV), *([] if is_seen else [library])])
     return SPEC.format(readable=readable, environment=ENVIRONMENT, conversation=CONVERSATION)

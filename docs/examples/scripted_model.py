@@ -1,8 +1,8 @@
-"""A model without a model: it speaks the wires of Anthropic, OpenAI (chat and responses) and Gemini, and does as told.
+"""A scripted model: it speaks the wires of Anthropic, OpenAI (chat and responses) and Gemini, and obeys the user.
 
     python docs/examples/scripted_model.py [PORT]
 
-With it an agent is tried without an account: start the server with ANTHROPIC_BASE_URL=http://127.0.0.1:9990, with
+Use it to try an agent without an account. Start the server with ANTHROPIC_BASE_URL=http://127.0.0.1:9990, with
 OPENAI_BASE_URL=http://127.0.0.1:9990/v1 or with GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:9990, and with any key. The
 last message of the user decides:
 
@@ -24,13 +24,13 @@ from uuid import uuid4
 
 PORT = 9990
 
-#: what agents call their shell tool, and the tool that writes a file
+#: Agents' names of their shell tool, and of the tool that writes a file.
 SHELL = ("Bash", "bash", "run_shell_command", "exec_command", "shell_command", "shell", "developer__shell", "terminal")
 WRITE = ("Write", "write", "write_file", "create", "create_file", "str_replace_editor")
 
 _LINE = re.compile(r"^\s*(run|write): *(.+)$", re.MULTILINE)
 
-#: what stands for an argument that a tool requires and the line does not name, by its type
+#: Sample values, by type, for required arguments that the line does not name.
 _SAMPLES: dict[str, Any] = {
     "string": "scripted",
     "boolean": False,
@@ -51,7 +51,7 @@ class Call(NamedTuple):
 
 
 def answer(said: str, result: str | None, tools: Mapping[str, Json], images: int = 0) -> str | list[Call]:
-    """What the model answers: a text, or calls of tools.
+    """Return the model's response: a text, or calls of tools.
 
     said: the last message of the user. result: of the tool that was called after it. tools: the schemas of the agent's
     tools, by name.
@@ -73,12 +73,12 @@ def _call(verb: str, rest: str, tools: Mapping[str, Json]) -> Call | None:
     if verb == "write":
         known = {"command": "create", "content": text, "file_text": text}
         known |= dict.fromkeys(("file_path", "path", "filePath"), path)
-    # Codex asks about what is to leave its own sandbox; another agent has no such arguments.
+    # Codex asks before it leaves its own sandbox; other agents have no such arguments.
     return Call(name, _filled(tools[name], {**known, "sandbox_permissions": "require_escalated", "justification": "?"}))
 
 
 def _patch(path: str, text: str, tools: Mapping[str, Json]) -> Call | None:
-    """A call that adds a file by a patch, for agents that have no tool that writes one."""
+    """Return a call that adds a file by a patch, for agents without a tool that writes one."""
     patch = f"*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch\n"
     if "apply_patch" in tools:
         known = {"patchText": patch, "input": patch, "patch": patch}
@@ -89,7 +89,7 @@ def _patch(path: str, text: str, tools: Mapping[str, Json]) -> Call | None:
 
 
 def _filled(schema: Json, known: Json) -> Json:
-    """The arguments that a tool knows, and something for each other that it requires."""
+    """Return the known arguments of a tool, with samples for other required ones."""
     properties: Json = schema.get("properties") or {}
     arguments = {name: value for name, value in known.items() if name in properties}
     for name in schema.get("required") or []:
@@ -102,7 +102,7 @@ def _filled(schema: Json, known: Json) -> Json:
 
 
 def texts(content: Any) -> str:
-    """All text of a message or of a result, whatever its form."""
+    """Return all text of a message or of a result, in any form."""
     if isinstance(content, list):
         return "\n".join(map(texts, content))
     if isinstance(content, dict):
@@ -111,13 +111,13 @@ def texts(content: Any) -> str:
 
 
 def anthropic(body: Json) -> tuple[Json, list[Json]]:
-    """The Messages wire: the response, and its events for a client that streams."""
+    """Speak the Messages wire: return the response, and its events for a streaming client."""
     last = next((one for one in reversed(body["messages"]) if one["role"] == "user"), {"content": ""})
     blocks = last["content"] if isinstance(last["content"], list) else [{"type": "text", "text": last["content"]}]
     results = [one for one in blocks if one.get("type") == "tool_result"]
     said = "\n".join(one.get("text", "") for one in blocks if one.get("type") == "text")
     tools = {one["name"]: one["input_schema"] for one in body.get("tools") or [] if "input_schema" in one}
-    # After an interruption the next words of the user come in one message with the result.
+    # After an interruption the user's next message comes together with the result.
     is_result = bool(results) and not _LINE.search(said)
     found = answer(said, texts(results) if is_result else None, tools, _count(blocks, "image"))
     usage = {"input_tokens": 10, "output_tokens": 5}
@@ -144,14 +144,14 @@ def anthropic(body: Json) -> tuple[Json, list[Json]]:
 
 
 def chat(body: Json) -> tuple[Json, list[Json]]:
-    """The Chat Completions wire."""
+    """Speak the Chat Completions wire."""
     messages = [one for one in body["messages"] if one["role"] not in ("system", "developer")]
-    # Some agents add reminders of their own after the user's words: all of the user's messages at the end count.
+    # Some agents add reminders after the user's message, so all user messages at the end count.
     at_end = next((at for at, one in enumerate(reversed(messages)) if one["role"] != "user"), len(messages))
     mine, before = messages[len(messages) - at_end :], messages[: len(messages) - at_end]
     said = "\n".join(texts(one["content"]) for one in mine)
     called = before[-1] if before and before[-1]["role"] == "tool" and not _LINE.search(said) else None
-    tools, custom = dict[str, Json](), set[str]()  # a custom tool takes a text in place of arguments
+    tools, custom = dict[str, Json](), set[str]()  # a custom tool takes a text instead of arguments
     for one in body.get("tools") or []:
         about = one.get("function") or one.get("custom") or {}
         tools[about.get("name", "")] = about.get("parameters") or {}
@@ -176,14 +176,14 @@ def chat(body: Json) -> tuple[Json, list[Json]]:
 
 
 def responses(body: Json) -> tuple[Json, list[Json]]:
-    """The Responses wire."""
+    """Speak the Responses wire."""
     given = body.get("input") or []
     items: list[Json] = [{"role": "user", "content": given}] if isinstance(given, str) else given
     items = [one for one in items if one.get("role") not in ("developer", "system")]
     at_end = next((at for at, one in enumerate(reversed(items)) if one.get("role") != "user"), len(items))
     mine, before = items[len(items) - at_end :], items[: len(items) - at_end]
     result = before[-1] if not mine and before and str(before[-1].get("type", "")).endswith("_output") else None
-    listed = [each for one in body.get("tools") or [] for each in one.get("tools", [one])]  # a namespace has its own
+    listed = [each for one in body.get("tools") or [] for each in one.get("tools", [one])]  # namespaces have tools
     tools = {one["name"]: one.get("parameters") or {} for one in listed if one.get("name")}
     images = sum(_count(one.get("content"), "input_image") for one in mine)
     said = "\n".join(texts(one.get("content")) for one in mine)
@@ -217,7 +217,7 @@ def responses(body: Json) -> tuple[Json, list[Json]]:
 
 
 def gemini(body: Json) -> tuple[Json, list[Json]]:
-    """Gemini's wire."""
+    """Speak Gemini's wire."""
     parts = body["contents"][-1]["parts"]
     results = [one["functionResponse"] for one in parts if "functionResponse" in one]
     said = "\n".join(one.get("text", "") for one in parts)
@@ -236,7 +236,7 @@ def gemini(body: Json) -> tuple[Json, list[Json]]:
     return reply, [reply]
 
 
-#: by a part of the path: the wire, and whether its events have a line `event:`
+#: The wire by a part of the path, and whether its events have a line `event:`.
 _WIRES = {"/messages": (anthropic, True), "/chat/completions": (chat, False), "/responses": (responses, True)}
 
 

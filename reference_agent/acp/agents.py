@@ -1,4 +1,4 @@
-"""The table of ACP agents, `agents.toml`, and the agent that the variables of the environment choose."""
+"""The table of ACP agents, `agents.toml`, and the agent that the environment chooses."""
 
 import json
 import re
@@ -9,61 +9,60 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-#: the provider of a model's name, which its own endpoint does not know
+#: provider prefix of a model's name, which the provider's own endpoint does not accept
 _PROVIDER = re.compile(r"^(openai|anthropic|gemini|litellm_proxy)/")
 
-#: what stands for a part of the model
+#: placeholders for the model's settings
 _VALUE = re.compile(r"\{(?:MODEL|LLM_BASE_URL|LLM_API_KEY)\}")
 
 _TABLE = Path(__file__).with_name("agents.toml")
 
 
 class Agent(NamedTuple):
-    """An agent, as a line of the table describes it."""
+    """An agent: a row of the table."""
 
     name: str
     title: str
-    command: tuple[str, ...] = ()  #: (): it is an agent server itself, and speaks no ACP
-    mode: str = ""  #: the mode in which it asks, set after each new or loaded session; "": it has none
+    command: tuple[str, ...] = ()  #: (): an agent server itself, which speaks no ACP
+    mode: str = ""  #: the mode in which it asks, set after each new or loaded session; "": no modes
     asks: bool = True  #: False: it never asks for permission, so no policy can hold it
-    holds: str = ""  #: what asking holds, for people
-    version: str = ""  #: that of its program or of its package, for people
-    wire: str = ""  #: what its model's endpoint has to speak
+    holds: str = ""  #: what it asks about, for people
+    version: str = ""  #: of its program or package, for people
+    wire: str = ""  #: the API that its model's endpoint has to speak
     npm: tuple[str, ...] = ()  #: packages of the npm registry, with versions
     pip: tuple[str, ...] = ()  #: packages of PyPI, with versions
-    path: tuple[str, ...] = ()  #: folders of its programs below `node_modules`, beside `.bin`
-    node: int = 0  #: the oldest Node that runs it; 0: it needs none
-    python: str = ""  #: the oldest Python that runs it; "": it needs none
+    path: tuple[str, ...] = ()  #: folders of its programs below `node_modules`, besides `.bin`
+    node: int = 0  #: minimum version of Node; 0: none is needed
+    python: str = ""  #: minimum version of Python; "": none is needed
     environment: Mapping[str, str] = {}  #: of its program; see `with_model`
-    meta: Mapping[str, Any] = {}  #: `_meta` of the requests that begin or load a session
-    traps: tuple[str, ...] = ()  #: what people have to know, in sentences
-    passes: str = ""  #: what it does without asking, which only the way out holds, for people
-    key: str = ""  #: the variable of the server that has the key of its model
-    model: str = ""  #: its model unless the install names another
-    service: Mapping[str, Any] = {}  #: where its model is, as a [[spec.service]]; {}: `make agent` does not install it
-    by: str = ""  #: the command line that installs it, where the packages alone do not
+    meta: Mapping[str, Any] = {}  #: `_meta` of the requests that create or load a session
+    traps: tuple[str, ...] = ()  #: pitfalls for people, in sentences
+    passes: str = ""  #: what it does without asking, held only by the egress proxy, for people
+    key: str = ""  #: the server's variable that has the key of its model
+    model: str = ""  #: its model, if the install names none
+    service: Mapping[str, Any] = {}  #: its model's service, as a [[spec.service]]; {}: `make agent` does not install it
+    by: str = ""  #: the command line that installs it, if the packages alone do not
 
     @property
     def speaks_acp(self) -> bool:
-        """Whether the agent server runs it as a program; False: it is an agent server itself."""
+        """Return whether the agent runs as a program. False: it is an agent server itself."""
         return bool(self.command)
 
     @property
     def is_installed_by_make(self) -> bool:
-        """Whether `make agent` installs it."""
         return bool(self.service or self.by)
 
     @property
     def needs_model(self) -> bool:
-        """Whether its program is told a model, and `with_model` has not said which."""
+        """Return whether the program needs a model that `with_model` has not set."""
         return any("{MODEL}" in text for text in (*self.command, *self.environment.values()))
 
     def with_model(self, model: str, base_url: str, api_key: str) -> "Agent":
-        """Return the agent whose command and environment name a model. model: as LiteLLM names it."""
+        """Return the agent with a model in its command and environment. model: the name in LiteLLM."""
         values = {"{MODEL}": _PROVIDER.sub("", model), "{LLM_BASE_URL}": base_url, "{LLM_API_KEY}": api_key}
 
         def filled(text: str) -> str:
-            return _VALUE.sub(lambda found: json.dumps(values[found[0]])[1:-1], text)  # some are texts inside of JSON
+            return _VALUE.sub(lambda found: json.dumps(values[found[0]])[1:-1], text)  # some values are inside JSON
 
         environment = {name: filled(text) for name, text in self.environment.items()}
         return self._replace(command=tuple(map(filled, self.command)), environment=environment)
@@ -71,7 +70,7 @@ class Agent(NamedTuple):
 
 @cache
 def table() -> dict[str, Agent]:
-    """Return all agents by name."""
+    """Return the agents by name."""
     read = tomllib.loads(_TABLE.read_text())
     return {name: _agent(name, members) for name, members in read.items()}
 
@@ -82,10 +81,10 @@ def acp_names() -> list[str]:
 
 
 def chosen(environment: Mapping[str, str]) -> Agent | None:
-    """Return the agent that ACP_AGENT and ACP_COMMAND name; None if they name none.
+    """Return the agent that ACP_AGENT and ACP_COMMAND name; None if both are unset.
 
-    ACP_AGENT: a name of the table. ACP_COMMAND: a command line in place of the table's. ACP_MODE: likewise, the mode in
-    which the agent asks. Raises ValueError with a sentence.
+    ACP_AGENT: a name of the table. ACP_COMMAND: a command line that overrides the table's. ACP_MODE: overrides the mode
+    in which the agent asks. Raises ValueError with a sentence.
     """
     name, line = environment.get("ACP_AGENT", ""), environment.get("ACP_COMMAND", "")
     if not name and not line:
@@ -104,7 +103,7 @@ def chosen(environment: Mapping[str, str]) -> Agent | None:
 
 
 def refusal(agent: Agent, policy: Mapping[str, Any]) -> str:
-    """Return why an agent must not run under a policy, in a sentence; "" if it may."""
+    """Return why an agent must not run under a policy, as a sentence; "" if it may."""
     if agent.asks or policy.get("kind") == "NeverConfirm":
         return ""
     return (

@@ -1,8 +1,8 @@
 """The process of an ACP agent, and the messages over its standard input and output.
 
-The package `agent-client-protocol` carries JSON-RPC. It is imported with the first process: that takes half a second
-and 40 MB, which an agent server without an ACP agent does not pay. Messages are read as they come and not by the
-package's types, because agents send what no schema says, and a request for permission must never end in an error.
+The package `agent-client-protocol` carries JSON-RPC. It is imported with the first process, because the import takes
+half a second and 40 MB. Messages are parsed without the package's types: agents send members outside of the schema, and
+a permission request must never end in an error.
 """
 
 import asyncio
@@ -24,80 +24,80 @@ from typing import Any, NamedTuple, Protocol
 from core.cuts import beginning
 from reference_agent.acp.permissions import CANCELLED
 
-#: maximum length of a line, in bytes; an agent that sends a longer one is ended
+#: Maximum length of a line, in bytes. A longer line ends the agent.
 MOST_LINE = 32 << 20
 
-#: bytes of one read
+#: Size of one read, in bytes.
 _PIECE = 1 << 16
 
-#: lines of standard error, and of what is no message, that are kept for the sentence about an end
+#: Number and maximum length of the lines of stderr and of non-messages that an error about the end quotes.
 _KEPT_LINES, _MOST_KEPT = 5, 300
 
-#: seconds until the process must have answered `initialize`, and `session/new` or `session/load`
+#: Timeout of `initialize`, `session/new` and `session/load`, in seconds.
 START_SECONDS = 90.0
 
-#: seconds between a cancellation and the end of a process that ignores it
+#: Grace period between a cancellation and the end of the process, in seconds.
 CANCEL_SECONDS = 10.0
 
-#: seconds after which a turn ends in which the agent reports nothing and waits for nobody
+#: Timeout of a turn in which the agent reports nothing and waits for nobody, in seconds.
 SILENCE_SECONDS = 1800.0
 
-#: seconds in which what a process has printed last is read
+#: Seconds for reading the last output of a process.
 _LINGER = 0.5
 
-#: seconds between two looks at a turn
+#: Interval for checking a turn, in seconds.
 _LOOK = 0.2
 
 _PR_SET_PDEATHSIG = 1
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
-#: resolved before a process is started: between fork and exec nothing may be imported
+#: Resolve before a process is started: imports are unsafe between fork and exec.
 _prctl = ctypes.CDLL(None).prctl
 
-#: the version of the protocol that this client speaks
+#: The protocol version of this client.
 PROTOCOL_VERSION = 1
 
 _INITIALIZE = {
     "protocolVersion": PROTOCOL_VERSION,
-    # No files and no terminals: the agent uses those of the sandbox itself.
+    # No files and no terminals: the agent uses the sandbox's own.
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
     "clientInfo": {"name": "agent-server", "title": "Agent server", "version": "1"},
 }
 
-#: answers a request for permission; None: later, by `Program.answer`
+#: The response to a permission request; None: `Program.answer` gives it later.
 Outcome = dict[str, str]
 
 
 class AgentError(Exception):
-    """The agent cannot do what it was asked; the message is a sentence."""
+    """The agent cannot do what was requested. The message is a sentence."""
 
 
 class AgentEnded(AgentError):
-    """The process has ended, or was ended; the message is a sentence."""
+    """The process ended or was ended. The message is a sentence."""
 
 
 class Listener(Protocol):
-    """What takes the agent's messages. Both methods run in the thread of the process, one at a time."""
+    """Receiver of the agent's messages. Its methods run in the thread of the process, one at a time."""
 
     def on_update(self, update: dict[str, Any]) -> None:
-        """Take an update of the session."""
+        """Handle an update of the session."""
 
     def on_request(self, token: int, call: dict[str, Any], options: Any) -> Outcome | None:
-        """Take a request for permission. Returns its outcome, or None: `Program.answer` gives it."""
+        """Return the outcome of a permission request; None: `Program.answer` gives it later."""
 
 
 class Session(NamedTuple):
-    """A session that was begun or loaded."""
+    """A new or loaded session."""
 
     id: str
     told: dict[str, Any]  #: the response: `modes`, `configOptions`
 
 
 class Program:
-    """One process. Its methods wait, and may be called by any thread but its own; `cancel`, `answer`, `end` never wait.
+    """One process. Methods block and are thread-safe, except in the process's own thread.
 
-    Every method that waits raises AgentError.
+    `cancel`, `answer` and `end` never block. Blocking methods raise AgentError.
     """
 
     def __init__(
@@ -110,30 +110,30 @@ class Program:
         self._number = 0
         self._process: asyncio.subprocess.Process | None = None
         self._connection: Any = None
-        self._waited = 0.0  # seconds that its methods have waited; the time of a frozen sandbox does not count
-        self._heard = 0.0  # `_waited` when the last message came
+        self._waited = 0.0  # seconds waited in its methods, without the time of a frozen sandbox
+        self._heard = 0.0  # `_waited` at the last message
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
         self._fault = ""
         self._session_id = ""
-        self._turn = 0  # the number of the present turn
+        self._turn = 0  # number of the current turn
         self._cancelled_at: float | None = None
         self._is_prompting = False
-        self._tasks = set[asyncio.Task[None]]()  # a task that nothing refers to may vanish
+        self._tasks = set[asyncio.Task[None]]()  # asyncio may collect a task without a reference
         self.told: dict[str, Any] = {}  #: the response to `initialize`
         self.has_ended = threading.Event()
 
     def is_there(self) -> bool:
-        """Whether the process lives. One that was killed a moment ago does not, though nobody has read its end yet."""
+        """Return whether the process is alive. Correct also for a killed process whose exit was not read yet."""
         if (process := self._process) is None or self.has_ended.is_set():
             return False
-        with suppress(ChildProcessError):  # it was waited for
+        with suppress(ChildProcessError):  # already reaped
             if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 return True
         self.has_ended.wait(CANCEL_SECONDS)
         return False
 
     def start(self) -> None:
-        """Start the process and initialize it."""
+        """Start and initialize the process."""
         ready: Future[None] = Future()
         threading.Thread(target=self._run, args=(ready,), daemon=True).start()
         try:
@@ -149,7 +149,7 @@ class Program:
 
     @property
     def can_load(self) -> bool:
-        """Whether the agent can go on with a session of an earlier process."""
+        """Return whether the agent can load a session of an earlier process."""
         return _members(self.told, "agentCapabilities").get("loadSession") is True
 
     @property
@@ -158,21 +158,21 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Name and version, as the agent says them; "" if it does not."""
+        """Return the agent's name and version as it reports them; "" if it reports none."""
         info = _members(self.told, "agentInfo")
         words = [info[name] for name in ("name", "version") if isinstance(info.get(name), str)]
         return beginning(" ".join(words), 100)
 
     def begin(self, meta: Mapping[str, Any]) -> Session:
-        """Begin a session. meta: `_meta` of the request."""
+        """Create a session. meta: `_meta` of the request."""
         told = self._ask("session/new", self._of_session(meta), START_SECONDS)
         if not isinstance(told.get("sessionId"), str):
-            raise AgentError("The agent has begun no session: its response has no sessionId.")
+            raise AgentError("The agent did not create a session: its response has no sessionId.")
         self._session_id = told["sessionId"]
         return Session(told["sessionId"], told)
 
     def load(self, session_id: str, meta: Mapping[str, Any]) -> Session:
-        """Load a session of an earlier process. What the agent repeats of it is not taken for new."""
+        """Load a session of an earlier process. Ignore what the agent replays."""
         told = self._ask("session/load", {"sessionId": session_id, **self._of_session(meta)}, START_SECONDS)
         self._session_id = session_id
         return Session(session_id, told)
@@ -188,14 +188,14 @@ class Program:
         self._ask("session/set_config_option", asked, START_SECONDS)
 
     def begin_turn(self) -> None:
-        """Begin a turn. A cancellation from now on is of this turn, also if it comes before the prompt."""
+        """Begin a turn. Later cancellations apply to it, also before the prompt."""
         self._turn += 1
         self._cancelled_at = None
 
     def prompt(self, blocks: list[dict[str, Any]], is_waiting: Callable[[], bool]) -> dict[str, Any]:
-        """Run a turn to its end. Returns the response, with a `stopReason`.
+        """Run a turn to its end, and return the response with a `stopReason`.
 
-        is_waiting: whether the agent waits for a person, which may take any time. An agent that ignores a cancellation
+        is_waiting: whether the agent waits for a person; then there is no timeout. An agent that ignores a cancellation
         is ended after CANCEL_SECONDS.
         """
         asked = {"sessionId": self._session_id, "prompt": blocks}
@@ -203,22 +203,22 @@ class Program:
         return self._awaited(self._submit(lambda: self._prompt(asked)), lambda: self._is_late(is_waiting()))
 
     def cancel(self) -> None:
-        """Ask the agent to end its turn, and answer `cancelled` to all that it asks."""
+        """Ask the agent to end its turn, and reply `cancelled` to all its requests."""
         turn = self._turn
         self._soon(lambda: self._cancel(turn))
 
     def answer(self, token: int, outcome: Outcome) -> None:
-        """Answer a request for permission. A second answer changes nothing."""
+        """Answer a permission request. Later answers are ignored."""
         self._soon(lambda: self._settle(token, outcome))
 
     def end(self, fault: str = "") -> None:
-        """End the process with all that it has started. fault: the sentence about it."""
+        """End the process group. fault: the sentence about the reason."""
         self._fault = self._fault or fault
         if (process := self._process) and process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
 
-    # What follows runs in the thread of the process, but `_ask`, `_awaited`, `_submit` and `_soon`.
+    # The rest runs in the thread of the process, except `_ask`, `_awaited`, `_submit` and `_soon`.
 
     def _run(self, ready: "Future[None]") -> None:
         asyncio.set_event_loop(self._loop)
@@ -240,7 +240,7 @@ class Program:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                start_new_session=True,  # a starter may leave its program behind: the group is ended
+                start_new_session=True,  # the group is ended, because a starter may leave its program running
                 preexec_fn=_end_with_parent,
             )
         except (OSError, ValueError) as error:
@@ -255,7 +255,7 @@ class Program:
         ready.set_result(None)
         over, gone = asyncio.create_task(lines.over.wait()), asyncio.create_task(_exited(process))
         await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if gone.done():  # a process that it has left behind may hold the pipe: its last words have a limit
+        if gone.done():  # an orphan may hold the pipe, so the last read has a timeout
             await asyncio.wait({over}, timeout=_LINGER)
         self._fault = self._fault or lines.fault
         with suppress(ProcessLookupError):
@@ -266,10 +266,10 @@ class Program:
             task.cancel()
         self._fault = self._fault or _end_of(code, list(self._kept))
         await self._connection.close()
-        await asyncio.sleep(0)  # those who wait for a response are told
+        await asyncio.sleep(0)  # let waiting callers get their responses
 
     def _resolved(self) -> list[str]:
-        """Return the command with its program, which is looked for on the PATH of its own environment."""
+        """Return the command with its program resolved on the PATH of its own environment."""
         program = shutil.which(self._command[0], path=self._environment.get("PATH"))
         return [program or self._command[0], *self._command[1:]]
 
@@ -308,8 +308,8 @@ class Program:
         try:
             outcome = self._listener.on_request(token, call if isinstance(call, dict) else {}, given.get("options"))
             return outcome if outcome is not None else await answer
-        except Exception:  # an error in place of an outcome leaves some agents waiting for ever
-            self.end("The agent server has failed in the middle of a request for permission; its log says how.")
+        except Exception:  # some agents hang on an error response
+            self.end("The agent server failed during a permission request. Its log has the reason.")
             raise
         finally:
             del self._open[token]
@@ -330,7 +330,7 @@ class Program:
 
     def _cancel(self, turn: int) -> None:
         if turn != self._turn:
-            return  # that turn has ended: a late cancellation would be of the next one
+            return  # the turn ended; a late cancellation would hit the next turn
         self._cancelled_at = self._waited
         for token in list(self._open):
             self._settle(token, CANCELLED)
@@ -341,7 +341,7 @@ class Program:
         task.add_done_callback(self._tasks.discard)
 
     def _is_late(self, is_waiting: bool) -> str:
-        """Return why a turn is ended now; "" if it goes on."""
+        """Return why the turn must end now; "" if it may go on."""
         if self._cancelled_at is not None and self._waited - self._cancelled_at > CANCEL_SECONDS:
             return f"The agent did not stop within {CANCEL_SECONDS:g} s, and was ended."
         if not is_waiting and self._waited - self._heard > SILENCE_SECONDS:
@@ -358,7 +358,7 @@ class Program:
         return self._awaited(self._submit(lambda: self._connection.send_request(method, params)), late)
 
     def _submit(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> "Future[Any]":
-        """Send a request in the thread of the process. The coroutine is made there: it is awaited, or never made."""
+        """Send a request in the thread of the process. The coroutine is created there, so it is always awaited."""
 
         async def send() -> Any:
             return await request()
@@ -395,16 +395,16 @@ class Program:
 
 
 class Lines:
-    """The messages of a process, one a line. A line that is no message is skipped; one that is too long ends all."""
+    """The messages of a process, one per line. Non-messages are skipped; a line that is too long ends the process."""
 
     def __init__(
         self, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter, keep: Callable[[bytes], None]
     ) -> None:
-        """keep: gets the lines that are no messages."""
+        """keep: receives the lines that are not messages."""
         self._stdout, self._stdin, self._keep = stdout, stdin, keep
         self._rest, self._lines = bytearray(), deque[bytes]()
-        self.over = asyncio.Event()  #: no message comes any more
-        self.fault = ""  #: the sentence, if that is the agent's fault
+        self.over = asyncio.Event()  #: no more messages
+        self.fault = ""  #: the agent's fault as a sentence, if there is one
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end."""
@@ -412,7 +412,7 @@ class Lines:
             while self._lines:
                 line = self._lines.popleft()
                 if message := read_message(line):
-                    await asyncio.sleep(0)  # the one before is handled first: a flood does not pile up
+                    await asyncio.sleep(0)  # handle the previous message first, so that a flood does not pile up
                     return message
                 self._keep(line)
             piece = await self._stdout.read(_PIECE)
@@ -441,7 +441,7 @@ class Lines:
 def read_message(line: bytes) -> dict[str, Any] | None:
     """Return the JSON-RPC message of a line; None for any other line.
 
-    A message that breaks the package's reader is none: an id that is neither text nor number, an error without code.
+    None also for a message that the package cannot parse: an id that is neither text nor number, an error without code.
     """
     try:
         message = json.loads(line)
@@ -465,7 +465,7 @@ def _is_error(error: Any) -> bool:
 
 
 def _encodable(value: Any) -> Any:
-    """Return a value whose text can be written as UTF-8."""
+    """Return a value whose text can be encoded as UTF-8."""
     if isinstance(value, str):
         return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, list):
@@ -481,7 +481,7 @@ def _members(given: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _refusal(error: Exception) -> str:
-    """Return the sentence about an error response."""
+    """Return an error response as a sentence."""
     data = getattr(error, "data", None)
     details = data.get("details") if isinstance(data, dict) else data
     words = f"{error}: {details}" if isinstance(details, str) and details else str(error)
@@ -489,19 +489,19 @@ def _refusal(error: Exception) -> str:
 
 
 def _end_of(code: int, kept: list[str]) -> str:
-    """Return the sentence about the end of a process."""
+    """Return the end of a process as a sentence."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
     said = beginning(" ".join(kept), 500)
-    return f"The agent's program {how}." + (f" Its last words: {said}" if said else "")
+    return f"The agent's program {how}." + (f" Its last output: {said}" if said else "")
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end the process with the thread that started it: an orphan would work on unseen."""
+    """Let the kernel end the process with the thread that started it, because an orphan would work on unseen."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 async def _exited(process: asyncio.subprocess.Process) -> int:
-    """Wait for the end of a process itself. `process.wait` also waits for every process that holds its pipes."""
+    """Wait for the process only. `process.wait` also waits for every process that holds its pipes."""
     while process.returncode is None:
         await asyncio.sleep(_LOOK)
     return process.returncode

@@ -1,13 +1,13 @@
 """A conversation whose agent is a program that speaks ACP.
 
-A message is a prompt; the agent works until its turn ends. Where it asks for permission, an action opens. If the policy
-holds the action, the agent waits for its decision, else the agent is answered at once. The state keeps each decision
-before the agent learns of it.
+A message is a prompt; the agent works until its turn ends. A permission request opens an action. If the policy holds
+the action, the agent waits for the decision. Otherwise the request is answered at once. The state records each
+decision before the agent gets it.
 
-Guarantee: the agent is told to go on only for a decision that the log has, or by a policy that holds nothing. A request
-that nobody can decide any more is answered `cancelled`, and its action is closed with the reason.
+Guarantee: the agent proceeds only after a decision in the log, or under a policy that holds nothing. A request that
+nobody can decide any more is answered `cancelled`, and its action is closed with the reason.
 
-Limitation: what the agent does without asking is known once it has happened. Its action says so.
+Limitation: an action without a permission request is known only after it happened. Its summary says so.
 """
 
 import sys
@@ -30,53 +30,53 @@ from reference_agent.events import Event
 from reference_agent.log import DiskError, Log, State, moved, usage
 from reference_agent.mind import Conflict
 
-#: what this agent understands of decisions: no edited arguments, as ACP has none
+#: Decision features of this agent. ACP has no edited arguments.
 CAPABILITIES = ["decide_each"]
 
-#: maximum number of actions that are open at once; a request beyond it is refused
+#: Maximum number of open actions. Further requests are refused.
 MOST_OPEN = 64
 
-#: maximum number of rejections' reasons that follow each other without a message: an agent may ask for the same again
+#: Maximum number of consecutive rejection reasons without a message, because an agent may repeat its request.
 MOST_REASONS = 3
 
-#: decisions about closed actions that are kept, because a server repeats a request whose response was lost
+#: Number of decisions about closed actions that are kept, because a server retries a request whose response was lost.
 _KEPT_DECISIONS = 200
 
-#: marks a tool call whose end was logged
+#: Marks a tool call whose end is in the log.
 _CLOSED = "_closed"
 
-#: seconds between two parts of a message that clients are shown
+#: Seconds between two streamed parts of a message.
 _SHOWN_EVERY = 0.1
 
-#: the prompt of a run without a message, after a turn that was cut short
+#: The prompt of a run without a message, after an interrupted turn.
 GO_ON = "Go on with what you were doing. Your last turn was interrupted."
 
-#: reasons that say nothing
+#: Reasons without information.
 _NO_REASONS = ("", SUPERSEDED, "User rejected the action.")
 
-#: errors of actions that nobody can decide any more, or whose result is unknown
-ENDED = "The agent ended before a decision reached it. It was not permitted."
-INTERRUPTED = "Interrupted before this was decided. It was not permitted."
-WITHDRAWN = "The agent no longer waits for this decision. It was not permitted."
-BYPASSED = "The agent reports that it carried this out without waiting for the decision."
-UNKNOWN = "The agent ended before it reported the result. Whether this took effect is not known; it is not repeated."
-UNREPORTED = "The agent's turn ended without a result of this."
+#: Errors of actions that nobody can decide any more, or whose result is unknown.
+ENDED = "The agent ended before it got a decision. The action was not permitted."
+INTERRUPTED = "The run was interrupted before a decision. The action was not permitted."
+WITHDRAWN = "The agent no longer waits for this decision. The action was not permitted."
+BYPASSED = "The agent reports that it executed this action without waiting for the decision."
+UNKNOWN = "The agent ended before it reported the result. It is unknown whether this took effect. It is not repeated."
+UNREPORTED = "The agent's turn ended without a result of this action."
 
-#: errors of actions that nobody can approve
+#: Errors of actions that nobody can approve.
 NO_OPTION = "The agent offers no permission for this call alone, only a lasting one. It was refused."
 TOO_MANY = f"More than {MOST_OPEN} actions are open. This one was refused."
 TOO_LONG = "This call is too long to be shown, so nobody can approve it. It was refused."
 
-#: the error of a run whose agent would have no model; a program of ACP_COMMAND finds its own
+#: The error of a run whose agent has no model. A program of ACP_COMMAND finds its own.
 NO_MODEL = (
     "{title} needs a model: start the server with LLM_MODEL=… and LLM_API_KEY=…, and with LLM_BASE_URL=… if it is not "
     "OpenAI's. The endpoint has to speak {wire}."
 )
 
-#: how a run goes on after an error
+#: How to continue after an error.
 _NEXT = "Send a message to start it again."
 
-#: stop reasons that end a run with an error, with the sentence
+#: Stop reasons that end a run with an error, and its sentence.
 _STOPS = {
     "refusal": "The agent refuses to go on. Send another message.",
     "max_tokens": "The agent's model has reached its maximum number of tokens. Send a message to go on.",
@@ -85,9 +85,9 @@ _STOPS = {
 
 
 class AcpConversation:
-    """One conversation, the thread that works in it, and the process of its agent. See `Conversation` for its methods.
+    """One conversation, its worker thread, and the process of its agent. See `Conversation` for its methods.
 
-    A method whose step the disk refuses raises DiskError.
+    A method raises DiskError if it cannot write its step.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class AcpConversation:
         environment: Mapping[str, str],
         secrets: dict[str, str],
     ) -> None:
-        """agent: with the model's name and address; where it needs a model and has none, it does not run."""
+        """agent: with the model's name and address. An agent that needs a model and has none does not run."""
         self.log = log
         log.capabilities = CAPABILITIES
         log.hide(*secrets.values())
@@ -108,11 +108,11 @@ class AcpConversation:
         self._worker: threading.Thread | None = None
         self._program: Program | None = None
         self._turn: Turn | None = None
-        self._is_cancelled = False  # of the present turn
+        self._is_cancelled = False  # the current turn
         self._goes_on = False  # whether a run without a message prompts the agent
-        self._requests: dict[str, tuple[int, Any]] = {}  # by action: token and options of a request that waits
-        self._actions: dict[str, str] = {}  # by the agent's id of a call: the open action
-        self._shown: dict[str, Any] = {}  # by action: the arguments that were shown
+        self._requests: dict[str, tuple[int, Any]] = {}  # token and options of a waiting request, by action
+        self._actions: dict[str, str] = {}  # the open action, by the agent's call id
+        self._shown: dict[str, Any] = {}  # the arguments that were shown, by action
         self._known_calls = {event.get("tool_call_id") for event in log.events}
         self._unshown, self._shown_at = Delta(), 0.0
 
@@ -126,7 +126,7 @@ class AcpConversation:
             self.send(message["content"], message["run"])
 
     def close_what_was_cut_short(self) -> None:
-        """Close the actions of a process that is gone: none was permitted that was undecided."""
+        """Close the actions of an earlier process. None was permitted without a decision."""
         state = self.log.state
         step = self._closed(state, ENDED, UNKNOWN)
         state = state._replace(open=[], started=False)
@@ -137,7 +137,7 @@ class AcpConversation:
                 self.log.record(state, step)
 
     def send(self, content: list[Event], run: bool) -> None:
-        """Take a user's message. It rejects the pending actions, and ends the turn that waits for them."""
+        """Add a user's message. It rejects the pending actions, and ends the turn that waits for them."""
         with self._lock:
             state, step = self.log.state, list[Event]()
             waited = state.status == "waiting_for_confirmation"
@@ -158,7 +158,7 @@ class AcpConversation:
             self._work_if_running()
 
     def run(self, *, accepts: bool = True) -> bool:
-        """Start a run, or approve what waits. False if a run is going on, or without `accepts` if an action waits."""
+        """Start a run, or approve pending actions. False during a run, or without `accepts` if an action waits."""
         with self._lock:
             waiting = undecided(self.log.state)
             if self.is_running or (waiting and not accepts):
@@ -172,7 +172,7 @@ class AcpConversation:
             return True
 
     def stop(self, *, at_once: bool) -> None:
-        """End the agent's turn. Only an interrupt ends one that waits for a decision."""
+        """End the agent's turn. Only an interrupt ends a turn that waits for a decision."""
         with self._lock:
             state = self.log.state
             waiting = undecided(state)
@@ -184,14 +184,14 @@ class AcpConversation:
                 self.log.record(moved(state, "paused", step), step)
 
     def decide(self, accept: bool, reason: str) -> None:
-        """Approve or reject all actions that wait."""
+        """Approve or reject all pending actions."""
         with self._lock:
             if waiting := undecided(self.log.state):
                 approvals: list[Decision] = [{"action_id": one, "decision": "approve"} for one in waiting]
                 self._decide(approvals if accept else [_rejection(one, reason) for one in waiting])
 
     def decide_each(self, decisions: list[Decision]) -> None:
-        """Take single decisions, all or nothing. Raises Stale, and ValueError for an edit."""
+        """Apply single decisions atomically. Raises Stale, and ValueError for an edit."""
         if any(one["decision"] == "edit" for one in decisions):
             raise ValueError(f"{self._agent.title} takes no edited arguments: reject the action, and say what to do.")
         with self._lock:
@@ -204,14 +204,14 @@ class AcpConversation:
         raise Conflict(f"{self._agent.title} shortens its conversations by itself.")
 
     def set_policy(self, policy: dict[str, Any]) -> None:
-        """Raises Conflict if nothing holds this agent."""
+        """Raises Conflict if the policy cannot hold this agent."""
         if fault := refusal(self._agent, policy):
             raise Conflict(fault)
         with self._lock:
             self.log.step(self.log.state._replace(policy=policy), [events.change("confirmation_policy", policy)])
 
     def keep(self, secrets: dict[str, str]) -> None:
-        """Put secrets into the environment of the agent's next process. They are in memory alone."""
+        """Add secrets to the environment of the agent's next process. They are kept only in memory."""
         with self._lock:
             self._secrets = self._secrets | secrets
             self.log.hide(*secrets.values())
@@ -224,11 +224,11 @@ class AcpConversation:
                 self._program.end("The conversation was deleted.")
 
     def end(self) -> None:
-        """End its program, as the agent server ends."""
+        """End the agent's program on shutdown of the agent server."""
         if self._program:
             self._program.end("The agent server ended.")
 
-    # What the agent reports and asks. Runs in the thread of its process.
+    # Reports and requests of the agent. These methods run in the thread of its process.
 
     def on_update(self, update: dict[str, Any]) -> None:
         with self._lock:
@@ -252,7 +252,7 @@ class AcpConversation:
         return self.log.state.status in ("running", "waiting_for_confirmation")
 
     def _fail(self, error: DiskError) -> None:
-        """End the process: what it did from now on would not be logged."""
+        """End the process, because its further actions could not be logged."""
         print(f"{error}. The run stops.", file=sys.stderr)
         if self._program:
             self._program.end(str(error))
@@ -273,16 +273,16 @@ class AcpConversation:
             self._close(turn, identity, call)
 
     def _check_mode(self, mode: str) -> None:
-        """Say that the agent has left the mode in which it asks. The next session sets that mode again."""
+        """Log that the agent left the mode in which it asks. The next session sets the mode again."""
         if self._agent.mode and mode != self._agent.mode:
             words = f"The agent has changed its mode from {self._agent.mode} to {mode}, in which it may not ask."
             self.log.step(self.log.state, [events.error("AgentModeChanged", words)])
 
     def _asked(self, turn: Turn, token: int, update: dict[str, Any], options: Any) -> Outcome | None:
-        """Open the action of a request. Returns the outcome if no person decides."""
+        """Open the action of a request. Return the outcome if no person decides."""
         identity = text(update.get("toolCallId")) or updates.fresh("call")
         call = turn.merge(identity, update)
-        call.pop(_CLOSED, None)  # the agent asks again for a call that has ended: another action
+        call.pop(_CLOSED, None)  # a repeated request for an ended call is a new action
         seen, state = permissions.shown(call, self._folder), self.log.state
         before, thought, reasoning = turn.take_thought()
         action = updates.proposal(self._call_id(identity), seen, "", {"thought": thought, **reasoning})
@@ -312,13 +312,13 @@ class AcpConversation:
         return TOO_MANY if len(state.open) >= MOST_OPEN else ""
 
     def _call_id(self, identity: str) -> str:
-        """Return an id of the tool call that no event has yet: agents count from 1 in each session."""
+        """Return a unique tool call id: agents count from 1 in each session."""
         call_id = identity if identity not in self._known_calls and len(identity) <= 64 else updates.fresh("call")
         self._known_calls.add(call_id)
         return call_id
 
     def _close(self, turn: Turn, identity: str, call: dict[str, Any]) -> None:
-        """Log the end of a tool call: of an open action, or of one that was not permitted or not asked about."""
+        """Log the end of a tool call: of an open action, or of an action without permission or request."""
         state, action_id = self.log.state, self._actions.get(identity, "")
         if action_id not in state.open:
             if not action_id or call["status"] == "completed":
@@ -343,8 +343,7 @@ class AcpConversation:
             self._answer(request[0], CANCELLED)
 
     def _result(self, action: Event, call: dict[str, Any], notice: str) -> Event:
-        """Return the observation of an action, which begins with a notice, and says so if the agent reports other
-        arguments than it showed."""
+        """Return the observation of an action, after a notice and a warning about arguments that were not shown."""
         seen, notices = updates.result(action, call), [notice] if notice else []
         if others := updates.other_arguments(self._shown.get(action["id"]), call.get("rawInput"), self._folder):
             notices.append(f"The agent reports other arguments than those that it asked about: {others}")
@@ -353,7 +352,7 @@ class AcpConversation:
         return seen
 
     def _show(self, delta: Delta) -> None:
-        """Show a part of a message while it comes."""
+        """Stream a part of a message."""
         whole = Delta(self._unshown.text + delta.text, self._unshown.thought + delta.thought)
         self._unshown = whole
         if time.monotonic() - self._shown_at > _SHOWN_EVERY:
@@ -362,7 +361,7 @@ class AcpConversation:
             self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
             self._unshown, self._shown_at = Delta(), time.monotonic()
 
-    # Decisions. The caller has the lock.
+    # Decisions. The caller holds the lock.
 
     def _decide(self, decisions: list[Decision]) -> None:
         """Log decisions, then answer the requests. Raises Stale."""
@@ -385,7 +384,7 @@ class AcpConversation:
             self._program.answer(token, outcome)
 
     def _cancel(self) -> None:
-        """End the present turn: all that the agent asks is answered `cancelled` at once."""
+        """End the current turn: reply `cancelled` to all the agent's requests."""
         self._requests.clear()
         if self._turn and self._program:
             self._is_cancelled = True
@@ -395,7 +394,7 @@ class AcpConversation:
         step = list[Event]()
         self.log.step(moved(self.log.state, status, step), step)
 
-    # The work. Runs in a thread of its own.
+    # The worker thread.
 
     def _work_if_running(self) -> None:
         if self._is_active and self._worker is None:
@@ -413,12 +412,14 @@ class AcpConversation:
             self._end_run("paused")
         except AgentError as error:
             self._end_run("error", events.error("AgentStartError", f"{error} {_NEXT}"))
-        except Exception as error:  # a conversation must not run for ever without a thread
+        except Exception as error:  # a conversation must not stay running without a thread
             traceback.print_exc()
-            self._end_run("error", events.error(type(error).__name__, "The agent has failed; its log says how."))
+            self._end_run(
+                "error", events.error(type(error).__name__, "The agent failed. The agent server's log has the reason.")
+            )
 
     def _has_work(self) -> bool:
-        """Whether the run goes on; the worker ends if it does not."""
+        """Return whether the run goes on. If not, the worker ends."""
         with self._lock:
             state = self.log.state
             if self.is_running:
@@ -438,7 +439,7 @@ class AcpConversation:
             raise AgentError(NO_MODEL.format(title=self._agent.title, wire=self._agent.wire))
         environment = {**self._environment, **dict(filter(_is_variable, self._secrets.items()))}
         if home := environment.get("HOME"):
-            with suppress(OSError):  # the agent says what it lacks
+            with suppress(OSError):  # the agent reports what is missing
                 Path(home).mkdir(parents=True, exist_ok=True)
         program = Program(self._agent.command, self._folder, environment, self)
         try:
@@ -451,13 +452,13 @@ class AcpConversation:
                 mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
                 self.log.step(self.log.state._replace(mind=mind), told)
                 self._program = program
-        except (AgentError, DiskError):  # also where the conversation was deleted meanwhile
+        except (AgentError, DiskError):  # also after a deletion of the conversation
             program.end()
             raise
         return program
 
     def _session(self, program: Program, known: str) -> tuple[Session, str]:
-        """Load the session of an earlier process, or begin one. Returns a sentence if that was not possible."""
+        """Load the session of an earlier process, or create one. Return a notice if the session was lost."""
         if not known:
             return program.begin(self._agent.meta), ""
         lost = "A new session began: the agent does not remember what came before."
@@ -473,7 +474,7 @@ class AcpConversation:
             return program.begin(self._agent.meta), f"The agent could not load its session. {error} {lost}"
 
     def _set_mode(self, program: Program, session: Session) -> None:
-        """Set the mode in which the agent asks. Raises AgentError if a policy holds something and there is none."""
+        """Set the mode in which the agent asks. Raises AgentError if the policy needs a mode and the agent lacks it."""
         mode = self._agent.mode
         if not mode:
             return
@@ -489,7 +490,7 @@ class AcpConversation:
             raise AgentError(f"The agent has no mode {mode}, in which it asks. Its modes: {offered}.")
 
     def _begin_turn(self, program: Program) -> list[dict[str, Any]]:
-        """Take what the agent is told next; empty if the run is over. A message is given to the agent once."""
+        """Return the next prompt; empty if the run is over. Each message is sent to the agent once."""
         with self._lock:
             if not self.is_running:
                 return []
@@ -518,10 +519,10 @@ class AcpConversation:
             self._end_turn(told, ending)
 
     def _end_turn(self, told: dict[str, Any], ending: Event | None) -> None:
-        """Log the end of a turn, and close what it has left open."""
+        """Log the end of a turn, and close its open actions."""
         turn, state = self._turn or Turn(), self.log.state
         self._turn = None
-        for token, _ in self._requests.values():  # an agent that lives may wait for the answer in its next turn
+        for token, _ in self._requests.values():  # a live agent may await the response in its next turn
             self._answer(token, CANCELLED)
         self._requests.clear()
         step = turn.flushed()
@@ -545,7 +546,7 @@ class AcpConversation:
             self.log.record(state, step)
 
     def _after(self, state: State, ending: Event | None, reason: str, step: list[Event]) -> State:
-        """Return the state of a run after a turn; the events of the change are added to the step."""
+        """Return the state of a run after a turn, and add the events of the change to the step."""
         if ending and not (self._is_cancelled and (state.unanswered or self._goes_on)):
             step.append(ending)
             return moved(state, "error", step)
@@ -554,7 +555,7 @@ class AcpConversation:
         return moved(state, "idle" if reason == "cancelled" else "finished", step)
 
     def _end_run(self, status: str, *step: Event) -> None:
-        """End the run of this thread, also where the disk refuses the step."""
+        """End the run of this thread, even if the step cannot be written."""
         with self._lock:
             self._worker = self._turn = None
             self._requests.clear()
@@ -567,7 +568,7 @@ class AcpConversation:
                 self.log.post_info()
 
     def _closed(self, state: State, waiting: str, permitted: str) -> list[Event]:
-        """Return an error for each open action: `waiting` for one that nobody has decided, `permitted` for another."""
+        """Return an error for each open action: `waiting` if it is undecided, otherwise `permitted`."""
         of = undecided(state)
         return [events.failure(self.log.known(one), waiting if one in of else permitted) for one in state.open]
 
@@ -582,7 +583,7 @@ def _is_variable(secret: tuple[str, str]) -> bool:
 
 
 def _option(told: dict[str, Any], category: str, value: str) -> str:
-    """Return the id of a setting of the session that has a category and can have a value; "" if there is none."""
+    """Return the id of a session setting by category and possible value; "" if there is none."""
     options = told.get("configOptions")
     for one in options if isinstance(options, list) else []:
         if isinstance(one, dict) and one.get("category") == category and value in _values(one.get("options")):
@@ -591,7 +592,7 @@ def _option(told: dict[str, Any], category: str, value: str) -> str:
 
 
 def _values(options: Any) -> list[Any]:
-    """Return the values of a setting, which may be in groups."""
+    """Return the values of a setting, with those inside of groups."""
     listed = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
     nested = [value for one in listed for value in _values(one.get("options"))]
     return [one["value"] for one in listed if "value" in one] + nested

@@ -1,7 +1,7 @@
-"""Requests for permission of an ACP agent: the action that people are shown, and the option that a decision chooses.
+"""Permission requests of an ACP agent: the action that people see, and the option that a decision chooses.
 
-An option is chosen by its kind. Its place and its id mean nothing: several agents put *always* first.
-A choice that lasts (`allow_always`, `reject_always`) is never made: a lasting decision is a rule of this server.
+An option is chosen by its kind. Its position and its id mean nothing: several agents put *always* first.
+A lasting option (`allow_always`, `reject_always`) is never chosen, because a lasting decision is a rule of this server.
 """
 
 import json
@@ -12,52 +12,52 @@ from core.cuts import beginning
 from core.incomplete import INCOMPLETE
 from reference_agent.events import Event
 
-#: maximum number of options of a request that are read
+#: Maximum number of options of a request that are read.
 MOST_OPTIONS = 50
 
-#: maximum length of a tool's name and of a summary, in characters
+#: Maximum lengths of a tool's name and of a summary, in characters.
 MOST_NAME, MOST_SUMMARY = 100, 500
 
-#: maximum size of an action, in characters of JSON: an event has it twice and is at most 1 MiB
+#: Maximum size of an action, in characters of JSON. An event contains it twice and has at most 1 MiB.
 MOST_ACTION = 300_000
 
-#: outcome of a request that nobody decides any more
+#: The outcome of a request that nobody decides any more.
 CANCELLED = {"outcome": "cancelled"}
 
-#: arguments of a command that change neither what runs nor where
+#: Arguments of a command that change neither what runs nor where.
 _BESIDE = frozenset({"command", "description", "timeout"})
 
-#: arguments that name the folder of a command
+#: Arguments that name the folder of a command.
 FOLDERS = ("cwd", "workdir")
 
-#: names of tools that run a shell command; goose says no kind of them
+#: Names of shell tools. goose reports no kind for them.
 _SHELLS = ("bash", "shell")
 
-#: what a request shows where it has no arguments
+#: Members that are shown for a request without arguments.
 _SHOWN = ("title", "kind", "content", "locations")
 
 _WHY = "The agent does not show the arguments of this call. More may run than is shown here."
 
 
 class Shown(NamedTuple):
-    """A tool call as people are shown it."""
+    """A tool call as people see it."""
 
     tool_name: str
     action: Event  #: of a kind that published clients know
     summary: str
-    complete: bool  #: False if the agent shows words in place of arguments
+    complete: bool  #: False if the agent shows a text instead of arguments
 
 
 def merged(known: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool call with an update of it. A null member changes nothing."""
+    """Merge an update into a tool call. Null members are ignored."""
     return {**known, **{name: value for name, value in update.items() if value is not None}}
 
 
 def shown(call: dict[str, Any], folder: Path) -> Shown:
-    """Return what people decide about. call: a tool call, merged with what was reported of it before.
+    """Return the action that people decide about. call: a tool call, merged with its earlier updates.
 
-    A command is a `TerminalAction` if nothing else of its arguments changes what runs, or where: in the conversation's
-    folder. Every other call is an `MCPToolAction`, whose `data` has all arguments.
+    A command is a `TerminalAction` if it runs in the conversation's folder and no other argument changes what runs.
+    Every other call is an `MCPToolAction`, whose `data` has all arguments.
     """
     name, title, given = tool_name(call), text(call.get("title")), call.get("rawInput")
     if not isinstance(given, dict) or not given:
@@ -74,7 +74,7 @@ def shown(call: dict[str, Any], folder: Path) -> Shown:
 
 
 def tool_name(call: dict[str, Any]) -> str:
-    """Return the name of a call's tool, by its own members first, then by its kind."""
+    """Return the name of a call's tool: from its own members, otherwise from its kind."""
     meta = call.get("_meta")
     told = meta if isinstance(meta, dict) else {}
     nested = [_nested_name(value) for value in told.values() if isinstance(value, dict)]
@@ -83,28 +83,28 @@ def tool_name(call: dict[str, Any]) -> str:
 
 
 def _nested_name(told: dict[str, Any]) -> Any:
-    """Return the name of a tool below an agent's own name: `{"toolName"}` or `{"toolCall": {"toolName"}}`."""
+    """Return the tool's name from `{"toolName"}` or `{"toolCall": {"toolName"}}`, where agents nest it."""
     inner = told.get("toolCall")
     return (inner if isinstance(inner, dict) else told).get("toolName")
 
 
 def arguments(action: Event) -> Event:
-    """Return the arguments of an action as its tool call has them."""
+    """Return the arguments of an action as in its tool call."""
     if action["kind"] == "TerminalAction":
         return {"command": action["command"]}
     return dict(action["data"])
 
 
 def is_too_long(action: Event) -> bool:
-    """Return whether an action does not fit into an event."""
+    """Return whether an action is too large for an event."""
     return len(json.dumps(action)) > MOST_ACTION
 
 
 def outcome(options: Any, *, approve: bool) -> dict[str, str]:
     """Return the outcome of a request: the first option of the kind `allow_once` or `reject_once`.
 
-    Without an option to reject, the outcome is `cancelled`, which agents take as a refusal. Without an option to allow
-    once, an approval is a refusal too: see `can_allow`.
+    Without a `reject_once` option the outcome is `cancelled`, which agents take as a refusal. Without an `allow_once`
+    option an approval is a refusal too: see `can_allow`.
     """
     by_kind = dict(reversed(_options(options)))
     chosen = by_kind.get("allow_once") if approve else None
@@ -118,7 +118,7 @@ def can_allow(options: Any) -> bool:
 
 
 def _options(given: Any) -> list[tuple[str, str]]:
-    """Return kind and id of the options that are well formed."""
+    """Return kind and id of the well-formed options."""
     listed = [one for one in given[:MOST_OPTIONS] if isinstance(one, dict)] if isinstance(given, list) else []
     pairs = [(one.get("kind"), one.get("optionId")) for one in listed]
     return [(kind, name) for kind, name in pairs if isinstance(kind, str) and isinstance(name, str)]
@@ -129,5 +129,5 @@ def _of_tool(data: Event) -> Event:
 
 
 def text(value: Any) -> str:
-    """Return a value that should be text; "" if it is none."""
+    """Return a value if it is text; otherwise ""."""
     return value if isinstance(value, str) else ""

@@ -1,6 +1,6 @@
-"""What an ACP agent reports, as events: chunks of a message joined, plans, the results of tool calls, usage.
+"""Events from the reports of an ACP agent: joined message chunks, plans, results of tool calls, usage.
 
-Unknown updates, and members of a wrong type, are ignored: agents send updates of their own.
+Unknown updates and members of a wrong type are ignored, because agents send updates of their own.
 """
 
 import json
@@ -22,47 +22,47 @@ from reference_agent.acp.permissions import (
 )
 from reference_agent.events import Event
 
-#: maximum length of a message and of thoughts in one event, in characters: more begins another event
+#: Maximum length of a message and of thoughts in one event, in characters. The rest goes to another event.
 MOST_TEXT = 100_000
 
-#: maximum length of the output of a tool call, in characters: its begin and its end are kept
+#: Maximum length of the output of a tool call, in characters. The middle is cut.
 MOST_OUTPUT = 60_000
 
-#: maximum number of tool calls of a turn that are remembered at once; the oldest is forgotten first
+#: Maximum number of tool calls of a turn in memory. The oldest is dropped first.
 MOST_CALLS = 500
 
-#: maximum number of entries of a plan, and of characters of one
+#: Maximum number of entries of a plan, and maximum length of an entry, in characters.
 MOST_ENTRIES, MOST_ENTRY = 200, 1_000
 
-#: statuses of a tool call that has ended
+#: Final statuses of a tool call.
 ENDED = ("completed", "failed")
 
-#: prefixes of the summary of an action that the agent carried out without asking, or after a refusal
+#: Summary prefixes of an action that the agent carried out without asking, or after a refusal.
 UNASKED, FORBIDDEN = "Not asked for permission: ", "Carried out although it was not permitted: "
 
-#: statuses of a plan's entries, as the task list of published clients has them
+#: Statuses of a plan's entries in the task list of published clients.
 _STATUSES = {"in_progress": "in_progress", "completed": "done"}
 
 
 class Delta(NamedTuple):
-    """A part of a message while it comes."""
+    """A streamed part of a message."""
 
     text: str = ""
     thought: str = ""
 
 
 class Turn:
-    """What the agent has reported since its prompt began. Not thread-safe."""
+    """The agent's reports since its prompt began. Not thread-safe."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, dict[str, Any]] = {}  #: tool calls by id, merged
-        self.ignored = 0  #: updates of an unknown kind
-        self.usage: dict[str, Any] = {}  #: of the last `usage_update`
+        self.calls: dict[str, dict[str, Any]] = {}  #: merged tool calls, by id
+        self.ignored = 0  #: number of updates of an unknown kind
+        self.usage: dict[str, Any] = {}  #: the last `usage_update`
         self._text = self._thought = ""
         self._message_id: Any = None
 
     def read(self, update: dict[str, Any]) -> tuple[list[Event], Delta | None]:
-        """Take an update. Returns the events that are complete now, and a part to show at once."""
+        """Handle an update. Return the complete events, and a part to stream."""
         match update:
             case {"sessionUpdate": "agent_message_chunk", "content": content}:
                 return self._said(update, text_of(content), "")
@@ -79,15 +79,15 @@ class Turn:
         return [], None
 
     def merge(self, identity: str, update: dict[str, Any]) -> dict[str, Any]:
-        """Return a tool call with all that was reported of it. An unknown id begins a call."""
+        """Merge an update into a tool call, and return the call. An unknown id begins a call."""
         call = merged(self.calls.pop(identity, {}), update)
-        self.calls[identity] = call  # the newest is the last
+        self.calls[identity] = call  # move it to the end
         if len(self.calls) > MOST_CALLS:
             del self.calls[next(iter(self.calls))]
         return call
 
     def flushed(self) -> list[Event]:
-        """Return the message so far as an event, and forget it."""
+        """Return the message so far as an event, and reset it."""
         said, thought = self._text, self._thought
         self._text = self._thought = ""
         if not (said or thought):
@@ -96,7 +96,7 @@ class Turn:
         return [events.message("agent", events.parts(said), **reasoning) | {"llm_response_id": fresh()}]
 
     def take_thought(self) -> tuple[list[Event], list[Event], dict[str, str]]:
-        """Return what comes before an action: a message, or else the action's own thought and reasoning."""
+        """Return the events before an action: a message, or otherwise the action's own thought and reasoning."""
         if self._text:
             return self.flushed(), [], {}
         thought, self._thought = self._thought, ""
@@ -125,20 +125,20 @@ def proposal(call_id: str, seen: Shown, prefix: str, members: dict[str, Any]) ->
 
 
 def result(action: Event, call: dict[str, Any]) -> Event:
-    """Return the observation of a tool call that has ended."""
+    """Return the observation of an ended tool call."""
     failed, output = call.get("status") == "failed", head_and_tail(output_of(call), MOST_OUTPUT)
     seen: Event = {"content": events.parts(output), "is_error": failed}
     if action["action"]["kind"] == "TerminalAction":
         seen |= {"command": beginning(action["action"]["command"], MOST_OUTPUT), "exit_code": exit_code(call)}
         if seen["exit_code"] is None:
-            seen["metadata"] = {}  # the published web client looks for the code there, and fails without it
+            seen["metadata"] = {}  # the published web client reads the exit code there, and fails without this member
     else:
         seen["tool_name"] = action["tool_name"]
     return events.observation(action, seen)
 
 
 def other_arguments(shown: Any, ran: Any, folder: Path) -> str:
-    """Return the names of arguments that differ from those that people were shown; "" if none does."""
+    """Return the names of arguments that differ from the shown ones; "" if none."""
     if not (isinstance(shown, dict) and isinstance(ran, dict)):
         return ""
     names = [name for name, value in ran.items() if name not in shown or shown[name] != value]
@@ -147,7 +147,7 @@ def other_arguments(shown: Any, ran: Any, folder: Path) -> str:
 
 
 def output_of(call: dict[str, Any]) -> str:
-    """Return what a tool call has put out: its content, else its raw output."""
+    """Return the output of a tool call: its content, otherwise its raw output."""
     blocks = call.get("content")
     texts = [_block(block) for block in blocks if isinstance(block, dict)] if isinstance(blocks, list) else []
     if said := "\n".join(one for one in texts if one):
@@ -160,7 +160,7 @@ def output_of(call: dict[str, Any]) -> str:
 
 
 def exit_code(call: dict[str, Any]) -> int | None:
-    """Return the exit code of a command, where the agent reports one."""
+    """Return the exit code of a command, if the agent reports it."""
     raw = call.get("rawOutput")
     places = [raw, raw.get("metadata")] if isinstance(raw, dict) else []
     codes = [one.get(name) for one in places if isinstance(one, dict) for name in ("exitCode", "exit_code", "exit")]
@@ -186,7 +186,7 @@ def text_of(content: Any) -> str:
         case {"type": "resource", "resource": {"text": str(said)}}:
             return said
         case {"type": "image" | "audio" as kind}:
-            return f"({kind}, which is not shown)"
+            return f"({kind}, not shown)"
     return ""
 
 
@@ -211,10 +211,10 @@ def _status(entry: dict[str, Any]) -> str:
 def stats_of(
     before: dict[str, Any], response: Any, update: dict[str, Any], model: str, earlier: float = 0.0
 ) -> dict[str, Any]:
-    """Return the metrics of the wire. response: `usage` of a prompt's response, which agents report of one turn.
+    """Return the metrics of the wire.
 
-    update: the last `usage_update`, whose cost is of the present process. earlier: US dollars of earlier processes.
-    Without a response and an update, the metrics stay as they are.
+    response: `usage` of a prompt's response, per turn. update: the last `usage_update`, with the cost of the current
+    process. earlier: cost of earlier processes, in US dollars. Without both, the metrics are unchanged.
     """
     given = response if isinstance(response, dict) else {}
     if not given and not update:

@@ -1,46 +1,45 @@
 """Sandboxes as containers of a Docker engine, which is found as the docker program finds it (DOCKER_HOST, …).
 
-Needs the packages of requirements/docker.txt. The engine keeps all state: container and volume bear the name of their
-sandbox, and labels with the sandbox and its host. The container's label START has the number of the start, so that each
-start happens once. Its ports are published on loopback. A container reaches the server as `host.docker.internal`; the
-server must listen on an address that containers reach. A user of the engine's socket is root on its host.
+Needs the packages of requirements/docker.txt. The engine keeps all state. Container and volume are named after their
+sandbox, and have labels with the sandbox and its host. The container's label START is the number of the start, so that
+each start happens once. Its ports are published on loopback. A container reaches the server as `host.docker.internal`;
+the server must listen on an address that containers reach. A user of the engine's socket is root on its host.
 
-Kept files are archived, filled, copied and measured by the engine, while nothing runs. A carrier is a container that is
-made, never started, and removed: through it the engine reads and writes the volume that it mounts. Its label CARRIER is
-the identity of the runtime that made it. A supervisor that is killed leaves its carrier, which the next one removes. A
-carrier that fills a new volume bears the label FILLS until it is removed: so a half-filled volume is recognised,
-removed, and never started in. Memory is bounded, whatever a file's or an archive's size. Links are kept as links and
-never followed. An archive is unpacked inside the carrier's own root, so that a link in it leads nowhere else. A volume
-is filled as a whole or not at all.
+The engine archives, fills, copies and measures the persistent files. A carrier is a container that is created, never
+started, and deleted: through it the engine reads and writes the mounted volume. Its label CARRIER is the identity of
+its runtime. The next supervisor deletes the carriers of a killed one. A carrier that fills a new volume has the label
+FILLS until it is deleted, so a half-filled volume is recognised, deleted and never started in. Memory is bounded for
+files and archives of any size. Links are kept and never followed. An archive is unpacked inside the carrier's root, so
+that its links lead nowhere else. A volume is filled atomically.
 
-Limitations: an archive of a sandbox that runs may break off, because a file grew while it was read. Owners are not
-kept: all files of a filled volume are the owner's of the image's working folder.
+Limitations: an archive of a running sandbox may be truncated, because a file grew during the read. Owners are not kept:
+all files of a filled volume get the owner of the image's working folder.
 
-What is kept: the working folder, in a volume of the sandbox's own. It outlives every container and ends with `remove`.
-At its first use it takes the content, the owner and the mode that the folder has in the image; the owner and the mode
-decide who may write there, and a working folder that the image lacks is root's. An image whose working folder is / or
-not set gets /workspace. All else that a container writes ends with it, also with a writable root.
+Persistent: the working folder, in the sandbox's own volume. It outlives every container and ends with `remove`. On
+first use it takes the content, the owner and the mode of the folder in the image. Owner and mode decide who may write
+there; a working folder that the image lacks is root's. An image whose working folder is / or unset gets /workspace. All
+other files of a container end with it, also with a writable root.
 
 Guarantees, unless the launch says otherwise:
 - no capabilities, and no program in the container gets privileges that its caller lacks
-- a read-only root. Writable are /tmp and /run (memory) and the working folder
+- a read-only root. Writable: /tmp and /run (memory) and the working folder
 - limits of memory, cpus and processes
-- a network whose containers cannot reach each other: NETWORK, which the first start makes and later starts share. It is
-  also the name of the bridge on the host, for firewall rules; `docker network rm` ends it
-- no metadata service: each container has the addresses of METADATA itself, so that a call of one is refused inside
-  the container, and 169.254.0.0/16 lies on its own bridge, so that the host routes no other link-local address for
-  it. Only NET_ADMIN (routes) or NET_RAW (frames of its own making) gets around that
+- a network whose containers cannot reach each other: NETWORK, which the first start creates and later starts share. It
+  is also the name of the bridge on the host, for firewall rules; `docker network rm` deletes it
+- no metadata service: each container has the addresses of METADATA itself, so calls are refused inside the container.
+  169.254.0.0/16 is on its own bridge, so the host routes no other link-local address for it. Only NET_ADMIN (routes) or
+  NET_RAW (hand-made frames) circumvents that
 
-A launch whose network is `named` or `none` gets a container without a network: it has a loopback, where a process of
-this host (`isolation/container.py`) carries its ports in, its webhooks out, and to the proxy what goes out by name. It
-reaches nothing else, whatever its capabilities are. That needs a supervisor which is root on the engine's machine.
+A launch with the network `named` or `none` gets a container with a loopback only. A process of this host
+(`isolation/container.py`) carries its ports in, its webhooks out, and connections by name to the egress proxy. The
+container reaches nothing else, whatever its capabilities. That needs a supervisor as root on the engine's machine.
 
 Limitations:
-- else a container reaches the internet, the host's other networks, and every port that the host binds to an address
-  other than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce that
-- the size of a volume is measured (`disk_bytes`) and not enforced: the engine's `storage_opt` limits a container's root
-  only, which is read-only. A container fills at most the memory of /tmp and /run and the disk of the engine's volumes
-- `docker volume prune` removes the files of sandboxes that are stopped; Docker 23 and later do so with `--all` only
+- with another network, a container reaches the internet, the host's other networks, and every port that the host binds
+  to an address other than loopback. Rules of the host's firewall for the bridge (`-i agent-server`) can enforce limits
+- the size of a volume is measured (`disk_bytes`) and not enforced: the engine's `storage_opt` limits only a container's
+  root, which is read-only. A container can fill the memory of /tmp and /run and the disk of the engine's volumes
+- `docker volume prune` deletes the files of stopped sandboxes; Docker 23 and later do so only with `--all`
 - an agent that empties its working folder finds the image's content there at the next start
 """
 
@@ -89,30 +88,30 @@ from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
-#: label of a carrier: the sandbox whose volume it fills
+#: Label of a carrier: the sandbox whose volume it fills.
 FILLS = "agent-server.fills"
 
-#: the folder of a carrier's root at which the volume is mounted; no image has it
+#: Mount point of the volume in a carrier; no image has this folder.
 _MOUNT = "agent-server-files"
 
-#: seconds for which measured sizes are used again: one measurement reads the folders of all volumes
+#: Lifetime of measured sizes, in seconds. A measurement reads the folders of all volumes.
 _SIZES_SECONDS = 20.0
 
-#: bytes that are read from the engine at once
+#: Size of one read from the engine, in bytes.
 _CHUNK = 1 << 20
 
-#: times that a health check may fail in a row unless the image says otherwise: the engine's own default
+#: Default number of consecutive failures of a health check, as in the engine.
 _RETRIES = 3
 
-#: seconds between SIGTERM and SIGKILL
+#: Grace period between SIGTERM and SIGKILL, in seconds.
 _GRACE = 5
 
-#: seconds in which a container whose name is taken must show itself, and a volume must be free; and between two polls
+#: Timeout for a container with a taken name to appear and for a volume to be free, and poll interval, in seconds.
 _CONFLICT_TIMEOUT, _CONFLICT_POLL = 10.0, 0.05
 
 
 class DockerRuntime(Volumes):
-    """`runtimes.Runtime` for the containers and volumes of one host. Any number of threads may use it."""
+    """`runtimes.Runtime` for the containers and volumes of one host. Thread-safe."""
 
     freezes = True
 
@@ -123,9 +122,9 @@ class DockerRuntime(Volumes):
         ports: range = DEFAULT_RANGE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """folder: of the host's sandboxes, where the proxy of the way out listens. ports: of the host, for sandboxes
-        whose connections are carried. host: the name under which its volumes are known. clock: seconds, for the age of
-        measured sizes."""
+        """host: labels its volumes. folder: of the host's sandboxes, where the egress proxy listens. ports: of the
+        host, for sandboxes with carried connections. clock: seconds, for the age of measured sizes.
+        """
         super().__init__(host, folder)
         self._engine, self._range, self._clock = Engine(), ports, clock
         self._measuring = threading.Lock()
@@ -133,7 +132,7 @@ class DockerRuntime(Volumes):
         self._sizes_until = float("-inf")
 
     def shadow(self, launch: Launch, folder: str) -> Shadow | None:
-        """That of the volume; None where this process does not see the engine's volumes, as on another machine."""
+        """Return the volume's shadow repository; None if the engine's volumes are on another machine, out of reach."""
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be read") as engine:
             work = work_folder(engine, launch)
             place = Path(engine.volumes.get(name_of(launch.sandbox_id)).attrs["Mountpoint"])
@@ -142,9 +141,9 @@ class DockerRuntime(Volumes):
         return Shadow(beside(self._folder / launch.sandbox_id), place, reading.below(work, work, folder))
 
     def start(self, launch: Launch) -> Handle:
-        """Start a container, once per sandbox and number of its start. A container of an earlier start is ended first.
+        """Start a container, once per sandbox and start number. End a container of an earlier start first.
 
-        A container that has ended before its ports could be read is removed, and its ending is the failure's message.
+        A container that ended before its ports could be read is deleted, and its ending is the failure's message.
         """
         what = f"sandbox {launch.sandbox_id} cannot be started"
         with self._engine.client(what) as engine:
@@ -166,7 +165,7 @@ class DockerRuntime(Volumes):
                 raise
 
     def _ports_carried(self, container: "Container", launch: Launch, what: str) -> dict[str, int]:
-        """The ports of the host by their names, of a container that a process carries for. Raises RuntimeFailure."""
+        """Return the host's ports by name, for a container with carried connections. Raises RuntimeFailure."""
         pid = container.attrs["State"]["Pid"]
         if not pid:
             raise _ended(container, what)
@@ -181,14 +180,14 @@ class DockerRuntime(Volumes):
             raise RuntimeFailure(f"{what}: {failure}") from None
 
     def folders(self, handle: Handle) -> dict[str, str]:
-        """The agent's folder, by its paths: those that the start found."""
+        """Return the paths of the agent's folder from the start."""
         return folders_of(handle)
 
     def known(self) -> list[Handle]:
-        """Containers and volumes of this host, running or not; none where no engine answers.
+        """Return the containers and volumes of this host, running or not; empty if no engine responds.
 
-        A volume without a container still has a handle: it is GONE and may be stopped. What an earlier
-        supervisor left of archives and copies is removed first.
+        A volume without a container still has a handle: it is GONE and may be stopped. Leftovers of an earlier
+        supervisor's archives and copies are deleted first.
         """
         handles = {}
         with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
@@ -198,42 +197,42 @@ class DockerRuntime(Volumes):
                 identity = one.attrs["Labels"][SANDBOX]
                 handles[identity] = _handle(identity)
             for container in engine.containers.list(all=True, filters=mine, sparse=True):
-                if identity := container.attrs["Labels"].get(SANDBOX):  # else it is a carrier
+                if identity := container.attrs["Labels"].get(SANDBOX):  # otherwise a carrier
                     handles[identity] = _handle(identity, container.id)
         return list(handles.values())
 
     def observe(self, handle: Handle) -> Observation:
-        """The container's state. One with a failing health check counts as GONE. Raises RuntimeFailure."""
+        """Return the container's state. A failing health check counts as GONE. Raises RuntimeFailure."""
         with self._engine.client("the engine cannot be asked") as engine:
             try:
                 container = _container_of(engine, handle)
             except docker.errors.NotFound:
-                return Observation(State.GONE, "its container was removed")
+                return Observation(State.GONE, "its container was deleted")
             if container.status == "paused":
                 return Observation(State.PAUSED)
             if container.status not in ("running", "restarting", "created"):
                 return Observation(State.GONE, _ending(container.attrs["State"]))
             if _is_unhealthy(container.attrs):
-                return Observation(State.GONE, "its container says that it is unhealthy")
+                return Observation(State.GONE, "its container reports that it is unhealthy")
             if handle.get("is_carried") and told(str(container.id)) is None:
                 return Observation(State.GONE, "the process that carries its connections was ended")
             return Observation(State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Freeze the container; the engine does it."""
+        """Freeze the container by the engine."""
         self._move(handle, "pause", "paused")
 
     def resume(self, handle: Handle) -> None:
-        """Let the container go on; the engine does it."""
+        """Thaw the container by the engine."""
         self._move(handle, "unpause", "running")
 
     def stop(self, handle: Handle) -> None:
-        """End the sandbox's container, gracefully, also a paused one, and remove it. The volume stays."""
+        """End the sandbox's container gracefully, also a paused one, and delete it. The volume stays."""
         with self._engine.client(f"sandbox {handle['sandbox_id']} cannot be stopped") as engine:
             _end(engine, handle["sandbox_id"])
 
     def remove(self, sandbox_id: str) -> None:
-        """Remove the container and the volume, and whatever container has the volume."""
+        """Delete the container and the volume, and any other container with the volume."""
         with self._engine.client(f"sandbox {sandbox_id} cannot be removed") as engine:
             name, deadline = name_of(sandbox_id), time.monotonic() + _CONFLICT_TIMEOUT
             while True:
@@ -246,19 +245,19 @@ class DockerRuntime(Volumes):
                 except docker.errors.NotFound:
                     break
                 except docker.errors.APIError as error:
-                    if error.status_code != 409 or time.monotonic() > deadline:  # 409: a new container has it
+                    if error.status_code != 409 or time.monotonic() > deadline:  # 409: a new container uses it
                         raise
                 time.sleep(_CONFLICT_POLL)
         self._forget(sandbox_id)
 
     def usage(self, sandbox_id: str) -> Usage:
-        """What the engine measures of the container now; memory is without the files that the kernel can drop."""
+        """Return the engine's measurements of the container. Memory is without caches that the kernel can drop."""
         with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
             return _usage(engine.containers.get(name_of(sandbox_id)).stats(stream=False, one_shot=True))
         return Usage(None, None)
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that the container printed, as far as the engine keeps them."""
+        """Return the last lines of the container's output, as far as the engine keeps them."""
         if tail <= 0:
             return ""
         with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
@@ -266,9 +265,9 @@ class DockerRuntime(Volumes):
         return ""
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
-        """Fill the volume of a new sandbox; one that is filled stays.
+        """Fill the volume of a new sandbox. A filled volume is unchanged.
 
-        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
+        Raises RuntimeFailure and the errors of tar_stream.py for a refused stream. Then there is no volume.
         """
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be written") as engine:
             self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
@@ -283,7 +282,7 @@ class DockerRuntime(Volumes):
                 raise
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:  # noqa: ARG002
-        """The sizes of all files together, as of some seconds ago; None where the engine does not tell."""
+        """Return the size of all files, some seconds old; None if the engine does not report it."""
         with self._measuring:
             if self._clock() >= self._sizes_until:
                 self._sizes = self._measured()
@@ -292,7 +291,7 @@ class DockerRuntime(Volumes):
 
     def _measured(self) -> dict[str, int]:
         with contextlib.suppress(RuntimeFailure), self._engine.client("volumes cannot be measured") as engine:
-            # The package's own call measures images and containers too.
+            # The package's own call also measures images and containers.
             url = f"{engine.api.base_url}/v{engine.api.api_version}/system/df"
             response = engine.api.get(url, params={"type": "volume"}, timeout=engine.api.timeout)
             response.raise_for_status()
@@ -301,7 +300,7 @@ class DockerRuntime(Volumes):
         return {}
 
     def discard_leftovers(self, engine: "docker.DockerClient", label: str) -> None:
-        """Remove the carriers with a label that another supervisor left, and the volumes that they had half filled."""
+        """Delete another supervisor's carriers with a label, and the volumes that they half filled."""
         for carrier in engine.containers.list(all=True, filters={"label": [label, CARRIER]}, sparse=True):
             labels = carrier.attrs["Labels"]
             if labels[CARRIER] != self._identity:
@@ -343,10 +342,10 @@ class DockerRuntime(Volumes):
                 if container.status != status:
                     _ask(container, verb, status)
             except docker.errors.NotFound:
-                raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was removed") from None
+                raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was deleted") from None
 
     def _started(self, engine: "docker.DockerClient", launch: Launch) -> "Container | None":
-        """The container of this start, if there is one. That of an earlier start is ended; a later one is refused."""
+        """Return the container of this start, if any. End an earlier start's container; refuse a later start."""
         try:
             container = engine.containers.get(name_of(launch.sandbox_id))
         except docker.errors.NotFound:
@@ -367,13 +366,13 @@ class DockerRuntime(Volumes):
                 real = real_folder(engine, made.id or "", settings["working_dir"])
                 if real == settings["mounts"][0]["Target"]:
                     return made
-                # Behind a symlink the image may have a volume, which the engine would lay over the sandbox's.
+                # Behind a symlink the image may have a volume, which the engine would mount over the sandbox's.
                 remove_container(made)
                 settings["mounts"] = [volume(launch.sandbox_id, self._host, real, copies=True)]
             except docker.errors.APIError as error:
                 if error.status_code != 409:
                     raise
-            # Another start was faster: it has the name before it has the container.
+            # Another start was faster: the name is taken before the container exists.
             if container := self._started(engine, launch):
                 return container
             if time.monotonic() > deadline:
@@ -383,14 +382,14 @@ class DockerRuntime(Volumes):
 
 @contextlib.contextmanager
 def _archived(carrier: "Container", path: str) -> Iterator[Iterator[bytes]]:
-    """The engine's tar stream of a path, which it follows if it is a link itself. Raises the engine's errors."""
+    """Open the engine's tar stream of a path. A symlink is followed. Raises the engine's errors."""
     chunks, _ = carrier.get_archive(path, chunk_size=_CHUNK)
     with contextlib.closing(chunks):  # type: ignore[type-var]  # a generator. The engine locks the carrier until then
         yield chunks
 
 
 def _owner_in_image(engine: "docker.DockerClient", launch: Launch, carrier: "Container") -> Owner:
-    """The owner that docker gives to a new volume; root, if the image lacks the folder."""
+    """Return the owner that docker gives to a new volume; root if the image lacks the folder."""
     try:
         with _archived(carrier, f"{work_folder(engine, launch)}/.") as chunks:
             return owner_of_first(chunks)
@@ -412,7 +411,7 @@ def _exists(engine: "docker.DockerClient", name: str) -> bool:
 
 
 def remove_container(container: "Container") -> None:
-    """Kill and remove a container with the volumes that its image asks for. One that is gone stays gone."""
+    """Kill and delete a container with the volumes of its image. Does nothing if it is gone."""
     try:
         container.remove(force=True, v=True)
     except docker.errors.NotFound:
@@ -420,7 +419,7 @@ def remove_container(container: "Container") -> None:
     except docker.errors.APIError as error:
         if error.status_code != 409:
             raise
-        with contextlib.suppress(docker.errors.NotFound):  # another call removes it at this moment
+        with contextlib.suppress(docker.errors.NotFound):  # a concurrent call deletes it
             container.wait(condition="removed")
 
 
@@ -432,22 +431,22 @@ def _end(engine: "docker.DockerClient", sandbox_id: str) -> None:
 
 
 def _ask(container: "Container", verb: str, status: str) -> None:
-    """Ask the engine for a change of a container to a status. Raises the engine's errors."""
+    """Ask the engine to change a container to a status. Raises the engine's errors."""
     try:
         getattr(container, verb)()
     except docker.errors.APIError as error:
         container.reload()
-        if error.status_code != 409 or container.status != status:  # 409: another one was faster
+        if error.status_code != 409 or container.status != status:  # 409: a concurrent call was faster
             raise
 
 
 def _container_of(engine: "docker.DockerClient", handle: Handle) -> "Container":
-    """The container of a handle; by its name, if the handle was made without one. Raises NotFound."""
+    """Return the container of a handle, by name if the handle has no container. Raises NotFound."""
     return engine.containers.get(handle["container"] or name_of(handle["sandbox_id"]))
 
 
 def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
-    """The ports of the host by their names. Raises RuntimeFailure with the ending of a container that has none."""
+    """Return the host's ports by name. Raises RuntimeFailure with the ending of a container without ports."""
     ports = {}
     for name, port in launch.ports.items():
         published = container.ports.get(f"{port}/tcp")
@@ -458,13 +457,13 @@ def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
 
 
 def _ended(container: "Container", what: str) -> RuntimeFailure:
-    """A start that failed because its container has ended: how, and its last lines."""
+    """Return the failure of a start whose container ended: its ending and its last lines."""
     last = _last_lines(container, LAST_LINES)
     return RuntimeFailure(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
 
 
 def _carried(container: "Container", launch: Launch, ports: dict[str, int]) -> Handle:
-    """The handle of a container that a process carries for."""
+    """Return the handle of a container with carried connections."""
     handle = _handle(launch.sandbox_id, container.id, ports)
     isolation = {**ISOLATION, "network": launch.network, "reaches": []}
     way_out = {"egress_url": EGRESS_URL} if launch.network == NAMED else {}
@@ -478,10 +477,10 @@ def _handle(sandbox_id: str, container: str | None = None, ports: dict[str, int]
 
 
 def _usage(stats: Any) -> Usage:
-    """The engine's figures; it leaves out those of a container that does not run."""
+    """Return usage from the engine's figures, which are missing for a stopped container."""
     memory, used = stats.get("memory_stats") or {}, None
     if "usage" in memory:
-        pages = memory.get("stats") or {}  # of cgroup v2, or of v1
+        pages = memory.get("stats") or {}  # cgroup v2 or v1
         used = int(memory["usage"]) - int(pages.get("inactive_file", pages.get("total_inactive_file", 0)))
     nanoseconds = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
     return Usage(used, nanoseconds / 1e9 if used is not None and nanoseconds is not None else None)
@@ -493,16 +492,16 @@ def _last_lines(container: "Container", tail: int) -> str:
 
 
 def _is_unhealthy(attrs: dict[str, Any]) -> bool:
-    """Whether the container's health check failed as often in a row as it may.
+    """Return whether the container's health check has reached its maximum of consecutive failures.
 
-    The health status is not used: the engine sets it to unhealthy whenever it stops checking, so at every pause.
+    The health status is not used: the engine sets it to unhealthy whenever it stops checking, as in every pause.
     """
     check, health = attrs["Config"].get("Healthcheck") or {}, attrs["State"].get("Health") or {}
     return bool(health.get("FailingStreak", 0) >= (check.get("Retries") or _RETRIES))
 
 
 def _ending(state: dict[str, Any]) -> str:
-    """How a container ended, as the engine reports it."""
+    """Describe a container's end as the engine reports it."""
     if state.get("OOMKilled"):
         return OUT_OF_MEMORY
     return str(state.get("Error") or exit_sentence(int(state.get("ExitCode") or 0)))

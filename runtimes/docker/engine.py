@@ -1,4 +1,4 @@
-"""The Docker engine of this machine, its errors as sentences, and the settings of the container of a sandbox."""
+"""The Docker engine of this machine, its errors as sentences, and the settings of a sandbox's container."""
 
 import base64
 import contextlib
@@ -16,26 +16,26 @@ from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
 
 try:
     import docker
-except ModuleNotFoundError:  # the one dependency that is optional
+except ModuleNotFoundError:  # the only optional dependency
     docker = None  # type: ignore[assignment]
 
 
 __all__ = ["Engine", "docker"]
 
-#: seconds that the engine may take to respond
+#: Timeout of the engine, in seconds.
 _TIMEOUT = 30
 
 
-#: the network of all sandboxes, and the name of its bridge on the host: at most 15 characters
+#: The network of all sandboxes, and the name of its bridge on the host: at most 15 characters.
 NETWORK = "agent-server"
 
-#: link-local addresses of metadata services: of most clouds; of containers of Amazon's ECS and EKS; of Google's GKE
+#: Link-local addresses of metadata services: most clouds; containers of Amazon's ECS and EKS; Google's GKE.
 METADATA = ("169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.169.252")
 
-#: processes of a sandbox without that limit in its spec
+#: Default maximum number of processes.
 _PROCESSES = 512
 
-#: what a container is kept away from, as `isolation/` has it for processes
+#: The isolation of a container, in the form of `isolation/`.
 ISOLATION = {
     "kind": "container",
     "network": "internet",
@@ -45,30 +45,30 @@ ISOLATION = {
     "lacks": [],
 }
 
-#: the networks of a launch that are a loopback and nothing else, whose connections are carried from outside
+#: Networks of a launch that are only a loopback, with connections carried from outside.
 CARRIED = (NAMED, "none")
 
-#: where a container with such a network finds the way out
+#: URL of the egress proxy in a container with such a network.
 EGRESS_URL = f"http://127.0.0.1:{EGRESS_PORT}"
 
-#: option of a network: whether its containers reach each other
+#: Network option: whether its containers reach each other.
 _JOINS = "com.docker.network.bridge.enable_icc"
 
-#: bytes of each of the two files in which the engine keeps a container's output
+#: Size of each of the two files of a container's output, in bytes.
 _LOG_BYTES = 1 << 20
 
 
 class Engine:
-    """The engine that the docker program finds. Any number of threads may use it."""
+    """The engine that the docker program finds. Thread-safe."""
 
     def __init__(self) -> None:
-        self._own = threading.local()  # a client's connections are for one thread at a time
+        self._own = threading.local()  # a client's connections are not thread-safe
 
     @contextlib.contextmanager
     def client(self, what: str) -> Iterator["docker.DockerClient"]:
-        """The client of this thread; the engine's errors become a RuntimeFailure that begins with `what`."""
+        """Yield this thread's client. The engine's errors become a RuntimeFailure that starts with `what`."""
         if docker is None:
-            raise RuntimeFailure(f"{what}: its spec wants docker; pip install -r requirements/docker.txt")
+            raise RuntimeFailure(f"{what}: its spec needs docker: pip install -r requirements/docker.txt")
         try:
             if not hasattr(self._own, "client"):
                 self._own.client = docker.from_env(timeout=_TIMEOUT)
@@ -76,25 +76,25 @@ class Engine:
         except docker.errors.APIError as error:
             raise RuntimeFailure(f"{what}: {error.explanation or error}") from error
         except (docker.errors.DockerException, OSError) as error:
-            raise RuntimeFailure(f"{what}: no engine answers: {error}") from error
+            raise RuntimeFailure(f"{what}: no engine responds: {error}") from error
 
 
 def name_of(sandbox_id: str) -> str:
-    """The name of a sandbox's container, and of its volume."""
+    """Return the name of a sandbox's container and volume."""
     return f"agent-server-{sandbox_id}"
 
 
 def volume(sandbox_id: str, host: str, folder: str, *, copies: bool) -> "docker.types.Mount":
-    """The sandbox's volume, which the engine makes at its first use, mounted at a folder of a container.
+    """Return a mount of the sandbox's volume at a folder. The engine creates the volume on first use.
 
-    copies: an empty volume takes the content, the owner and the mode that the folder has in the image.
+    copies: an empty volume takes the content, the owner and the mode of the folder in the image.
     """
     labels = {SANDBOX: sandbox_id, HOST: host}
     return docker.types.Mount(folder, name_of(sandbox_id), type="volume", labels=labels, no_copy=not copies)
 
 
 def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
-    """The folder of the container that is kept, an absolute path but /. Raises the engine's errors."""
+    """Return the absolute path of the container's persistent folder, never /. Raises the engine's errors."""
     folder = launch.working_dir
     if not folder.startswith("/"):
         folder = engine.images.get(launch.image or "").attrs["Config"].get("WorkingDir") or "/"
@@ -103,9 +103,9 @@ def work_folder(engine: "docker.DockerClient", launch: Launch) -> str:
 
 
 def real_folder(engine: "docker.DockerClient", container_id: str, folder: str) -> str:
-    """A folder of a container as a process there sees it that works in it: an image may have a symlink in the way.
+    """Return a container's folder as a process there sees it, because an image may have a symlink in the way.
 
-    One request for each name of the path. An engine that cannot tell has none. Raises the engine's errors.
+    Cost: one request per name of the path. Return the given path if the engine cannot tell. Raises the engine's errors.
     """
     path, url = "/", f"{engine.api.base_url}/v{engine.api.api_version}/containers/{container_id}/archive"
     for name in folder.strip("/").split("/"):
@@ -114,12 +114,12 @@ def real_folder(engine: "docker.DockerClient", container_id: str, folder: str) -
         stat = response.headers.get("X-Docker-Container-Path-Stat")
         if stat is None:
             return folder
-        path = json.loads(base64.b64decode(stat)).get("linkTarget") or path  # the engine follows it to its end
+        path = json.loads(base64.b64decode(stat)).get("linkTarget") or path  # the engine resolves it fully
     return path
 
 
 def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
-    """The arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
+    """Return the arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(engine, launch)
     values = {**launch.ports, "WORK": work, "WEBHOOKS": launch.webhooks}
     if launch.network in CARRIED:
@@ -148,14 +148,14 @@ def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[
 
 
 def _read_only(work: str, memory: int) -> dict[str, Any]:
-    """A read-only root, and the folders of memory that are writable beside the working folder."""
+    """Return a read-only root, and the writable memory folders besides the working folder."""
     folders = {"/tmp": f"rw,exec,nosuid,nodev,size={memory // 2}", "/run": "rw,nosuid,nodev,noexec,size=16m"}
     folders.pop(work, None)
     return {"read_only": True, "tmpfs": folders}
 
 
 def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
-    """The network that the launch names, or else the runtime's own, and the ports that are published there."""
+    """Return the launch's network, by default the runtime's own, and its published ports."""
     if launch.network in CARRIED:
         return {"network_mode": "none"}
     published = {
@@ -170,9 +170,9 @@ def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
         options = {_JOINS: "false", "com.docker.network.bridge.name": NETWORK}
         try:
             network = engine.networks.create(NETWORK, driver="bridge", options=options)
-        except docker.errors.APIError:  # the bridge of that name is there: another start was faster
+        except docker.errors.APIError:  # the bridge exists: another start was faster
             network = engine.networks.get(NETWORK)
     if network.attrs.get("Options", {}).get(_JOINS) != "false":
-        raise RuntimeFailure(f"the engine's network {NETWORK} lets containers reach each other: remove it")
+        raise RuntimeFailure(f"the engine's network {NETWORK} lets containers reach each other. Remove it")
     endpoint = engine.api.create_endpoint_config(link_local_ips=list(METADATA))
     return {"network": NETWORK, "networking_config": {NETWORK: endpoint}, **published}

@@ -1,9 +1,9 @@
-"""Keeps a process sandbox away from its host: by bubblewrap, else Landlock, else not. docs/isolation.md says from what.
+"""Isolation of a process sandbox from its host: bubblewrap, otherwise Landlock, otherwise none (docs/isolation.md).
 
-The supervisor decides for each start (`decided`), after a probe of what works here (`abilities.py`). The launcher of
-the sandbox carries it out (`entrance.py`) and stays outside: with bubblewrap it carries the agent's port in and the
-webhooks out (`hooks.py`), with Landlock the webhooks; and where the way out is by name, all else to the proxy. For a
-container without a network `container.py` does the same.
+The supervisor decides for each start (`decided`), after a probe of the host (`abilities.py`). The sandbox's launcher
+applies it (`entrance.py`) and stays outside. With bubblewrap it carries the agent's port in and the webhooks out
+(`hooks.py`), with Landlock the webhooks. With a way out by name it carries all other connections to the egress proxy.
+`container.py` does this for a container without a network.
 """
 
 import os
@@ -14,13 +14,13 @@ from runtimes import RuntimeFailure
 
 BUBBLEWRAP, LANDLOCK, NONE = "bubblewrap", "landlock", "none"
 
-#: the network of a sandbox that reaches what the proxy lets out, and nothing else
+#: The network of a sandbox that reaches only what the egress proxy allows.
 NAMED = "named"
 
-#: versions of Landlock that restrict TCP, and abstract Unix sockets and signals
+#: Landlock versions that restrict TCP, and abstract Unix sockets and signals.
 _TCP, _SCOPES = 4, 6
 
-#: TCP ports that stand for the internet where only ports can be told apart: ssh, DNS, HTTP and HTTPS
+#: TCP ports that count as the internet if only ports can be restricted: ssh, DNS, HTTP and HTTPS.
 INTERNET_PORTS = (22, 53, 80, 443)
 
 _UNCONFINED = (
@@ -37,32 +37,32 @@ _OWN_USER = (
 
 @dataclass(frozen=True)
 class Abilities:
-    """What works on this host for the server's user. A text is the reason why not, empty where it works."""
+    """Isolation features of this host for the server's user. A text is the reason why not; "" if it works."""
 
     bubblewrap: str
     pasta: str
-    landlock: int  #: version of the interface, 0 for none
+    landlock: int  #: version of the interface; 0: none
     seccomp: bool
-    users: bool  #: root may mount and become another user, so each sandbox can have a user of its own
+    users: bool  #: root may mount and change its user, so each sandbox can have its own user
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a sandbox has, for people and clients."""
+    """The isolation of a sandbox, for people and clients."""
 
     kind: str  #: bubblewrap, landlock, none
-    network: str  #: internet, named (the way out by name alone), none, or host: the machine's own
-    reaches: list[str] = field(default_factory=list)  #: sentences: what it is not kept away from
-    lacks: list[str] = field(default_factory=list)  #: sentences: what its spec asks for and it does not have
+    network: str  #: internet, named (only the way out by name), none, or host: the machine's own
+    reaches: list[str] = field(default_factory=list)  #: sentences: access that remains
+    lacks: list[str] = field(default_factory=list)  #: sentences: what its spec asks for and is missing
 
     def described(self) -> dict[str, Any]:
         return {"kind": self.kind, "network": self.network, "reaches": self.reaches, "lacks": self.lacks}
 
 
 def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isolation:
-    """The isolation of a sandbox whose spec says `isolation` and `network`. Raises RuntimeFailure for "required".
+    """Return the isolation of a sandbox for its spec's `isolation` and `network`.
 
-    shared: why the sandbox runs as the server's user, if it does and does not ask for that.
+    shared: why the sandbox runs as the server's user without asking for it. Raises RuntimeFailure for "required".
     """
     if wanted == NONE:
         return Isolation(NONE, "host", [_UNCONFINED])
@@ -94,7 +94,7 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
 
 
 def why_shared(users: range, can: Abilities) -> str:
-    """Why process sandboxes run as the server's user; empty if each gets one of its own. users: those it may get."""
+    """Return why process sandboxes run as the server's user; "" if each gets its own among `users`."""
     if not users:
         return "SANDBOX_USERS is none"
     if not can.users:
@@ -107,7 +107,7 @@ def _shares(shared: str) -> list[str]:
 
 
 def _locked(network: str, can: Abilities, shared: str) -> Isolation:
-    """Landlock alone: its sentences name what its version, or a missing libseccomp, leaves open."""
+    """Return the isolation by Landlock alone, with sentences about gaps of its version or without libseccomp."""
     servers = (
         "the mode and times of files and the priority of processes of the server's user, which it can change; "
         if shared

@@ -1,6 +1,6 @@
-"""What isolation works on this host, found out by trying it:  python -m runtimes.isolation.abilities
+"""A probe of the host's support for isolation:  python -m runtimes.isolation.abilities
 
-Prints the abilities as JSON. Only a sandbox that runs shows that one can run: a kernel, a container, an AppArmor
+Prints the abilities as JSON. Only a real sandbox proves that it works, because a kernel, a container, an AppArmor
 profile or a setting may forbid each step.
 """
 
@@ -23,18 +23,18 @@ from runtimes.isolation.entrance import Confinement, entrance
 from runtimes.isolation.users import USERS, held_user
 from runtimes.isolation.view import readable
 
-#: seconds that a probe may take
+#: Timeout of a probe, in seconds.
 _TIMEOUT = 20.0
 
 _NOT_TRIED = "it was not tried"
 
-#: the probe has no thread, and another interpreter for each try would be most of its time
+#: The probe has no thread. A new interpreter would take most of a try's time.
 _FORK = multiprocessing.get_context("fork")
 
 
 @cache
 def abilities() -> Abilities:
-    """What works here, for this user. Probed once per process, in a process of its own; any thread may call it."""
+    """Return the abilities of this user on this host. Probed once per process, in a child process. Thread-safe."""
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
     command = [sys.executable, "-m", "runtimes.isolation.abilities"]
     try:
@@ -57,7 +57,7 @@ def _probed() -> Abilities:
 
 
 def _can_have_users() -> bool:
-    """Whether a process can be given its own view of folders and another user. Tried in a process that then ends."""
+    """Return whether a process can get its own view of folders and another user. Tried in a child process."""
     if os.geteuid() != 0:
         return False
     child = os.fork()
@@ -72,7 +72,7 @@ def _can_have_users() -> bool:
 
 
 def _failure(network: str) -> str:
-    """Why a sandbox with such a network does not run; empty if it does. Tried in a process that then ends."""
+    """Return why a sandbox with this network does not run; "" if it does. Tried in a child process."""
     with tempfile.TemporaryFile() as output:
         child = _FORK.Process(target=_try, args=(network, output.fileno()))
         child.start()
@@ -80,14 +80,14 @@ def _failure(network: str) -> str:
         if child.exitcode is None:
             child.kill()
             child.join()
-            return f"it does not end within {_TIMEOUT:g} s"
+            return f"it did not end within {_TIMEOUT:g} s"
         output.seek(0)
         said = output.read().decode(errors="replace").strip().splitlines()
     return "" if child.exitcode == 0 else _explained(said[-1] if said else f"exit status {child.exitcode}")
 
 
 def _explained(reason: str) -> str:
-    """The reason of a failure, with the files that the user of root's sandboxes may not read, if there are any."""
+    """Return a failure's reason, with the files that root's sandboxes cannot read for their user, if there are any."""
     shut = view.closed(readable([], [])) if os.geteuid() == 0 else ""
     return f"{reason}; {shut}" if shut else reason
 
@@ -99,7 +99,7 @@ def _try(network: str, output: int) -> None:
 
 
 def _run(network: str) -> int:
-    """Run a program that does nothing in a sandbox of its own, as sandboxes are run. Returns its exit status."""
+    """Run a program that does nothing in a real sandbox. Return its exit status."""
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
     with tempfile.TemporaryDirectory(prefix="agent-server-") as name:
         folder = Path(name)

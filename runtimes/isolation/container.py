@@ -1,17 +1,17 @@
-"""Carries the connections of one container that has no network but its loopback: its ports in, webhooks and way out.
+"""Carries the connections of one container with only a loopback: its ports in, its webhooks and way out.
 
     python -m runtimes.isolation.container HOLD        the order, as JSON, on standard input
 
-The engine makes the container's network with a loopback and nothing else, so the kernel keeps all else from it,
-whatever capabilities the container has. This process stays on the host, listens on that loopback for the container, and
-on the host's loopback for those who call it, as the launcher of a process sandbox does (`entrance.py`): so a sandbox's
-hook key is written outside of it, and what it reaches is the proxy's to say. It outlives the supervisor, and ends with
+The engine creates the container's network with only a loopback, so the kernel blocks all else, whatever capabilities
+the container has. This process stays on the host. It listens on the container's loopback for the container, and on the
+host's loopback for clients, as the launcher of a process sandbox does (`entrance.py`). So the sandbox's hook key is
+added outside of it, and the egress proxy decides what it reaches. The process outlives the supervisor, and ends with
 the container.
 
-HOLD is an open abstract Unix socket with the container's id in its name, so that each container has one such process.
-Whoever connects to it reads the container's ports on the host: that is how a later supervisor finds them.
+HOLD is an open abstract Unix socket with the container's id in its name, so that each container has one such process. A
+client of this socket reads the container's ports on the host; a later supervisor finds them this way.
 
-Limitation: this process enters the container's network, which the root of the engine's own machine alone may.
+Limitation: this process enters the container's network, which only root on the engine's own machine may do.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ from runtimes.isolation.hooks import Hooks, WayOut, into, listening, serve
 from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
 from runtimes.starts import child, held_ports
 
-#: seconds in which such a process must carry, and between two polls; seconds in which one that carries must tell so
+#: Timeout of a start and its poll interval, and timeout of a running process for telling its ports, in seconds.
 _START_TIMEOUT, _POLL, _TELL_TIMEOUT = 20.0, 0.05, 5.0
 
 _MOST_TOLD = 64 * 1024
@@ -41,19 +41,19 @@ _MOST_TOLD = 64 * 1024
 
 @dataclass(frozen=True)
 class Order:
-    """Which container is carried for, and what."""
+    """The container and its connections."""
 
     container: str  #: its id
-    pid: int  #: its first process, as the engine's machine numbers it
-    inside: Mapping[str, int]  #: its ports by their names
-    ports: Mapping[str, int] = field(default_factory=dict)  #: the host's, by the same names
+    pid: int  #: its first process, as numbered on the engine's machine
+    inside: Mapping[str, int]  #: its ports by name
+    ports: Mapping[str, int] = field(default_factory=dict)  #: the host's ports by the same names
     webhooks: str = ""  #: base URL
     hook_key: str = field(default="", repr=False)
-    egress: str = ""  #: path of the proxy's socket; empty: nothing goes out but webhooks
+    egress: str = ""  #: path of the proxy's socket; "": only webhooks go out
 
 
 def told(container: str) -> dict[str, int] | None:
-    """The host's ports of a container that is carried for, by their names; None: nothing carries."""
+    """Return a container's ports on the host by name; None if no process carries for it."""
     with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError, ValueError):
         client.settimeout(_TELL_TIMEOUT)
         client.connect(_name(container))
@@ -66,18 +66,18 @@ def told(container: str) -> dict[str, int] | None:
 
 
 def carry_for(order: Order, among: range) -> dict[str, int]:
-    """Have a process carry for a container, once; the host's ports, by their names. Returns when it carries.
+    """Start a carrying process for a container, once, and return the host's ports by name.
 
-    among: the ports of the host that sandboxes get. Raises RuntimeFailure.
+    among: the range of sandbox ports on the host. Raises RuntimeFailure.
     """
     deadline = time.monotonic() + _START_TIMEOUT
     while (ports := told(order.container)) is None:
         with socket.socket(socket.AF_UNIX) as held:
             try:
                 held.bind(_name(order.container))
-            except OSError:  # another call has begun it
+            except OSError:  # a concurrent call has started it
                 if time.monotonic() > deadline:
-                    raise RuntimeFailure(f"its connections are not carried within {_START_TIMEOUT:g} s") from None
+                    raise RuntimeFailure(f"its connections were not carried within {_START_TIMEOUT:g} s") from None
                 time.sleep(_POLL)
                 continue
             with held_ports(order.inside, among) as free:
@@ -87,10 +87,10 @@ def carry_for(order: Order, among: range) -> dict[str, int]:
 
 
 def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
-    """Start the process; returns when it carries. files: what holds the host's ports. Raises RuntimeFailure."""
+    """Start the process, and wait until it carries. files: hold the host's ports. Raises RuntimeFailure."""
     try:
         process = child(__name__, held.fileno(), [held.fileno(), *files], {"PATH": os.defpath})
-    except OSError as error:  # as when the system has no more processes
+    except OSError as error:  # such as a system without free processes
         raise RuntimeFailure(f"its connections cannot be carried: {error.strerror}") from error
     assert process.stdin is not None
     assert process.stdout is not None
@@ -110,11 +110,11 @@ def _name(container: str) -> str:
 
 
 def main(held: int) -> int:
-    """Carry until the container ends. Returns the exit status."""
+    """Carry until the container ends. Return the exit status."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # it has the sandbox's hook key
     try:
         order = Order(**json.loads(sys.stdin.buffer.read()))
-    except ValueError:  # the supervisor died while it wrote
+    except ValueError:  # the supervisor died during the write
         return 1
     try:
         ended = _carry(order)
@@ -130,7 +130,7 @@ def main(held: int) -> int:
 
 
 def _say(line: str) -> None:
-    """The one line that the supervisor reads; nothing that this process prints later has a reader."""
+    """Print the only line that the supervisor reads; later output has no reader."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -139,15 +139,15 @@ def _say(line: str) -> None:
 
 
 def _tell(ports: bytes, client: socket.socket) -> None:
-    """Tell a client what the container's ports are. Raises OSError."""
+    """Send the container's ports to a client. Raises OSError."""
     client.settimeout(_TELL_TIMEOUT)
     client.sendall(ports)
 
 
 def _carry(order: Order) -> int:
-    """Carry in threads; a file that can be read once the container has ended. Raises OSError with a sentence."""
+    """Carry in threads. Return a file that is readable once the container has ended. Raises OSError with a sentence."""
     ended, network = _opened(order)
-    # Its one thread lives in the container's network, and a socket stays in the network where it was made.
+    # The executor's only thread lives in the container's network. A socket stays in the network where it was created.
     inside = ThreadPoolExecutor(1)
     try:
         inside.submit(kernel.setns, network, kernel.CLONE_NEWNET).result()
@@ -164,9 +164,9 @@ def _carry(order: Order) -> int:
 
 
 def _opened(order: Order) -> tuple[int, int]:
-    """The container's first process and its network, as open files. Raises OSError with a sentence.
+    """Open the container's first process and its network. Raises OSError with a sentence.
 
-    An engine elsewhere numbers its processes otherwise: a process here of that number is another one.
+    An engine on another machine has other process ids, so a local process with that id is unrelated.
     """
     elsewhere = OSError(0, "the engine runs on another machine than this server, or in another pid namespace")
     try:

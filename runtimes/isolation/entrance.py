@@ -1,4 +1,4 @@
-"""How a launcher brings a command into its isolation, and what it does for the sandbox from outside."""
+"""How a launcher moves a command into its isolation, and its services for the sandbox from outside."""
 
 import contextlib
 import errno
@@ -19,49 +19,49 @@ from runtimes.tree import ids_below
 
 _DEVICES = [f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")]
 
-#: where programs open terminals. The host's are there too: only their modes keep other users away from them
+#: Terminal devices. The host's terminals are there too; only their modes protect them from other users.
 _TERMINALS = [f"/dev/{name}" for name in ("tty", "ptmx", "pts")]
 
-#: terminals opened for a sandbox that runs as the server's user, and so may open no others
+#: Terminals opened for a sandbox that runs as the server's user, which may open no others.
 _GIVEN_TERMINALS = 32
 
-#: seconds in which bubblewrap must run the command, and between two polls
+#: Timeout for bubblewrap to run the command, and poll interval, in seconds.
 _WRAP_TIMEOUT, _POLL = 20.0, 0.002
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a launcher needs to confine its sandbox; JSON in its order."""
+    """A launcher's settings to confine its sandbox; JSON in its order."""
 
     kind: str
     network: str = "host"
     readable: Sequence[str] = ()  #: paths
     work: str = ""
-    temporary: str = ""  #: folder for temporary files, of Landlock, which cannot give a /tmp of its own
-    user: int | None = None  #: that the sandbox runs as; None: the launcher's
-    hidden: Sequence[str] = ()  #: folders that the user cannot enter, and of which it is shown what it needs
-    processes: int | None = None  #: most of its user
-    ports: Sequence[int] = ()  #: of the host, that lead to the same ports in the sandbox
+    temporary: str = ""  #: folder for temporary files, for Landlock, which cannot give a private /tmp
+    user: int | None = None  #: of the sandbox; None: the launcher's
+    hidden: Sequence[str] = ()  #: folders that the user cannot enter, and of which it sees only the needed parts
+    processes: int | None = None  #: maximum of its user
+    ports: Sequence[int] = ()  #: of the host; lead to the same ports in the sandbox
     address: str = "127.0.0.1"  #: of the host, where its ports listen
     webhooks: str = ""  #: base URL
-    hook_key: str = field(default="", repr=False)  #: that they bear
-    hook_port: int = 0  #: of the host, where Landlock lets the sandbox post to
-    egress: str = ""  #: path of the proxy's socket; empty: the way out is not by name
-    egress_port: int = 0  #: of the host, where a sandbox without a network of its own finds the way out
+    hook_key: str = field(default="", repr=False)  #: of the webhooks
+    hook_port: int = 0  #: of the host, where Landlock lets the sandbox post
+    egress: str = ""  #: path of the proxy's socket; "": no way out by name
+    egress_port: int = 0  #: of the host, the way out of a sandbox without its own network
 
 
 class Entrance:
-    """The way into one isolation: the command to run instead, and `enter`, called in its process before that."""
+    """The way into one isolation: the command to run instead, and `enter`, called in its process before."""
 
     def __init__(self, confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> None:
         self.confinement = confinement
         self.command, self.env, self.folder = list(command), dict(env), folder
-        self.files: list[int] = []  #: that the process inherits
+        self.files: list[int] = []  #: inherited by the process
         is_near = confinement.egress and confinement.egress_port
         self._egress = listening(confinement.egress_port, "127.0.0.1") if is_near else None
 
     def enter(self) -> None:
-        """Confine the calling process, which has one thread. Raises OSError, after it has printed the reason."""
+        """Confine the calling process, which has one thread. Prints the reason before it raises OSError."""
         try:
             self._confine()
         except OSError as error:
@@ -75,7 +75,7 @@ class Entrance:
             self._become()
 
     def _become(self) -> None:
-        """Give the calling process the sandbox's user, if it has one of its own, and what that needs to see."""
+        """Give the calling process the sandbox's user, if it has its own, and the user's view of folders."""
         confinement = self.confinement
         view.limit(confinement.processes)
         if confinement.user is not None:
@@ -83,17 +83,17 @@ class Entrance:
             view.show([*confinement.readable, *work], confinement.hidden)
             kernel.become(confinement.user)
             kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-            os.fchdir(opened_below(confinement.work, self.folder))  # that of its own view
+            os.fchdir(opened_below(confinement.work, self.folder))  # in the sandbox's own view
 
     def wrappers(self, confined: int) -> list[int]:  # noqa: ARG002 - bubblewrap makes them
-        """The processes between the launcher and the command, once it runs; empty if it has ended, or there are none.
+        """Return the processes between the launcher and the running command; empty if it has ended or there are none.
 
-        confined: the process that entered. Raises OSError if that does nothing for too long.
+        confined: the process that entered. Raises OSError on timeout.
         """
         return []
 
     def serve(self) -> None:
-        """Carry what passes between the sandbox and the host, in threads that live as long as the process."""
+        """Carry connections between the sandbox and the host, in threads that live as long as the process."""
         if self._egress is not None:
             self._way_out().serve(self._egress)
 
@@ -104,14 +104,14 @@ class Entrance:
         return WayOut(self.confinement.egress, self.confinement.hook_key)
 
     def close(self) -> None:
-        """Close the files that the sandbox's process has by now."""
+        """Close the files that the sandbox's process has inherited."""
         for file in self.files:
             os.close(file)
 
 
 class _Wrapped(Entrance):
     def __init__(self, confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> None:
-        """Makes the network and listens on the host's ports. Raises OSError. The process has one thread."""
+        """Create the network and listen on the host's ports. Raises OSError. The process has one thread."""
         super().__init__(confinement, command, {}, "/")
         program = shutil.which("bwrap") or "bwrap"
         self._listeners = {port: listening(port, confinement.address) for port in confinement.ports}
@@ -139,16 +139,16 @@ class _Wrapped(Entrance):
     def wrappers(self, confined: int) -> list[int]:
         deadline = time.monotonic() + _WRAP_TIMEOUT
         while not os.waitid(os.P_PID, confined, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-            below = ids_below(confined)  # bubblewrap's other process, which is the sandbox's init, and the command
+            below = ids_below(confined)  # bubblewrap's other process, the sandbox's init, and the command
             if len(below) > 1:
                 return [confined, below[0]]
             if time.monotonic() > deadline:
-                raise OSError(errno.ETIMEDOUT, f"bubblewrap runs nothing within {_WRAP_TIMEOUT:g} s")
+                raise OSError(errno.ETIMEDOUT, f"bubblewrap ran nothing within {_WRAP_TIMEOUT:g} s")
             time.sleep(_POLL)
         return []
 
     def serve(self) -> None:
-        # Its one thread lives in the sandbox's network, and a socket stays in the network where it was made.
+        # The executor's only thread lives in the sandbox's network. A socket stays in the network where it was created.
         network = ThreadPoolExecutor(1, initializer=self._network.enter)
         for port, listener in self._listeners.items():
             serve(listener, into(network, port))
@@ -157,7 +157,7 @@ class _Wrapped(Entrance):
         if self.confinement.egress:
             self._way_out().serve(self._network.egress)
         else:
-            self._network.egress.close()  # so that a program is refused there, and does not wait
+            self._network.egress.close()  # so that programs are refused there instead of waiting
 
 
 class _Locked(Entrance):
@@ -208,12 +208,12 @@ def _opened(number: int) -> list[tuple[int, int]]:
 
 
 def _resolved() -> list[str]:
-    """The host's accounts and resolvers: Landlock gives a sandbox none of its own."""
+    """Return the host's accounts and resolvers: Landlock gives a sandbox no own ones."""
     files = [Path(path) for path in ("/etc/resolv.conf", "/etc/passwd", "/etc/group", "/etc/hostname")]
     return [str(path.resolve()) for path in files]
 
 
 def entrance(confinement: Confinement, command: Sequence[str], env: Mapping[str, str], folder: str) -> Entrance:
-    """The way into an isolation; folder: the working directory. Raises OSError."""
+    """Return the way into an isolation. folder: the working directory. Raises OSError."""
     made = {BUBBLEWRAP: _Wrapped, LANDLOCK: _Locked}.get(confinement.kind, Entrance)
     return made(confinement, command, env, folder)

@@ -1,17 +1,15 @@
-"""Lets the webhooks of a confined sandbox out, and nothing else of the server's API; carries TCP connections in, and
-those to the proxy of the way out. In a pod a container of its own does the last:
+"""Carries a confined sandbox's webhooks out, TCP connections in, and connections to the egress proxy. The rest of the
+server's API stays out of reach. In a pod a separate container carries to the proxy:
 
     python -m runtimes.isolation.hooks PORT HOST:PORT        with the hook key in HOOK_KEY
 
 One request per connection: a POST to a path below the webhooks' base, with a Content-Length and a body of that length.
-The request is rewritten from what was understood, so the server never sees a byte that this file did not. It bears
-the hook key of its own sandbox, whatever key the sandbox sent, or none: so a sandbox speaks for itself alone, also to
-a server that needs no key.
+The request is rebuilt from its parsed parts, so the server never sees an unparsed byte. It has the hook key of its own
+sandbox, whatever key the sandbox sent. So a sandbox speaks only for itself, also to a server that needs no key.
 
-Between a host and the network of a sandbox connections are carried byte for byte. The end of one direction is passed
-on as such, so the other direction goes on. Bounds: MOST_CONNECTIONS at once, further ones wait in the kernel's queue;
-PIECE bytes in memory per direction; and a `Pace` where a sandbox connects, whose limits do not hold the launcher that
-serves it.
+Connections between host and sandbox are carried byte for byte. The end of one direction is passed on, and the other
+direction continues. Bounds: MOST_CONNECTIONS at once, further ones wait in the kernel's queue; PIECE bytes in memory
+per direction; and a `Pace` for connections from a sandbox, whose limits do not bind the launcher that serves it.
 """
 
 import contextlib
@@ -31,41 +29,41 @@ from urllib.parse import urlsplit
 
 from net.carry import PIECE, accept_all, drain, end, join, pieces
 
-#: connections to one listener at once
+#: Maximum number of connections to one listener.
 MOST_CONNECTIONS = 256
 
-#: seconds in which a connection must be made
+#: Timeout of connecting, in seconds.
 CONNECT_TIMEOUT = 10.0
 
 
-#: what a sandbox reads while the proxy does not run, and where it ended before it had responded to a request
+#: Responses to a sandbox while the proxy is down, and after it ended without a response to a request.
 _NO_PROXY = "503 The way out of sandboxes starts again: try again"
 _PROXY_ENDED = "502 The way out of sandboxes ended, and starts again: the request may have been carried out"
 
-#: how a request begins, and one for a tunnel, in which no sentence can be said
+#: Start of a request, and of a request for a tunnel, in which no error text can be sent.
 _BEGINS, _TUNNEL = re.compile(rb"[A-Z]{3,16} \S"), b"CONNECT "
 
-#: connections of a sandbox on its way out at once, and what is accepted of them in a second, after so many at once
+#: Maximum number of outgoing connections of a sandbox, rate per second, and burst.
 MOST_OUT, _OUT_A_SECOND, _OUT_BURST = 64, 100.0, 200
 
-#: webhooks at once, bytes of a head, and bytes of a body: more than the server's own bound
+#: Maximum number of webhooks, bytes of a head, and bytes of a body, above the server's own limit.
 MOST_HOOKS, _MOST_HEAD, _MOST_BODY = 32, 64 * 1024, 1 << 30
 
-#: connections of a sandbox that are accepted in a second, after so many at once: each costs the launcher a thread
+#: Rate per second and burst of a sandbox's accepted connections: each costs the launcher a thread.
 _HOOKS_A_SECOND, _HOOKS_BURST = 100.0, 200
 
-#: seconds in which the whole head must come, and for which neither side may be silent after that
+#: Timeout of the whole head, and maximum silence of either side after it, in seconds.
 _HEAD_TIMEOUT, _TIMEOUT = 20.0, 120.0
 
 _REQUEST_LINE = re.compile(rb"POST (/[!-~]*) HTTP/1\.[01]")
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
-#: a path with these could mean another one to the server
+#: Parts of a path that the server could interpret as another path.
 _AMBIGUOUS = re.compile(rb"//|/\.|%2[ef]|%5c|\\|%00|#|;", re.IGNORECASE)
 
 
-#: headers that belong to one connection, that this file writes itself, that are keys, or that a proxy says of a client
+#: Headers that are dropped: of one connection, written here, keys, or a proxy's statements about a client.
 _DROPPED = {b"host", b"connection", b"content-length", b"expect", b"keep-alive", b"te", b"trailer", b"upgrade"}
 _DROPPED |= {
     b"authorization",
@@ -80,7 +78,7 @@ _DROPPED |= {
 
 
 class Pace:
-    """Bounds how many connections are accepted: `burst` at once, then `rate` a second. One thread uses it."""
+    """Rate limit of accepted connections: `burst` at once, then `rate` per second. Not thread-safe."""
 
     def __init__(
         self,
@@ -93,7 +91,7 @@ class Pace:
         """clock, wait: seconds."""
         self._interval, self._burst = 1 / rate, burst
         self._clock, self._wait = clock, wait
-        self._due = float("-inf")  #: when the burst is whole again
+        self._due = float("-inf")  #: when the whole burst is available again
 
     def keep(self) -> None:
         """Wait until another connection may be accepted."""
@@ -104,7 +102,7 @@ class Pace:
 
 
 def listening(port: int, address: str) -> socket.socket:
-    """A listener on a port of the host; raises OSError."""
+    """Return a listener on a port of the host. Raises OSError."""
     return socket.create_server((address, port), backlog=128)
 
 
@@ -114,13 +112,13 @@ def serve(
     most: int = MOST_CONNECTIONS,
     pace: Pace | None = None,
 ) -> None:
-    """Carry every connection that a listener accepts, each in a thread of its own, as long as the process lives."""
+    """Carry every accepted connection in its own thread, as long as the process lives."""
     arguments = (listener, carry, most, pace.keep if pace else lambda: None)
     threading.Thread(target=accept_all, args=arguments, daemon=True).start()
 
 
 def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
-    """What carries a connection to a port of the sandbox's loopback. network: makes sockets of that network."""
+    """Return a carrier to a port of the sandbox's loopback. network: creates sockets in that network."""
 
     def carry(client: socket.socket) -> None:
         with network.submit(socket.socket, socket.AF_INET, socket.SOCK_STREAM).result() as agent:
@@ -136,13 +134,13 @@ def into(network: Executor, port: int) -> Callable[[socket.socket], None]:
 
 @dataclass(frozen=True)
 class WayOut:
-    """The way to the proxy, which knows a sandbox by the key that stands before all that the sandbox sends."""
+    """Carrier to the egress proxy, which identifies a sandbox by the key sent before the sandbox's data."""
 
     path: str  #: of the proxy's Unix socket, or its HOST:PORT in a cluster
     key: str = field(repr=False)
 
     def serve(self, listener: socket.socket) -> None:
-        """Carry every connection that comes to a listener, as `serve` does."""
+        """Carry every connection to a listener, as `serve` does."""
         serve(listener, self.carry, MOST_OUT, Pace(_OUT_A_SECOND, _OUT_BURST))
 
     def carry(self, client: socket.socket) -> None:
@@ -157,7 +155,7 @@ class WayOut:
             _Exchange(client, proxy).carry()
 
     def _connected(self) -> socket.socket:
-        """The address of a Unix socket is short, and its path may be long: so it is named by its open folder."""
+        """Connect to the proxy by its open folder, because a Unix socket's address is shorter than a path may be."""
         if not self.path.startswith("/"):
             host, _, port = self.path.rpartition(":")
             proxy = socket.create_connection((host, int(port)), CONNECT_TIMEOUT)
@@ -177,7 +175,7 @@ class WayOut:
 
 
 def _say(client: socket.socket, status: str, detail: str = "") -> None:
-    """Respond with a status and a sentence, by default the status' own, and end the connection. Raises OSError."""
+    """Send a status and a sentence, by default the status' own, and close the connection. Raises OSError."""
     body = f'{{"detail": "{detail or status.partition(" ")[2]}"}}'
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
     client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
@@ -186,16 +184,16 @@ def _say(client: socket.socket, status: str, detail: str = "") -> None:
 
 
 class _Exchange:
-    """A connection of a sandbox and one to the proxy, byte for byte both ways.
+    """A sandbox's connection to the proxy, byte for byte both ways.
 
-    Where the proxy ends before a request has a byte of its response, as when it is killed, the sandbox reads so.
+    If the proxy ends before the first byte of a response, as after a kill, the sandbox gets an error response.
     """
 
     def __init__(self, client: socket.socket, proxy: socket.socket) -> None:
         self._client, self._proxy = client, proxy
-        self._waits = False  #: the sandbox has begun a request, and nothing has come back since
-        self._is_tunnel = False  #: it has asked for one: what it sends later is no request
-        self._is_broken = False  #: the proxy did not end as a direction ends
+        self._waits = False  #: a request has begun, and has no response yet
+        self._is_tunnel = False  #: a tunnel was requested: later data is not a request
+        self._is_broken = False  #: the proxy did not end its direction cleanly
 
     def carry(self) -> None:
         """Carry both ways until both have ended. Raises OSError."""
@@ -215,7 +213,7 @@ class _Exchange:
         out.join()
 
     def _received(self) -> bytes:
-        """What the proxy sends; nothing where it ended, however that was."""
+        """Return the proxy's data; b"" at any kind of end."""
         try:
             return self._proxy.recv(PIECE)
         except OSError:
@@ -223,7 +221,7 @@ class _Exchange:
             return b""
 
     def _carry_out(self) -> None:
-        """Carry what the sandbox sends. An end of the proxy is for the other direction to say."""
+        """Carry the sandbox's data. The other direction reports an end of the proxy."""
         has_begun = False
         with contextlib.suppress(OSError):
             for piece in pieces(self._client):
@@ -237,7 +235,7 @@ class _Exchange:
 
 
 def prepare(connection: socket.socket) -> None:
-    """Have what is carried sent at once, and a machine that is gone be noticed."""
+    """Send data without delay, and detect a lost machine."""
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -251,7 +249,7 @@ class _Refused(Exception):
 
 @dataclass(frozen=True)
 class Hooks:
-    """The way out, to the base URL of the server's webhooks."""
+    """The way out to the base URL of the server's webhooks."""
 
     base_url: str
     key: str = field(repr=False)
@@ -262,7 +260,7 @@ class Hooks:
         serve(listener, self.carry, MOST_HOOKS, Pace(_HOOKS_A_SECOND, _HOOKS_BURST))
 
     def carry(self, client: socket.socket) -> None:
-        """Pass one webhook on, with its response; refuse anything else. Raises OSError."""
+        """Forward one webhook and its response; refuse anything else. Raises OSError."""
         try:
             lines, rest, length = _read(client, self._path, time.monotonic() + self.head_seconds)
             client.settimeout(_TIMEOUT)
@@ -297,11 +295,11 @@ class Hooks:
                 else server
             )
         except OSError:
-            raise _Refused("503 Service Unavailable", "The server of the webhooks does not answer") from None
+            raise _Refused("503 Service Unavailable", "The webhooks' server does not respond") from None
 
 
 def _read(client: socket.socket, base: bytes, deadline: float) -> tuple[list[bytes], bytes, int]:
-    """A request's lines, the bytes of its body that came along, and the body's length."""
+    """Return a request's lines, the body's received bytes, and the body's length."""
     head, rest = _head(client, deadline)
     lines = head.split(b"\r\n")
     match = _REQUEST_LINE.fullmatch(lines[0])
@@ -311,15 +309,15 @@ def _read(client: socket.socket, base: bytes, deadline: float) -> tuple[list[byt
     fields = [line.partition(b":") for line in lines[1:]]
     lengths = [value.strip(b" \t") for name, _, value in fields if name.lower() == b"content-length"]
     if not all(map(_is_field, fields)) or any(name.lower() == b"transfer-encoding" for name, *_ in fields):
-        raise _Refused("411 Length Required", "A webhook has headers as RFC 9112 has them, and a Content-Length")
+        raise _Refused("411 Length Required", "A webhook needs headers in the form of RFC 9112, and a Content-Length")
     if len(lengths) != 1 or not re.fullmatch(rb"[0-9]{1,10}", lengths[0]) or int(lengths[0]) > _MOST_BODY:
         raise _Refused("411 Length Required", "A webhook has one Content-Length of at most 1 GiB")
     return lines, rest[: int(lengths[0])], int(lengths[0])
 
 
 def _head(client: socket.socket, deadline: float) -> tuple[bytes, bytes]:
-    """The head of a request, and what came after it. Each byte is read once, however small the pieces are."""
-    endless = _Refused("400 Bad Request", "The request has no end of its head within 64 KiB")
+    """Return the head of a request, and the bytes after it. Cost: linear, for pieces of any size."""
+    endless = _Refused("400 Bad Request", "The head of the request is larger than 64 KiB")
     text, searched = bytearray(), 0
     while (end := text.find(b"\r\n\r\n", searched, _MOST_HEAD)) < 0:
         if len(text) >= _MOST_HEAD:
@@ -340,7 +338,7 @@ def _head(client: socket.socket, deadline: float) -> tuple[bytes, bytes]:
 
 
 def _is_field(field: tuple[bytes, bytes, bytes]) -> bool:
-    """Whether a line's name, colon and value are a header's."""
+    """Return whether name, colon and value of a line are a header."""
     name, colon, value = field
     return bool(colon and _NAME.fullmatch(name)) and not _CONTROL.search(value)
 
@@ -358,20 +356,20 @@ def _written(lines: list[bytes], host: bytes, key: bytes, length: int) -> bytes:
 
 
 def _send_body(client: socket.socket, server: socket.socket, begun: bytes, length: int) -> None:
-    """Send a body that has begun. One that breaks off ends the connection; a server may respond before it has all."""
+    """Send the rest of a body. A truncated body ends the connection. The server may respond before the end."""
     left = length - len(begun)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         server.sendall(begun)
         while left:
             piece = client.recv(min(PIECE, left))
             if not piece:
-                raise OSError(errno.ECONNABORTED, "the body of a webhook is not whole")
+                raise OSError(errno.ECONNABORTED, "the body of a webhook is truncated")
             server.sendall(piece)
             left -= len(piece)
 
 
 def main() -> None:
-    """Carry what comes to a port of the pod's loopback to the proxy of the cluster, until a signal."""
+    """Carry connections from a port of the pod's loopback to the cluster's proxy, until a signal."""
     port, proxy = sys.argv[1:]
     WayOut(proxy, os.environ["HOOK_KEY"]).serve(listening(int(port), "127.0.0.1"))
     signal.pause()

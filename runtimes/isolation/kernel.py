@@ -1,6 +1,6 @@
-"""What the kernel is asked for by system calls that Python's standard library lacks. Each raises OSError. Linux only.
+"""System calls that Python's standard library lacks. Each raises OSError. Linux only.
 
-The filter of system calls is made by libseccomp: everything is allowed but what this file names. By Landlock a process
+libseccomp creates the system call filter: everything is allowed except the calls in this file. With Landlock a process
 gives up files and TCP ports without being root. Source: linux/landlock.h
 """
 
@@ -20,14 +20,14 @@ MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x4_0000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP = 1, 4, 22, 24
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 36, 38
 
-#: version 3 of a capability header, and the words of 32 bits that its data have. Source: linux/capability.h
+#: Version 3 of a capability header, and the number of its 32-bit data words. Source: linux/capability.h
 _CAPABILITY_HEADER, _CAPABILITY_WORDS = (ctypes.c_uint32 * 2)(0x2008_0522, 0), ctypes.c_uint32 * 6
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-#: refused with EPERM: keys of the kernel, its programs and traces, mounts, modules, namespaces, and io_uring, whose
-#: operations no filter sees
+#: Refused with EPERM: keys of the kernel, its programs and traces, mounts, modules, namespaces, and io_uring, whose
+#: operations no filter sees.
 _REFUSED = """\
 add_key keyctl request_key bpf perf_event_open userfaultfd lookup_dcookie kexec_load kexec_file_load
 open_by_handle_at name_to_handle_at init_module finit_module delete_module create_module quotactl quotactl_fd acct
@@ -36,17 +36,17 @@ mount umount umount2 pivot_root move_mount open_tree open_tree_attr fsopen fscon
 fanotify_init fanotify_mark io_uring_setup io_uring_enter io_uring_register
 """
 
-#: refused too where the sandbox lives in the host's namespaces, for Landlock does not check them: names of files that
-#: are made elsewhere, attributes of files, and shared memory, queues and semaphores that have a number (System V) or a
-#: name: all sandboxes and the host would share them, and they would outlive their sandbox
+#: Also refused in the host's namespaces, because Landlock does not check them: names of files that are created
+#: elsewhere, attributes of files, and shared memory, queues and semaphores with a number (System V) or a name. All
+#: sandboxes and the host would share them, and they would outlive their sandbox.
 _UNCHECKED = """\
 inotify_init inotify_init1 inotify_add_watch
 setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr
 ipc shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semtimedop semctl mq_open mq_unlink
 """
 
-#: calls that a release of libseccomp may not know although the kernel has them; from 424 on a call has one number on
-#: all architectures but Alpha and MIPS
+#: Calls that an old libseccomp may not know although the kernel has them. From 424 on a call has one number on all
+#: architectures except Alpha and MIPS.
 _NUMBERS = {
     "io_uring_setup": 425,
     "io_uring_enter": 426,
@@ -67,32 +67,32 @@ _NUMBERS = {
     "open_tree_attr": 467,
     "file_setattr": 469,
 }
-_UNKNOWN = -1  #: __NR_SCMP_ERROR; a call that this architecture lacks has another negative number
+_UNKNOWN = -1  #: __NR_SCMP_ERROR; calls that this architecture lacks have other negative numbers
 
-#: bits of a mode: set-uid and set-gid
+#: Mode bits: set-uid and set-gid.
 _SET_IDS = (0o4000, 0o2000)
 
-#: the argument that is a mode in calls that change one, and in calls that make a file
+#: Position of the mode argument in calls that change a mode or create a file.
 _MODES = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1, "mknodat": 2}
 
-#: the arguments that are flags and a mode; the mode counts with one of these flags, O_CREAT and what O_TMPFILE adds
+#: Positions of flags and mode. The mode counts with one of these flags: O_CREAT, and the bit that O_TMPFILE adds.
 _OPENS, _MAKING = {"open": (1, 2), "openat": (2, 3)}, (0o100, 0o20000000)
 
-#: requests that write into the input of a terminal: TIOCSTI, TIOCLINUX
+#: Requests that write into the input of a terminal: TIOCSTI, TIOCLINUX.
 _TERMINAL = (0x5412, 0x541C)
 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 
-#: kinds of sockets beside SOCK_STREAM, and the bits that hold a kind
+#: Kinds of sockets other than SOCK_STREAM, and the bits of the kind.
 _KINDS, _KIND_BITS = (2, 3, 4, 5, 6, 10), 0xF
 
-#: connected for good, as SOCK_STREAM is
+#: permanently connected, like SOCK_STREAM
 _SOCK_SEQPACKET = 5
 
-#: protocols that Landlock does not take for TCP: DCCP, SCTP, UDP-Lite; 256 and more are SMC and MPTCP
+#: Protocols that Landlock does not treat as TCP: DCCP, SCTP, UDP-Lite; from 256 on, SMC and MPTCP.
 _NOT_TCP, _FIRST_LARGE = (33, 132, 136), 256
 
-#: a connection that a send makes, past Landlock, and the argument that holds the flags of each call
+#: MSG_FASTOPEN connects in a send, past Landlock; and the position of each call's flags.
 _FAST_OPEN, _SENDS = 0x2000_0000, {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 
 _ALLOW, _ERROR = 0x7FFF_0000, 0x0005_0000
@@ -107,18 +107,18 @@ _PATH, _PORT = 1, 2  #: types of rules
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
 
-#: what can be allowed for a file that is not a directory
+#: Rights that apply to a file other than a directory.
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 
-#: bits of rights over files that each version of the interface knows
+#: Bits of file rights by version of the interface.
 _FILES = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 
 _BIND, _CONNECT = 1, 2
 
-#: the first versions that restrict TCP; and abstract Unix sockets and signals
+#: First versions that restrict TCP; abstract Unix sockets and signals.
 TCP, SCOPES = 4, 6
 
-#: abstract Unix sockets and signals; signals alone
+#: Abstract Unix sockets and signals; signals only.
 _BOTH_SCOPES, _SIGNALS = 3, 2
 
 
@@ -129,14 +129,14 @@ def prctl(option: int, value: int | ctypes.Array[ctypes.c_char] = 0, *more: obje
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """Make a system call by its number; integers are passed as 64 bits."""
+    """Make a system call by number. Integers are passed as 64 bits."""
     words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
     _libc.syscall.restype = ctypes.c_long
     return _checked(_libc.syscall(ctypes.c_long(number), *words))
 
 
 def unshare(flags: int) -> None:
-    """Give the calling thread new namespaces; a user namespace only where the process has one thread."""
+    """Give the calling thread new namespaces. A user namespace needs a process with one thread."""
     _checked(_libc.unshare(flags))
 
 
@@ -152,20 +152,20 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 
 def become(user: int) -> None:
-    """Give up root for a user and the group of the same number, in no other group. The process has one thread."""
+    """Change from root to a user and the group of the same number, without other groups. The process has one thread."""
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, so that no program which is run later gets one either."""
+    """Drop every capability, also for programs that are run later."""
     for capability in range(64):
         try:
             prctl(PR_CAPBSET_DROP, capability)
-        except PermissionError:  # a process without capabilities has none to give up
+        except PermissionError:  # a process without capabilities has none to drop
             break
-        except OSError:  # the kernel knows no more
+        except OSError:  # the kernel has no further capability
             break
     _checked(_libc.capset(_CAPABILITY_HEADER, _CAPABILITY_WORDS()))
 
@@ -178,7 +178,7 @@ def _checked(result: int) -> int:
 
 
 class _Test(NamedTuple):
-    """A comparison of an argument; for _MASKED `value` is the mask and `other` the result."""
+    """A comparison of an argument. For _MASKED `value` is the mask and `other` the result."""
 
     argument: int
     operator: int
@@ -205,16 +205,16 @@ def _library() -> Any:
 
 _SECCOMP = _library()
 
-#: whether libseccomp is installed
+#: Whether libseccomp is installed.
 HAS_SECCOMP = _SECCOMP is not None
 
 
 def filter_program(*, shared: bool, datagrams: bool) -> bytes:
-    """The filter as the kernel's instructions; only where libseccomp is. Raises OSError.
+    """Return the filter as instructions for the kernel. Needs libseccomp. Raises OSError.
 
-    shared: the sandbox lives in the host's namespaces, so it makes no Unix sockets but connected pairs, none that
-    Landlock does not take for TCP, watches no files, has no System V memory, queues or semaphores, and changes neither
-    attributes of files nor limits of other processes. datagrams: whether UDP may be used.
+    shared: the sandbox lives in the host's namespaces. Then Unix sockets are refused except connected pairs, and also
+    sockets that Landlock does not treat as TCP, file watches, System V memory, queues and semaphores, and changes of
+    file attributes and of other processes' limits. datagrams: whether UDP is allowed.
     """
     context = ctypes.c_void_p(_SECCOMP.seccomp_init(_ALLOW))
     file = os.memfd_create("seccomp")
@@ -224,7 +224,7 @@ def filter_program(*, shared: bool, datagrams: bool) -> bytes:
             _refuse(context, name)
         _refuse(context, "unshare", _Test(0, _MASKED, CLONE_NEWUSER, CLONE_NEWUSER))
         _refuse(context, "clone", _Test(0, _MASKED, CLONE_NEWUSER, CLONE_NEWUSER))
-        _refuse(context, "clone3", error=errno.ENOSYS)  # its flags lie in memory: libraries use clone instead
+        _refuse(context, "clone3", error=errno.ENOSYS)  # no filter sees its flags; libraries fall back to clone
         for request in _TERMINAL:
             _refuse(context, "ioctl", _Test(1, _MASKED, 0xFFFF_FFFF, request))
         _refuse_set_ids(context)
@@ -242,14 +242,14 @@ def filter_program(*, shared: bool, datagrams: bool) -> bytes:
 
 
 def _refuse_set_ids(context: ctypes.c_void_p) -> None:
-    """Files with the bits set-uid and set-gid: outside of the sandbox they would run as its user."""
+    """Refuse the set-uid and set-gid bits. Outside of the sandbox such files would run as its user."""
     for bit in _SET_IDS:
         for name, argument in _MODES.items():
             _refuse(context, name, _Test(argument, _MASKED, bit, bit))
         for name, (flags, mode) in _OPENS.items():
             for making in _MAKING:
                 _refuse(context, name, _Test(flags, _MASKED, making, making), _Test(mode, _MASKED, bit, bit))
-    _refuse(context, "openat2", error=errno.ENOSYS)  # its mode lies in memory: programs use openat instead
+    _refuse(context, "openat2", error=errno.ENOSYS)  # no filter sees its mode; programs fall back to openat
 
 
 def _refuse_sockets(context: ctypes.c_void_p, *, shared: bool, datagrams: bool) -> None:
@@ -259,7 +259,7 @@ def _refuse_sockets(context: ctypes.c_void_p, *, shared: bool, datagrams: bool) 
     _refuse(context, "socket", _Test(0, _GREATER, _AF_NETLINK))
     if shared:
         _refuse(context, "socketpair", _Test(0, _NOT_EQUAL, _AF_UNIX))
-        for kind in {*_KINDS} - {_SOCK_SEQPACKET}:  # a pair of datagram sockets sends to any other one by its path
+        for kind in {*_KINDS} - {_SOCK_SEQPACKET}:  # a pair of datagram sockets can send to any socket by its path
             _refuse(context, "socketpair", _Test(1, _MASKED, _KIND_BITS, kind))
         for protocol in _NOT_TCP:
             _refuse(context, "socket", _Test(2, _EQUAL, protocol))
@@ -286,7 +286,7 @@ def _refuse(context: ctypes.c_void_p, name: str, *tests: _Test, error: int = err
 
 
 def install_filter(instructions: bytes) -> None:
-    """Filter the system calls of this process and of all that it runs, for good. Raises OSError."""
+    """Filter the system calls of this process and its children permanently. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     content = ctypes.create_string_buffer(instructions, len(instructions))
     filtered = _Program(len(instructions) // 8, ctypes.addressof(content))
@@ -295,7 +295,7 @@ def install_filter(instructions: bytes) -> None:
 
 @dataclass(frozen=True)
 class LandlockRules:
-    """What a process keeps. Ports are of TCP."""
+    """Remaining access of a process. Ports are TCP."""
 
     readable: Iterable[str]  #: files, and directories with all below; programs there may be run
     writable: Iterable[str]
@@ -305,7 +305,7 @@ class LandlockRules:
 
 
 def landlock_version() -> int:
-    """The version of the kernel's interface (ABI); 0 where it has no Landlock."""
+    """Return the version of the kernel's interface (ABI); 0 without Landlock."""
     try:
         return syscall(_CREATE, None, 0, _VERSION)
     except OSError:
@@ -313,7 +313,7 @@ def landlock_version() -> int:
 
 
 def restrict(rules: LandlockRules, abi: int) -> None:
-    """Restrict this process and all that it runs, for good. A path that does not exist is left out. Raises OSError."""
+    """Restrict this process and its children permanently. Missing paths are skipped. Raises OSError."""
     handled = (1 << _FILES.get(abi, 16)) - 1
     words = [handled] + ([_BIND | _CONNECT] if abi >= TCP else []) + ([_BOTH_SCOPES] if abi >= SCOPES else [])
     attributes = (ctypes.c_uint64 * len(words))(*words)
@@ -335,7 +335,7 @@ def restrict(rules: LandlockRules, abi: int) -> None:
 
 
 def scope_signals() -> bool:
-    """Have this process and all that it runs signal one another and nobody else. False where that does not work.
+    """Restrict signals of this process and its children to each other. Return False if that does not work.
 
     The process has one thread, and a parent that it could signal before.
     """
@@ -353,7 +353,7 @@ def scope_signals() -> bool:
         return False
     try:
         os.kill(os.getppid(), 0)
-    except PermissionError:  # so it holds: who relies on it may signal "everybody"
+    except PermissionError:  # so it works: the caller may now signal "everybody"
         return True
     except OSError:
         pass

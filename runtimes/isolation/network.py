@@ -1,9 +1,9 @@
-"""The network of one sandbox: a namespace with a loopback of its own, and pasta where it may reach the internet.
+"""The network of one sandbox: a namespace with its own loopback, and pasta for the internet.
 
-A process that ends when all is set up makes the namespace, as the sandbox's user and in a user namespace that the
-sandbox never enters: so nothing in the sandbox can change its network. Of the internet are refused, by rules that come
-before every route: link-local addresses, where clouds have their metadata services, and the addresses that the host has
-at the start. The host's loopback is never reached, for the sandbox has one of its own and pasta forwards no port.
+A short-lived process creates the namespace as the sandbox's user, in a user namespace that the sandbox never enters. So
+nothing in the sandbox can change its network. Rules before every route refuse parts of the internet: link-local
+addresses, where clouds have their metadata services, and the host's addresses at the start. The host's loopback is
+never reached, because the sandbox has its own and pasta forwards no port.
 """
 
 import array
@@ -23,21 +23,20 @@ import psutil
 from runtimes.isolation import kernel
 from runtimes.isolation.view import FORWARDER
 
-#: where the sandbox's programs post their webhooks on its own loopback, and find the way out: ports that no program in
-#: it can take
+#: Ports for webhooks and the way out, on the sandbox's own loopback. No program in the sandbox can take them.
 HOOK_PORT, EGRESS_PORT = 1022, 1023
 
 _LINK_LOCAL = ("169.254.0.0/16", "fe80::/10")
 
-#: most addresses of the host that are refused; of a host with more, the first ones
+#: Maximum number of the host's addresses that are refused; the rest is ignored.
 _MOST_ADDRESSES = 1024
 
 _TUN, _TUN_DEVICE = Path("/dev/net/tun"), (10, 200)
 
-#: seconds in which pasta must have set up a network
+#: Timeout of pasta's setup of a network, in seconds.
 _PASTA_TIMEOUT = 10.0
 
-# pasta of 2025 would end with the process whose namespace it joins, and the sandbox's internet within a second.
+# --no-netns-quit: otherwise pasta of 2025 ends with the process whose namespace it joins, a second after the start.
 _OPTIONS = ["--config-net", "--no-netns-quit", "--no-map-gw", "-t", "none", "-u", "none", "-T", "none", "-U", "none"]
 
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _UP = 0x8913, 0x8914, 1
@@ -48,10 +47,10 @@ _REQUEST_ACK_CREATE, _PRIORITY = 0x1 | 0x4 | 0x400, 6
 
 
 class Network:
-    """The namespace, held by open files. `hooks` accepts the sandbox's webhooks, `egress` what it sends out by name."""
+    """The namespace, held by open files. `hooks` accepts the sandbox's webhooks, `egress` its connections by name."""
 
     def __init__(self, user: int | None, *, internet: bool, environment: Mapping[str, str]) -> None:
-        """user: the sandbox's, where the caller is root. environment: pasta's. Raises OSError.
+        """user: the sandbox's, if the caller is root. environment: pasta's. Raises OSError.
 
         The caller has one thread. Without root it joins the user namespace, so that it may use the network.
         """
@@ -63,7 +62,7 @@ class Network:
             theirs.close()
             try:
                 text, [hooks, egress], _, _ = socket.recv_fds(ours, 256, 2)
-            except ValueError:  # it has ended, or sent a reason instead
+            except ValueError:  # it has ended, or sent an error instead
                 os.waitpid(holder, 0)
                 raise OSError(0, f"no network namespace: {text.decode() or 'its maker ended'}") from None
             try:
@@ -84,11 +83,11 @@ class Network:
 
 
 def _hold(user: int | None, channel: socket.socket, *, internet: bool) -> None:
-    """In a process of its own: make the namespaces, send the listener, and stay until the other end is closed."""
+    """Create the namespaces in a child process, send the listener, and stay until the other end is closed."""
     try:
         if user is not None:
             kernel.become(user)
-            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else /proc/self is root's
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # otherwise root owns /proc/self
         identity, group = os.geteuid(), os.getegid()
         hosts = _addresses() if internet else []
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
@@ -109,7 +108,7 @@ def _hold(user: int | None, channel: socket.socket, *, internet: bool) -> None:
 
 
 def _addresses() -> list[str]:
-    """The addresses of the host's interfaces, each as a network of one."""
+    """Return the addresses of the host's interfaces, each as a network of one address."""
     found = []
     for each in [each for interface in psutil.net_if_addrs().values() for each in interface]:
         if each.family in (socket.AF_INET, socket.AF_INET6):
@@ -128,7 +127,7 @@ def _raise_loopback() -> None:
 
 
 def _refuse(networks: Iterable[str]) -> None:
-    """Add a rule before all routes, for each of these destinations, that nothing is sent there. Raises OSError."""
+    """Add a rule before all routes for each destination, so that nothing is sent there. Raises OSError."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as netlink:
         for number, network in enumerate(map(ip_network, networks), 1):
             netlink.sendall(_rule(network, number))
@@ -146,7 +145,7 @@ def _rule(network: IPv4Network | IPv6Network, number: int) -> bytes:
 
 
 def _start_pasta(holder: int, user: int | None, environment: Mapping[str, str]) -> None:
-    """Join the namespaces of a process with the internet; pasta stays in the background. Raises OSError."""
+    """Connect the namespaces of a process with the internet; pasta stays in the background. Raises OSError."""
     program = shutil.which("pasta")
     if program is None:
         raise OSError(0, "the program pasta (of passt) is not installed")
@@ -174,7 +173,7 @@ def _start_pasta(holder: int, user: int | None, environment: Mapping[str, str]) 
 def _become_for_pasta(user: int | None) -> None:
     if user is None:
         return
-    if not _TUN.stat().st_mode & stat.S_IWOTH:  # a host without udev lets root alone open it
+    if not _TUN.stat().st_mode & stat.S_IWOTH:  # without udev, only root may open it
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
         kernel.mount("tmpfs", str(_TUN.parent), "tmpfs", options="mode=755,size=64k")

@@ -1,4 +1,4 @@
-"""A user for each sandbox, where the server is root: no two sandboxes of this host that run have the same one."""
+"""A user for each sandbox, if the server is root: two running sandboxes of a host never share a user."""
 
 import contextlib
 import os
@@ -14,27 +14,26 @@ from pathlib import Path
 from runtimes import PROJECT, RuntimeFailure, tree
 from runtimes.folder import entries
 
-#: the users of sandboxes, unless a setting says otherwise: above the ranges of people, of subordinate ids and of
-#: systemd. Source: systemd, UIDS-GIDS
+#: Default users of sandboxes: above the ranges of people, of subordinate ids and of systemd. Source: systemd, UIDS-GIDS
 USERS = range(0x7000_0000, 0x7FFF_0000)
 
-#: the real user of a process that kills a sandbox's: no sandbox has it, so none can signal that process
+#: The real user of a process that kills a sandbox's processes: no sandbox has it, so none can signal that process.
 _KILLER = USERS.stop
 
-#: users that are tried at random before a start gives up
+#: Number of random users that a start tries.
 _TRIES = 64
 
 
 def held_user(work: Path, among: range = USERS) -> tuple[int, socket.socket]:
-    """A user for the sandbox of a working folder, and a socket that holds it: the folder's owner, unless it is taken.
+    """Return a user for the sandbox of a working folder, and a socket that holds it: the folder's owner, unless taken.
 
-    No other sandbox of the folder above has it, whether it runs or not. The name of an abstract Unix socket exists once
-    on the host, as with ports (`starts.py`). Raises RuntimeFailure.
+    No other sandbox of the parent folder has it, running or not. The name of an abstract Unix socket is unique on the
+    host, as for ports (`starts.py`). Raises RuntimeFailure.
     """
     owner = work.stat().st_uid
     taken = {_KILLER}
     for other in work.parent.parent.glob("*/work"):
-        with contextlib.suppress(FileNotFoundError):  # it is removed at the moment
+        with contextlib.suppress(FileNotFoundError):  # deleted concurrently
             if other != work:
                 taken.add(other.stat().st_uid)
     candidates = [owner] if owner in among else []
@@ -47,7 +46,7 @@ def held_user(work: Path, among: range = USERS) -> tuple[int, socket.socket]:
 
 
 def _hold(user: int) -> socket.socket | None:
-    """A socket that holds a user; None if another sandbox has it."""
+    """Return a socket that holds a user; None if another sandbox holds it."""
     hold = socket.socket(socket.AF_UNIX)
     try:
         hold.bind(f"\0agent-server-user-{user}")
@@ -58,11 +57,11 @@ def _hold(user: int) -> socket.socket | None:
 
 
 def processes_of(user: int) -> list[int]:
-    """The ids of the living processes that run as a user. Cost: reads a file of every process."""
+    """Return the ids of a user's living processes. Cost: reads a file of every process."""
     found = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):  # noqa: PTH208 - names are wanted
         with contextlib.suppress(OSError, StopIteration):
-            # A process names itself, in the first line: a carriage return or a form feed there ends no line.
+            # A process chooses its name, in the first line, so only line feeds end a line.
             status = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
             users = next(line for line in status if line.startswith(b"Uid:")).split()
             if str(user).encode() in users and tree.lives(pid):
@@ -71,7 +70,7 @@ def processes_of(user: int) -> list[int]:
 
 
 def freed(user: int) -> bool:
-    """End the processes of a sandbox's user whose launcher has gone; False if another sandbox has the user by now.
+    """End the processes of a sandbox's user after its launcher. False if another sandbox has the user by now.
 
     Raises RuntimeFailure.
     """
@@ -84,12 +83,12 @@ def freed(user: int) -> bool:
 
 
 def end_processes_of(user: int) -> None:
-    """Kill every process of a sandbox's user, all at one moment; returns when none is left. Raises RuntimeFailure.
+    """Kill all processes of a sandbox's user at once, and return when none is left. Raises RuntimeFailure.
 
-    The list of processes shows nothing before that: one that forks and ends is never in it.
+    The list of processes proves nothing before: a process that forks and ends is never in it.
     """
     timeout, killer = tree.Timeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
-    while subprocess.run(killer, cwd=PROJECT, check=False).returncode:  # that of another sandbox may kill it first
+    while subprocess.run(killer, cwd=PROJECT, check=False).returncode:  # another killer may kill this one first
         if timeout.is_over():
             raise RuntimeFailure(f"the processes of its user {user} cannot be killed")
     while left := processes_of(user):
@@ -99,29 +98,29 @@ def end_processes_of(user: int) -> None:
 
 
 def _kill_all_of(user: int) -> None:
-    """Kill all processes of a user at one moment: none can fork while the kernel sends the signal."""
+    """Kill all processes of a user at once: none can fork while the kernel sends the signal."""
     become_killer(user)
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
 
 
 def become_killer(user: int) -> None:
-    """Have this process signal the processes of a user, and none of them signal it. Source: kill(2).
+    """Let this process signal the processes of a user, but not the reverse. Source: kill(2).
 
-    A signal is sent by the effective user, and is allowed to a target by the target's real and saved users alone.
+    A signal is checked by the sender's effective user and the target's real and saved users.
     """
     if user <= 0:
-        raise ValueError("root is nobody's sandbox")
+        raise ValueError("root never owns a sandbox")
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(_KILLER, user, _KILLER)
 
 
 def hand_over(work: Path, user: int) -> None:
-    """Give a working folder with all that is in it to a user. Nobody else uses the folder meanwhile.
+    """Give a working folder and its content to a user. Nobody else uses the folder meanwhile.
 
-    The folder itself comes last, so its owner says whether this was finished. A file that also has a name outside of
-    the folder stays its owner's. Raises RuntimeFailure and OSError.
+    The folder itself comes last, so its owner shows whether this was finished. A file with another name outside of the
+    folder keeps its owner. Raises RuntimeFailure and OSError.
     """
     if work.stat().st_uid == user:
         return

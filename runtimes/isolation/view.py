@@ -1,7 +1,7 @@
-"""The files of the machine that a confined sandbox sees, beside its own: an allowlist, and all of it read-only.
+"""The machine's files that a confined sandbox sees besides its own: a read-only allowlist.
 
-Bubblewrap builds the sandbox's root from it, after root has stepped aside. What a user of its own cannot reach by the
-modes of folders is bound to where the sandbox looks.
+Bubblewrap builds the sandbox's root from it, after root has given up its rights. Paths that a sandbox's own user cannot
+reach because of their folders' modes are bound to where the sandbox looks.
 """
 
 import errno
@@ -17,10 +17,10 @@ from pathlib import Path
 from runtimes import PROJECT, RuntimeFailure
 from runtimes.isolation import kernel
 
-#: folders of programs and libraries; on most systems all but the first are links into it
+#: Folders of programs and libraries. On most systems all except the first are links into it.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
-#: what programs need of /etc: names, certificates, time, the linker. Nothing here is secret
+#: Needed parts of /etc: names, certificates, time, the linker. None is secret.
 _ETC = """\
 hosts host.conf gai.conf nsswitch.conf services protocols ld.so.cache ld.so.conf ld.so.conf.d localtime timezone
 alternatives os-release debian_version mime.types inputrc bash.bashrc profile profile.d terminfo fonts
@@ -28,23 +28,23 @@ ssl/certs ssl/openssl.cnf pki/tls/certs pki/tls/openssl.cnf pki/ca-trust/extract
 python3 java-11-openjdk java-17-openjdk java-21-openjdk perl magic magic.mime
 """
 
-#: Links that are followed to one file. Source: path_resolution(7)
+#: Maximum number of links to one file. Source: path_resolution(7)
 _MOST_LINKS = 40
 
-#: what the reference agent needs of the server's folder
+#: The parts of the server's folder that the reference agent needs.
 _AGENT = ("reference_agent", "core")
 
 
-#: an address that no machine has. Source: RFC 7600, IPv4 dummy address
+#: An address that no machine has. Source: RFC 7600, IPv4 dummy address
 FORWARDER = "192.0.0.8"
 
-#: the user and the group inside, whatever they are outside
+#: User and group inside, whatever they are outside.
 _USER = 1000
 
-#: bytes of the folders in memory: /tmp, /dev/shm, /run
+#: Sizes of the memory folders, in bytes.
 _FOLDERS = {"/tmp": 1 << 30, "/dev/shm": 256 << 20, "/run": 16 << 20}
 
-#: where root binds what the sandbox's user could not reach; only the process that becomes the sandbox sees it
+#: Where root binds what the sandbox's user could not reach. Only the process that becomes the sandbox sees it.
 _STAGE = "/tmp"
 
 _ACCOUNTS = {
@@ -55,23 +55,24 @@ _ACCOUNTS = {
 
 
 def system_files() -> list[str]:
-    """What every sandbox sees of the system. Links are as the system has them."""
+    """Return the system paths that every sandbox sees, with the system's links."""
     return [path for path in (*SYSTEM, *(f"/etc/{name}" for name in _ETC.split())) if Path(path).exists()]
 
 
 def interpreter() -> list[str]:
-    """The server's Python, its packages, and the reference agent; each also under the path that its links lead to, and
-    every link on the way there, but nothing else of the folders that the links lie in."""
+    """Return the server's Python, its packages and the reference agent: their paths, their links' targets, and every
+    link on the way, but nothing else of the links' folders.
+    """
     packages = [path for path in (*site.getsitepackages(), site.getusersitepackages()) if Path(path).is_dir()]
     places = [sys.prefix, sys.base_prefix, *packages, *(str(PROJECT / name) for name in _AGENT)]
-    # A virtual environment links to the interpreter that made it, maybe by links of a version manager.
+    # A virtual environment links to its interpreter, possibly through links of a version manager.
     links = [link for place in (sys.executable, *places) for link in links_to(place)]
     places.append(str(Path(sys.executable).resolve().parent))
     return [*links, *(path for place in places for path in dict.fromkeys((place, str(Path(place).resolve()))))]
 
 
 def links_to(path: str) -> list[str]:
-    """Each link that is followed on the way to what a path names, in that order. Raises OSError of a loop."""
+    """Return the links on the way to a path's target, in order. Raises OSError for a loop."""
     found: list[str] = []
     here, left = Path("/"), list(Path(path).parts[1:])
     while left:
@@ -88,21 +89,21 @@ def links_to(path: str) -> list[str]:
 
 
 def link_agent(folder: Path) -> None:
-    """Make a folder of links to what the reference agent needs, and nothing else.
+    """Create a folder of links to the needed parts of the reference agent.
 
-    Landlock allows a folder with all below it or not at all, and Python must list the folder that it imports from.
+    Landlock allows only a folder with all below it, and Python must list the folder that it imports from.
     """
     folder.mkdir()
-    folder.chmod(0o755)  # also for a user of the sandbox's own, whatever the umask is
+    folder.chmod(0o755)  # also for the sandbox's own user, whatever the umask
     for name in _AGENT:
         (folder / name).symlink_to(PROJECT / name)
 
 
 def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
-    """Everything that a sandbox may read, outermost paths only; `extra` are the paths that its spec names.
+    """Return all paths that a sandbox may read, outermost only. extra: the spec's paths.
 
-    private: what no sandbox may read. Raises RuntimeFailure for a path of `extra` that does not exist, and where one
-    of these paths would show what is private.
+    private: what no sandbox may read. Raises RuntimeFailure for a missing path of `extra`, and for a path that would
+    show private files.
     """
     named = [os.path.normpath(path) for path in extra]
     for path in named:
@@ -120,7 +121,7 @@ def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
 
 
 def is_seen(path: str, paths: Iterable[str]) -> bool:
-    """Whether a path lies at or below one of these."""
+    """Return whether a path is at or below one of these."""
     return any(Path(path).is_relative_to(outer) for outer in paths)
 
 
@@ -133,10 +134,10 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def resolvers() -> str:
-    """The content of /etc/resolv.conf for a sandbox with a network of its own.
+    """Return the content of /etc/resolv.conf for a sandbox with its own network.
 
-    A resolver on the host's loopback cannot be reached from there, so those stand in that systemd-resolved asks; where
-    it asks none, pasta forwards to the host's resolver what is sent to FORWARDER.
+    It cannot reach a resolver on the host's loopback, so the upstream servers of systemd-resolved replace it. Without
+    upstream servers, pasta forwards packets for FORWARDER to the host's resolver.
     """
     for file in ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"):
         try:
@@ -155,12 +156,12 @@ def _is_far(address: str) -> bool:
 
 
 def sources(readable: Sequence[str], work: str) -> list[str]:
-    """The paths that are bound into the sandbox, the working folder last, without those that stay links."""
+    """Return the paths that are bound into the sandbox, the working folder last, without paths that stay links."""
     return [path for path in readable if not _stays_link(path, readable)] + [work]
 
 
 def _stays_link(path: str, readable: Sequence[str]) -> bool:
-    """Whether a path is a link in the sandbox too: one of the system, or one to what the sandbox sees by itself.
+    """Return whether a path stays a link in the sandbox: a system link, or a link to what the sandbox sees anyway.
 
     Python finds its library by the links that lead to it.
     """
@@ -172,9 +173,9 @@ def _stays_link(path: str, readable: Sequence[str]) -> bool:
 def bubblewrap_words(
     readable: Sequence[str], work: str, working_dir: str, env: Mapping[str, str], resolvers: str, *, staged: bool
 ) -> tuple[list[str], list[int]]:
-    """The options of bubblewrap, and open files that they name by number.
+    """Return the options of bubblewrap, and the open files that they name by number.
 
-    staged: the sources lie below _STAGE, by number. Raises OSError.
+    staged: the sources are below _STAGE, by number. Raises OSError.
     """
     options = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--uid", str(_USER), "--gid", str(_USER), "--hostname", "sandbox", "--cap-drop", "ALL"]
@@ -202,7 +203,7 @@ def bubblewrap_words(
 
 
 def in_memory(content: bytes) -> int:
-    """An open file with that content, at its beginning."""
+    """Return an open file with the content, at its start."""
     file = os.memfd_create("sandbox")
     os.write(file, content)
     os.lseek(file, 0, os.SEEK_SET)
@@ -210,7 +211,7 @@ def in_memory(content: bytes) -> int:
 
 
 def step_aside(user: int, sources: Sequence[str], processes: int | None) -> None:
-    """In the process that becomes bubblewrap, as root: bind what its user could not reach, then become that user."""
+    """As root, in the process that becomes bubblewrap: bind what its user could not reach, then become that user."""
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     files = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in sources]
@@ -228,7 +229,7 @@ def step_aside(user: int, sources: Sequence[str], processes: int | None) -> None
 
 
 def limit(processes: int | None) -> None:
-    """Limit the processes of this process's user, in its user namespace; write no core files."""
+    """Limit the number of processes of this process's user, in its user namespace; write no core files."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if processes is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -237,7 +238,7 @@ def limit(processes: int | None) -> None:
 
 
 def hidden(paths: Iterable[str]) -> list[str]:
-    """The outermost folders above these paths, and above what their links lead to, that other users cannot enter."""
+    """Return the outermost folders above these paths and their links' targets that other users cannot enter."""
     found = set()
     for path in paths:
         for real in {path, os.path.realpath(path)}:
@@ -249,7 +250,7 @@ def hidden(paths: Iterable[str]) -> list[str]:
 
 
 def closed(paths: Iterable[str]) -> str:
-    """Name the files and folders that only their owner may read, and the command that changes it; empty if none."""
+    """Name the files and folders that only their owner may read, with the command that changes it; "" if none."""
     shut = []
     for path in paths:
         wanted = stat.S_IROTH | (stat.S_IXOTH if Path(path).is_dir() else 0)
@@ -261,9 +262,9 @@ def closed(paths: Iterable[str]) -> str:
 
 
 def show(paths: Sequence[str], folders: Iterable[str]) -> None:
-    """In the process that becomes the sandbox, as root: give it its own view of folders that are hidden from its user.
+    """As root, in the process that becomes the sandbox: hide the contents of folders that are closed to its user.
 
-    Each is empty but for these paths and what their links lead to, which are bound at their places. Raises OSError.
+    Each is empty except for these paths and their links' targets, which are bound at their places. Raises OSError.
     """
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
@@ -297,7 +298,7 @@ def _bind(file: int, place: Path) -> None:
 
 
 def _mode(path: Path) -> int:
-    """The mode of what a path leads to; nothing for what is not there."""
+    """Return the mode of a path's target; 0 if it is missing."""
     try:
         return path.stat().st_mode
     except OSError:

@@ -1,39 +1,38 @@
 """Sandboxes as pods of a Kubernetes cluster, found as kubectl finds it (KUBECONFIG, …).
 
 Needs the packages of requirements/kubernetes.txt. The cluster keeps all state: a sandbox is a pod, a service, a secret
-with its environment and a claim of a volume. All four have one name; labels and annotations say whose they are. The
-pod's label START has the number of the start, so that each start happens once. Where the cluster has agent-sandbox, the
-pod is made by a Sandbox object of that name; see manifests.py.
+with its environment and a volume claim. All four have the same name; labels and annotations identify sandbox and host.
+The pod's label START is the number of the start, so that each start happens once. If the cluster has agent-sandbox, a
+Sandbox object of that name creates the pod; see manifests.py.
 
-What is kept: the working folder, in the volume, which is empty at first: an image's content of that folder is hidden.
-A pause ends the pod, for a cluster cannot freeze one: the sandbox is PAUSED on disk, and a resume starts another pod.
-The service's address is the same for all of them; the sandbox is reached by those who reach the cluster's services.
+Persistent: the working folder, in the volume. It is empty at first: an image's content of that folder is hidden. A
+pause ends the pod, because a cluster cannot freeze one. The sandbox is PAUSED on disk, and a resume starts another pod.
+The service's address stays the same. Everybody who reaches the cluster's services reaches the sandbox.
 
-The volume is read and filled by `tar` in a pod that has it. That is the sandbox's own while it runs, else a carrier: a
-pod of the same image that only waits. A supervisor that is killed leaves its carrier, which the next one removes, and
-the cluster ends it in any case. A volume bears the label FILLING until it is filled: so one that is half filled is
-recognised, filled again, and never started in. Memory is bounded, whatever a file's or an archive's size. Links are
-kept as links. An archive is unpacked inside the carrier, so that a link in it leads nowhere else. A volume is filled as
-a whole or not at all.
+`tar` in a pod with the volume reads and fills it: the sandbox's own pod if it runs, otherwise a carrier, which is a pod
+of the same image that only waits. The next supervisor deletes the carriers of a killed one, and the cluster ends them
+in any case. A volume has the label FILLING until it is filled, so a half-filled volume is recognised, filled again and
+never started in. Memory is bounded for files and archives of any size. Links are kept as links. An archive is unpacked
+inside the carrier, so that its links lead nowhere else. A volume is filled atomically.
 
 Guarantees, unless the launch says otherwise:
 - no capabilities, no program in the pod gets privileges that its caller lacks, seccomp's default profile
-- a read-only root. Writable are /tmp and /run (memory) and the working folder
-- a user other than root: the image names one by its number, else the cluster refuses to run it
+- a read-only root. Writable: /tmp and /run (memory) and the working folder
+- a user other than root: the image names its user by number, otherwise the cluster refuses to run it
 - no token of the cluster is mounted, and no variable names the cluster's services
 - limits of memory and cpus, which the cluster also reserves
-- the NetworkPolicy of manifests.POLICY is in the namespace, else no pod starts. What it allows is the operator's. With
-  `egress` in the spec HELD_POLICY holds instead, the pod asks no resolver, and a container beside the sandbox's carries
-  what goes out by name to the proxy of the cluster, with the sandbox's hook key
+- the NetworkPolicy of manifests.POLICY is in the namespace, otherwise no pod starts. The operator decides what it
+  allows. With `egress` in the spec HELD_POLICY applies instead, the pod asks no resolver, and a sidecar container
+  carries connections by name to the cluster's egress proxy, with the sandbox's hook key
 
 Limitations:
-- a cluster whose network plugin enforces no policies lets a sandbox reach everything
-- processes are limited by the kubelet's podPidsLimit alone, and a volume's size by what provides the volumes
-- an image without `pwd` whose working folder is behind a symlink is known by the path of its spec alone
-- an archive of a sandbox that runs may break off, because a file grew while it was read. A carrier takes the time that
-  a pod takes to start. The use of a volume is not measured: its size is its limit
+- in a cluster whose network plugin enforces no policies a sandbox reaches everything
+- only the kubelet's podPidsLimit limits processes, and only the storage provider limits a volume's size
+- an image without `pwd` whose working folder is behind a symlink is known only by the path in its spec
+- an archive of a running sandbox may be truncated, because a file grew during the read. A carrier takes as long as a
+  pod to start. The usage of a volume is not measured: its size is its limit
 - archives, copies and single files need `tar` and `sleep` in the image, and Kubernetes 1.30
-- a node that is lost holds its pods: a stop fails and is retried until the node is back, or the pod is deleted by force
+- a lost node holds its pods: a stop fails and is retried until the node is back, or the pod is deleted by force
 """
 
 import contextlib
@@ -78,22 +77,22 @@ from runtimes.kubernetes.manifests import (
 from runtimes.mirror import Mirror
 from runtimes.shadow import Shadow, beside
 
-#: seconds in which a carrier must run
+#: Timeout of a carrier's start, in seconds.
 _CARRIER_TIMEOUT = 120.0
 
 
-#: seconds for which the state of all pods, and their use of memory, is not asked for again: one call tells all of them
+#: Lifetimes of the cached state and of the cached memory usage of all pods, in seconds. One call returns all pods.
 _SEEN, _MEASURED = 1.0, 5.0
 
-#: bytes of a path that a pod prints; the kernel has no longer one. The program that prints it is the image's
+#: Maximum length of a path that a pod prints, in bytes, as in the kernel. The image's program prints it.
 _LONGEST_PATH = 4096
 
-#: the number of bytes of each unit of a quantity
+#: Bytes per unit of a quantity.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
 class KubernetesRuntime(Volumes):
-    """`runtimes.Runtime` for the pods and volumes of one host. Any number of threads may use it."""
+    """`runtimes.Runtime` for the pods and volumes of one host. Thread-safe."""
 
     freezes = False
 
@@ -107,11 +106,10 @@ class KubernetesRuntime(Volumes):
         egress_image: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """host: the name under which its objects are known. folder: of the host's sandboxes, for records of theirs.
+        """host: labels its objects. folder: of the host's sandboxes, for their records.
 
-        in_use: else `known` asks no cluster.
-
-        sandboxes, egress_image: the settings KUBERNETES_SANDBOXES, KUBERNETES_EGRESS_IMAGE. clock: seconds.
+        in_use: if False, `known` asks no cluster. sandboxes, egress_image: the settings KUBERNETES_SANDBOXES and
+        KUBERNETES_EGRESS_IMAGE. clock: seconds.
         """
         super().__init__(host, folder)
         self._cluster = Cluster()
@@ -123,7 +121,7 @@ class KubernetesRuntime(Volumes):
         self._memory = Snapshot(lambda: self._cluster.memory(self._mine), _MEASURED, clock)
 
     def shadow(self, launch: Launch, folder: str) -> Shadow:
-        """That of a copy of the volume, which each record makes."""
+        """Return the shadow repository of a copy of the volume; each record copies it."""
         work, name = work_folder(launch), name_of(launch.sandbox_id)
         return Mirror(
             beside(self._folder / launch.sandbox_id),
@@ -133,14 +131,14 @@ class KubernetesRuntime(Volumes):
         )
 
     def start(self, launch: Launch) -> Handle:
-        """Start a pod, once per sandbox and number of its start. The pod of an earlier start is ended first."""
+        """Start a pod, once per sandbox and start number. End the pod of an earlier start first."""
         with naming(f"sandbox {launch.sandbox_id} cannot be started"):
             held = self._held(launch) if launch.network else None
             self._require_policy(POLICY if held is None else HELD_POLICY)
             started = self._started(launch) or self._create(launch, held)
             reached = self._cluster.find(ObjectKind.SERVICE, name_of(launch.sandbox_id))
             if reached is None:
-                raise RuntimeFailure("its service was removed meanwhile")
+                raise RuntimeFailure("its service was deleted meanwhile")
             handle = _handle(launch.sandbox_id, started, launch.ports)
             address = reached["spec"]["clusterIP"]
             host = f"[{address}]" if ":" in address else address
@@ -151,7 +149,7 @@ class KubernetesRuntime(Volumes):
             return Handle({**handle, "host": host, "working_dir": work_folder(launch)})
 
     def folders(self, handle: Handle) -> dict[str, str]:
-        """The agent's folder as a process of its pod sees it, and by the path of its spec where that has a symlink."""
+        """Return the agent's folder as its pod sees it, and the path in its spec if that has a symlink."""
         known, real = folders_of(handle), ""
         with contextlib.suppress(RuntimeFailure, UnicodeDecodeError):
             pieces = output_of(self._cluster.connection(), name_of(handle["sandbox_id"]), ("pwd", "-P"))
@@ -162,10 +160,10 @@ class KubernetesRuntime(Volumes):
         return known
 
     def known(self) -> list[Handle]:
-        """Pods and volumes of this host, running or not; none where no cluster answers.
+        """Return the pods and volumes of this host, running or not; empty if no cluster responds.
 
-        A volume without a pod still has a handle: it is GONE and may be stopped. Pods that an earlier supervisor
-        left of archives and copies are removed first.
+        A volume without a pod still has a handle: it is GONE and may be stopped. Pods left by an earlier supervisor's
+        archives and copies are deleted first.
         """
         handles = {}
         if self._in_use:
@@ -179,33 +177,33 @@ class KubernetesRuntime(Volumes):
         return list(handles.values())
 
     def observe(self, handle: Handle) -> Observation:
-        """The pod's state, as of a second ago. One that waits for a node or its image is RUNNING; the detail says so.
+        """Return the pod's state, up to a second old. RUNNING with a detail: it waits for a node or its image.
 
         Raises RuntimeFailure.
         """
         name = name_of(handle["sandbox_id"])
         with naming("the cluster cannot be asked"):
             found = self._pods.value().get(name)
-            if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is younger
+            if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is newer
                 found = self._cluster.find(ObjectKind.POD, name)
         if found is None or handle["pod"] not in (None, found["metadata"]["uid"]):
-            return Observation(State.GONE, "its pod was removed")
+            return Observation(State.GONE, "its pod was deleted")
         return observation(found)
 
     def pause(self, handle: Handle) -> None:
-        """End the pod: a cluster freezes none."""
+        """End the pod, because a cluster cannot freeze it."""
         self.stop(handle)
 
     def resume(self, handle: Handle) -> None:
-        """Nothing: no pod is frozen, and what was paused is started."""
+        """Do nothing: no pod is frozen, and a paused sandbox is started."""
 
     def stop(self, handle: Handle) -> None:
-        """End the sandbox's pod, gracefully. The volume and the service stay."""
+        """End the sandbox's pod gracefully. The volume and the service stay."""
         with naming(f"sandbox {handle['sandbox_id']} cannot be stopped"):
             self._end(name_of(handle["sandbox_id"]), GRACE)
 
     def remove(self, sandbox_id: str) -> None:
-        """Remove the pod, then the service and the volume."""
+        """Delete the pod, then the service and the volume."""
         with naming(f"sandbox {sandbox_id} cannot be removed"):
             name = name_of(sandbox_id)
             self._end(name, NO_GRACE)
@@ -217,7 +215,7 @@ class KubernetesRuntime(Volumes):
         self._forget(sandbox_id)
 
     def usage(self, sandbox_id: str) -> Usage:
-        """The memory that the cluster's metrics server has measured; None without such a server."""
+        """Return the memory usage from the cluster's metrics server; None without a server."""
         with contextlib.suppress(RuntimeFailure, KeyError, ValueError):
             quantity = self._memory.value()[name_of(sandbox_id)]
             number = quantity.rstrip("kKMGi")
@@ -225,7 +223,7 @@ class KubernetesRuntime(Volumes):
         return Usage(None, None)
 
     def logs(self, handle: Handle, tail: int) -> str:
-        """The last lines that the pod printed, as far as its node keeps them."""
+        """Return the last lines of the pod's output, as far as its node keeps them."""
         if tail <= 0:
             return ""
         with contextlib.suppress(RuntimeFailure):
@@ -234,9 +232,9 @@ class KubernetesRuntime(Volumes):
         return ""
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
-        """Fill the volume of a new sandbox; one that is filled stays.
+        """Fill the volume of a new sandbox. A filled volume is unchanged.
 
-        Raises RuntimeFailure, and what tar_stream.py defines for a stream that is refused. Then there is no volume.
+        Raises RuntimeFailure and the errors of tar_stream.py for a refused stream. Then there is no volume.
         """
         name = name_of(launch.sandbox_id)
         with naming(f"the files of sandbox {launch.sandbox_id} cannot be written"):
@@ -260,10 +258,10 @@ class KubernetesRuntime(Volumes):
                 raise
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
-        """Not known: no part of the API tells it."""
+        """Return None: the API does not report it."""
 
     def discard_leftovers(self, pods: Iterable[Object]) -> None:
-        """Remove the carriers among these pods that another supervisor left."""
+        """Delete another supervisor's carriers among these pods."""
         for one in pods:
             if one["metadata"]["labels"].get(CARRIER, self._identity) != self._identity:
                 self._cluster.delete(ObjectKind.POD, one["metadata"]["name"], grace_seconds=NO_GRACE)
@@ -284,7 +282,7 @@ class KubernetesRuntime(Volumes):
 
     @contextlib.contextmanager
     def _reader(self, launch: Launch) -> Iterator[str]:
-        """The name of a pod that has the sandbox's volume."""
+        """Yield the name of a pod with the sandbox's volume."""
         name = name_of(launch.sandbox_id)
         own = self._cluster.find(ObjectKind.POD, name)
         if own is not None and _runs(own):
@@ -321,7 +319,7 @@ class KubernetesRuntime(Volumes):
         return {one["metadata"]["name"]: one for one in self._cluster.listed(ObjectKind.POD, self._mine)}
 
     def _held(self, launch: Launch) -> Held:
-        """What a pod that asks no resolver is given: the addresses of the webhooks' host and of the proxy."""
+        """Return the settings of a pod without a resolver: the addresses of the webhooks' host and of the proxy."""
         host = urlsplit(launch.webhooks).hostname or ""
         names = [host] if host and not host.replace(".", "").isdigit() and ":" not in host else []
         if launch.network == NAMED:
@@ -339,7 +337,7 @@ class KubernetesRuntime(Volumes):
         return Held({name: self._address(name) for name in names}, self._egress_image)
 
     def _address(self, name: str) -> str:
-        """The address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
+        """Return the address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
         found = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
         if found is not None and found["spec"].get("clusterIP") not in (None, "None"):
             return str(found["spec"]["clusterIP"])
@@ -359,7 +357,7 @@ class KubernetesRuntime(Volumes):
             )
 
     def _started(self, launch: Launch) -> Object | None:
-        """The pod of this start, if there is one. That of an earlier start is ended; a later one is refused."""
+        """Return the pod of this start, if any. End an earlier start's pod; refuse a later start."""
         name = name_of(launch.sandbox_id)
         found = self._cluster.find(ObjectKind.POD, name)
         if found is None:
@@ -378,7 +376,7 @@ class KubernetesRuntime(Volumes):
         return found
 
     def _create(self, launch: Launch, held: Held | None) -> Object:
-        """Make the objects of a sandbox that are not there, and its pod, or the Sandbox whose controller makes it."""
+        """Create the missing objects of a sandbox, and its pod or the Sandbox whose controller creates it."""
         name, what = name_of(launch.sandbox_id), pod(launch, self._host, held)
         self._cluster.create(ObjectKind.CLAIM, claim(launch, self._host))
         self._cluster.create(ObjectKind.SERVICE, service(launch, self._host))
@@ -396,7 +394,7 @@ class KubernetesRuntime(Volumes):
         return made
 
     def _end(self, name: str, grace_seconds: int) -> None:
-        """End a pod and remove its secret; returns when the pod is gone. One of a Sandbox has its own grace."""
+        """End a pod, delete its secret, and return when the pod is gone. A Sandbox's pod has its own grace period."""
         self._sandboxes.suspend(name)
         found = self._cluster.find(ObjectKind.POD, name)
         left = f"its pod has not ended; if its node is lost: kubectl delete pod {name} --force"
@@ -414,13 +412,13 @@ def _runs(pod: Object) -> bool:
 
 
 def _leaves_out_held(policy: Object) -> bool:
-    """Whether a NetworkPolicy selects no pod that has the label HELD."""
+    """Return whether a NetworkPolicy selects no pod with the label HELD."""
     chosen = policy["spec"]["podSelector"].get("matchExpressions") or []
     return any((one["key"], one["operator"]) == (HELD, "DoesNotExist") for one in chosen)
 
 
 def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Pieces until there are `most` bytes. Raises RuntimeFailure where there are more."""
+    """Yield pieces of at most `most` bytes in all. Raises RuntimeFailure if there are more."""
     for piece in pieces:
         most -= len(piece)
         if most < 0:
@@ -429,7 +427,7 @@ def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
 
 
 def _handle(sandbox_id: str, found: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
-    """found: its pod; None for a volume without one."""
+    """found: its pod; None for a volume without a pod."""
     uid = found["metadata"]["uid"] if found else None
     words = {"runtime": "kubernetes", "sandbox_id": sandbox_id, "pod": uid, "ports": dict(ports or {})}
     return Handle({**words, "isolation": ISOLATION})

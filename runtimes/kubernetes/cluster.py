@@ -1,12 +1,12 @@
 """The objects of one namespace of a cluster, and commands in its pods.
 
-Each object is the plain JSON of the public API, as a manifest has it. The API server's errors become sentences.
+Each object is the plain JSON of the public API, as in a manifest. The API server's errors become sentences.
 
-The cluster is the one that kubectl would find: that of KUBECONFIG, else of ~/.kube/config; a process in a pod without
-either uses the pod's service account. The namespace is that of the kubeconfig's context, or the pod's own.
+The cluster is kubectl's: from KUBECONFIG, otherwise from ~/.kube/config. A process in a pod without both uses the pod's
+service account. The namespace is that of the kubeconfig's context, or the pod's own.
 
 A command in a pod runs over a WebSocket with the channels of v5.channel.k8s.io. A message begins with its channel: 0
-standard input, 1 standard output, 2 standard error, 3 how the command ended, 255 the end of the channel that follows.
+standard input, 1 standard output, 2 standard error, 3 the command's result, 255 the end of the channel in its body.
 Memory is bounded by one message. Needs Kubernetes 1.30 or newer.
 """
 
@@ -25,34 +25,34 @@ from urllib.parse import urlencode
 
 from runtimes import RuntimeFailure
 
-#: requests at once, each on a connection of its own
+#: Maximum number of concurrent requests, each on its own connection.
 _CONNECTIONS = 32
 
-#: what to do where a ResourceQuota is used up
+#: Advice about an exhausted ResourceQuota.
 MORE_ROOM = ". Delete or pause sandboxes, or raise the namespace's ResourceQuota"
 
-#: the folder that the cluster mounts in a pod that has a service account
+#: The folder that the cluster mounts in a pod with a service account.
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-#: seconds for a connection with the API server, and for its response
+#: Timeouts of connecting to the API server and of its response, in seconds.
 _TIMEOUT = (5.0, 30.0)
 
-#: most objects of one page of a list
+#: Maximum number of objects in a page of a list.
 _PAGE = 500
 
-#: seconds between two polls of an object that is to change
+#: Poll interval for a change of an object, in seconds.
 POLL = 0.1
 
-#: the API of agent-sandbox, and its name for Sandboxes
+#: The API of agent-sandbox, and its name for Sandboxes.
 SANDBOX_GROUP, SANDBOX_VERSION, _SANDBOXES = "agents.x-k8s.io", "v1beta1", "sandboxes"
 
 _STDIN, _STDOUT, _STDERR, _ENDED, _CLOSE = 0, 1, 2, 3, 255
 
-#: seconds in which the pod must take or send something
+#: Timeout for the pod to receive or send data, in seconds.
 _EXEC_TIMEOUT = 60.0
 
-#: most bytes of what a command says about its failure
+#: Maximum size of a command's error output, in bytes.
 _MOST_WORDS = 2000
 
 
@@ -66,7 +66,7 @@ class ClusterRefused(RuntimeFailure):
 
 @contextmanager
 def naming(what: str) -> Iterator[None]:
-    """A failure of the cluster within the block begins with `what`; other failures stay as they are."""
+    """Prefix the message of a cluster failure in the block with `what`. Other failures are unchanged."""
     try:
         yield
     except RuntimeFailure as error:
@@ -77,7 +77,7 @@ def naming(what: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Connection:
-    """The client's objects, which any number of threads may use."""
+    """The client's objects. Thread-safe."""
 
     core: Any
     networking: Any
@@ -87,24 +87,24 @@ class Connection:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn the client's errors into Refused, and into RuntimeFailure where nothing answers."""
+        """Turn the client's errors into ClusterRefused, or into RuntimeFailure without a response."""
         client, urllib3 = import_module("kubernetes.client"), import_module("urllib3")
         try:
             yield
         except client.ApiException as error:
             raise _refusal(error) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RuntimeFailure(f"no API server answers at {self.host}: {error}") from error
+            raise RuntimeFailure(f"no API server responds at {self.host}: {error}") from error
 
 
 def connect() -> Connection:
-    """Load the client and its settings; nothing is sent. Raises RuntimeFailure where either is missing."""
+    """Load the client and its settings without a request. Raises RuntimeFailure if either is missing."""
     try:
-        # It takes 36 MB and a third of a second, which only a supervisor with such a spec shall spend.
+        # The import takes 36 MB and a third of a second, which only supervisors with such a spec should pay.
         client, config = import_module("kubernetes.client"), import_module("kubernetes.config")
     except ModuleNotFoundError as error:
         raise RuntimeFailure(
-            f"its spec wants kubernetes, and there is no package {error.name}: "
+            f"its spec needs kubernetes, and there is no package {error.name}: "
             "pip install -r requirements/kubernetes.txt"
         ) from None
     settings = client.Configuration()
@@ -117,12 +117,12 @@ def connect() -> Connection:
         else:
             config.load_incluster_config(client_configuration=settings)
             namespace = (_ACCOUNT / "namespace").read_text().strip()
-    except Exception as error:  # a malformed file ends the client's reader in many ways
+    except Exception as error:  # a malformed file causes many kinds of errors in the client
         raise RuntimeFailure(
             f"no cluster is configured: set KUBECONFIG to a kubeconfig, or run the supervisor in a pod with a "
             f"service account: {error}"
         ) from error
-    settings.retries = False  # the supervisor retries, and says so
+    settings.retries = False  # the supervisor retries and reports it
     settings.connection_pool_maxsize = _CONNECTIONS
     api = client.ApiClient(settings)
     return Connection(
@@ -131,7 +131,7 @@ def connect() -> Connection:
 
 
 def _refusal(error: Any) -> ClusterRefused:
-    """What the API server says, and what to do about it. error: an ApiException."""
+    """Return the API server's error with what to do about it. error: an ApiException."""
     try:
         message = str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
@@ -149,7 +149,7 @@ Object = dict[str, Any]
 
 
 class ObjectKind(StrEnum):
-    """The kinds of objects that are used here, as the client's methods name them."""
+    """The kinds of objects in use, by their names in the client's methods."""
 
     POD = "pod"
     SERVICE = "service"
@@ -160,21 +160,21 @@ class ObjectKind(StrEnum):
 
 
 class Cluster:
-    """Any number of threads may use it. Every method raises RuntimeFailure; one that is refused raises Refused."""
+    """Thread-safe. Every method raises RuntimeFailure, and ClusterRefused for a refused call."""
 
     def __init__(self) -> None:
         self._loading = threading.Lock()
         self._loaded: Connection | None = None
 
     def connection(self) -> Connection:
-        """The connection, made at the first call."""
+        """Return the connection, made on the first call."""
         with self._loading:
             if self._loaded is None:
                 self._loaded = connect()
             return self._loaded
 
     def find(self, kind: ObjectKind, name: str) -> Object | None:
-        """The object of that name; None if there is none."""
+        """Return the object of a name; None if it does not exist."""
         try:
             return self._object("read", kind, name=name)
         except ClusterRefused as refusal:
@@ -183,7 +183,7 @@ class Cluster:
             raise
 
     def listed(self, kind: ObjectKind, labels: str) -> list[Object]:
-        """All objects that a label selector finds, read in pages."""
+        """Return all objects that match a label selector, read in pages."""
         found: list[Object] = []
         further: Object = {}
         while True:
@@ -194,7 +194,7 @@ class Cluster:
             further = {"_continue": page["metadata"]["continue"]}
 
     def create(self, kind: ObjectKind, body: Object) -> Object | None:
-        """Make an object; None if there is one of that name, which stays as it is."""
+        """Create an object. Return None if the name is taken; that object is unchanged."""
         try:
             return self._object("create", kind, body=body)
         except ClusterRefused as refusal:
@@ -203,12 +203,12 @@ class Cluster:
             raise
 
     def put(self, kind: ObjectKind, body: Object) -> None:
-        """Make an object, or replace the one of that name."""
+        """Create an object, or replace the object of that name."""
         if self.create(kind, body) is None:
             self._object("replace", kind, name=body["metadata"]["name"], body=body)
 
     def delete(self, kind: ObjectKind, name: str, *, grace_seconds: int | None = None) -> None:
-        """Ask for the end of an object, which may take a while. One that is gone stays so."""
+        """Request the deletion of an object, which may take a while. Does nothing if it is gone."""
         body: Object = {} if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         try:
             self._object("delete", kind, name=name, body=body)
@@ -217,15 +217,15 @@ class Cluster:
                 raise
 
     def unlabel(self, kind: ObjectKind, name: str, label: str) -> None:
-        """Take a label from an object."""
+        """Remove a label from an object."""
         self._object("patch", kind, name=name, body={"metadata": {"labels": {label: None}}})
 
     def change(self, kind: ObjectKind, name: str, operations: list[Object]) -> None:
-        """Change an object by all of these operations of a JSON patch, or by none."""
+        """Apply all operations of a JSON patch to an object, or none."""
         self._object("patch", kind, name=name, body=operations, _content_type="application/json-patch+json")
 
     def serves_sandboxes(self) -> bool:
-        """Whether the API of agent-sandbox is installed."""
+        """Return whether the API of agent-sandbox is installed."""
         connection = self.connection()
         try:
             with connection.errors():
@@ -237,7 +237,7 @@ class Cluster:
         return True
 
     def ended(self, kind: ObjectKind, name: str, *, seconds: float = 30.0) -> bool:
-        """Wait for the end of an object; False if it is still there after so long."""
+        """Wait for the end of an object. Return False on timeout."""
         deadline = time.monotonic() + seconds
         while self.find(kind, name) is not None:
             if time.monotonic() > deadline:
@@ -246,14 +246,14 @@ class Cluster:
         return True
 
     def log(self, pod: str, tail: int) -> bytes:
-        """The last lines that a pod printed."""
+        """Return the last lines of a pod's output."""
         connection = self.connection()
         with connection.errors():
             words = {"_preload_content": False, "_request_timeout": _TIMEOUT, "tail_lines": tail}
             return bytes(connection.core.read_namespaced_pod_log(pod, connection.namespace, **words).data)
 
     def memory(self, labels: str) -> dict[str, str]:
-        """The memory of pods by their names, quantities, as the cluster's metrics server has measured it."""
+        """Return the memory of pods by name, as quantities, from the cluster's metrics server."""
         connection = self.connection()
         with connection.errors():
             found = connection.custom.list_namespaced_custom_object(
@@ -267,7 +267,7 @@ class Cluster:
         return {one["metadata"]["name"]: one["containers"][0]["usage"]["memory"] for one in found["items"]}
 
     def _object(self, verb: str, kind: ObjectKind, **words: Any) -> Object:
-        """The response to one of the client's calls: {create,delete,list,patch,read,replace}_namespaced_KIND."""
+        """Return the response to a call of the client: {create,delete,list,patch,read,replace}_namespaced_KIND."""
         connection = self.connection()
         api = connection.networking if kind is ObjectKind.POLICY else connection.core
         if kind is ObjectKind.SANDBOX:
@@ -283,9 +283,9 @@ class Cluster:
 def output_of(
     connection: Connection, pod: str, command: Iterable[str], stdin: Iterable[bytes] | None = None
 ) -> Generator[bytes]:
-    """What a command in a pod prints, in pieces. Standard input is sent whole before anything is read.
+    """Yield the output of a command in a pod. Standard input is sent whole before anything is read.
 
-    Raises RuntimeFailure, also after the last piece, of a command that fails; and what `stdin` raises.
+    Raises RuntimeFailure for a failed command, also after the last piece, and the errors of `stdin`.
     """
     words = [*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")]
     if stdin is not None:
@@ -299,7 +299,7 @@ def output_of(
     except (OSError, _socket_error()) as error:
         raise RuntimeFailure(f"the connection with the pod broke off: {error}") from error
     finally:
-        socket.shutdown()  # at once: a close would wait for the other side's
+        socket.shutdown()  # at once: a close would wait for the other side
 
 
 def _socket_error() -> type[Exception]:
@@ -327,7 +327,7 @@ def _send(socket: Any, chunks: Iterable[bytes]) -> None:
         try:
             socket.send_binary(bytes([_STDIN]) + chunk)
         except (OSError, _socket_error()):
-            return  # it reads no more: what it says of that is read next
+            return  # it reads no more; its error is read next
     socket.send_binary(bytes([_CLOSE, _STDIN]))
 
 
@@ -349,7 +349,7 @@ def _received(socket: Any) -> Generator[bytes]:
         elif channel == _ENDED:
             ended = json.loads(content)
             if ended.get("status") != "Success":
-                said = words.decode(errors="replace").strip() or ended.get("message") or "it said nothing"
+                said = words.decode(errors="replace").strip() or ended.get("message") or "no output"
                 raise RuntimeFailure(f"its command failed: {said}")
             return
 
@@ -358,10 +358,10 @@ Found = TypeVar("Found")
 
 
 class Snapshot(Generic[Found]):
-    """The result of one call, used again for a time; so is its failure. Of any number of threads one asks."""
+    """A cached result or failure of one call. Only one thread at a time makes the call."""
 
     def __init__(self, ask: Callable[[], Found], seconds: float, clock: Callable[[], float]) -> None:
-        """seconds: for which a result is used again. clock: seconds."""
+        """seconds: lifetime of a result. clock: seconds."""
         self._ask = ask
         self._seconds = seconds
         self._clock = clock

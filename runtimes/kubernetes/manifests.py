@@ -1,14 +1,14 @@
 """A sandbox as JSON of the public API: the manifests of its pod, service, volume and secret, and its state.
 
-Where agent-sandbox (agents.x-k8s.io) is used, a Sandbox of its API has the name of the pod, which the controller makes
-and ends. `podTemplate` is the pod of a start and `operatingMode` what it shall be. The volume, the service and the
-secret are the runtime's own in any case: the volume is filled before there is a Sandbox, and lives on where somebody
-deletes the Sandbox, which would take a volume of its `volumeClaimTemplates` with it.
+With agent-sandbox (agents.x-k8s.io), a Sandbox of its API has the name of the pod, which the controller creates and
+ends. `podTemplate` is the pod of a start, and `operatingMode` its desired state. The runtime itself owns the volume,
+the service and the secret: the volume is filled before there is a Sandbox, and survives a deletion of the Sandbox,
+which would delete a volume of its `volumeClaimTemplates`.
 
 The controller (agent-sandbox 0.5):
-- makes a pod where there is none, also after somebody deleted one, and none after one that ended by itself
-- copies the template's labels to a pod that is there, so a template changes only while there is no pod
-- ends the pod of a suspended Sandbox, if it made that pod itself
+- creates a missing pod, also after somebody deleted it, but not after a pod ended by itself
+- copies the template's labels to an existing pod, so a template changes only while there is no pod
+- ends the pod of a suspended Sandbox, if it created that pod itself
 """
 
 import hashlib
@@ -36,17 +36,17 @@ from runtimes.kubernetes.cluster import (
     Snapshot,
 )
 
-#: annotations with the exact ids of a sandbox and of its host, of which labels have no more than fits one
+#: Annotations with the exact ids of a sandbox and its host. Labels have only values of a restricted form.
 SANDBOX_ID, HOST_ID = "agent-server.sandbox-id", "agent-server.host-id"
 
-#: label of a volume that is only half filled
+#: Label of a half-filled volume.
 FILLING = "agent-server.filling"
 
-#: the NetworkPolicy that must be in the namespace before a pod starts there
+#: The NetworkPolicy that must be in the namespace before a pod starts.
 POLICY = "agent-server-sandboxes"
 
-#: label of a pod whose spec says `egress = "named"` or `"none"`, with that word; the NetworkPolicy that lets it reach
-#: the webhooks, and no resolver; the Service of the proxy, and its port
+#: Label of a pod whose spec says `egress = "named"` or `"none"`, with that word; the NetworkPolicy that allows only the
+#: webhooks and no resolver; the Service of the proxy, and its port.
 HELD, HELD_POLICY, EGRESS_SERVICE, EGRESS_PORT = (
     "agent-server.egress",
     "agent-server-sandboxes-held",
@@ -54,27 +54,27 @@ HELD, HELD_POLICY, EGRESS_SERVICE, EGRESS_PORT = (
     8080,
 )
 
-#: where a pod finds its way out by name on its own loopback
+#: A pod's port for the way out by name, on its own loopback.
 _EGRESS_INSIDE = 11_023
 EGRESS_URL = f"http://127.0.0.1:{_EGRESS_INSIDE}"
 
-#: in the secret of a sandbox, what its way out shows the proxy
+#: Key in a sandbox's secret: identifies it to the proxy.
 _HOOK_KEY = "AGENT_SERVER_HOOK_KEY"
 
-#: bytes of a volume whose spec has no limit of its files
+#: Default size of a volume, in bytes.
 _VOLUME_BYTES = 10 << 30
 
-#: group of the working folder and of /tmp, which the image's user gets beside its own
+#: Group of the working folder and of /tmp, added to the image's user.
 _GROUP = 10001
 
-#: seconds between SIGTERM and SIGKILL: of a pod, and of one whose work is not kept. Of 0 a cluster forgets a pod whose
-#: processes may live
+#: Grace period between SIGTERM and SIGKILL, in seconds: of a pod, and of a pod without work to keep. With 0 a cluster
+#: forgets a pod whose processes may be alive.
 GRACE, NO_GRACE = 5, 1
 
-#: seconds after which the cluster ends a pod that only reads or fills a volume
+#: Seconds after which the cluster ends a pod that only reads or fills a volume.
 _CARRIER_SECONDS = 3600
 
-#: what a pod is kept away from, as `runtimes/isolation/` has it for processes
+#: The isolation of a pod, in the form of `runtimes/isolation/`.
 ISOLATION = {
     "kind": "container",
     "network": "internet",
@@ -83,69 +83,68 @@ ISOLATION = {
 }
 
 
-#: what a label can have as its value
+#: Matches the valid values of a label.
 _LABEL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 
-#: why a container waits that will not start by itself, and what to do. Source: the kubelet's reasons
+#: Why a container will never start, and what to do. Source: the kubelet's reasons
 _HOPELESS = {
     "InvalidImageName": "the name of its image is not valid: correct `image` of its spec",
     "ErrImageNeverPull": "its image is not on the node and may not be pulled",
     "ImagePullBackOff": "its image cannot be pulled: check `image` of its spec, and the registry's credentials",
-    "CreateContainerConfigError": "its container cannot be made",
-    "CreateContainerError": "its container cannot be made",
+    "CreateContainerConfigError": "its container cannot be created",
+    "CreateContainerError": "its container cannot be created",
     "RunContainerError": "its container cannot be run",
 }
 
 _ROOM = "Add nodes, pause sandboxes, or lower the limits of its spec"
 
-#: seconds for which the cluster is not asked again whether it serves the API; a failure of that question lasts as long
+#: Lifetime of the cached answer whether the cluster serves the API, and of a failure, in seconds.
 _ASKED = 5.0
 
-#: seconds in which the controller makes a pod; and those for which it reports one failure, which it retries, until that
-#: failure is the start's
+#: Seconds for the controller to create a pod, and seconds of the same reported failure until the start fails with it.
 _MADE, _FAILING = 30.0, 2.0
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a pod that reaches no resolver is given: addresses by names, and the image that carries its way out."""
+    """Settings of a pod without a resolver: addresses by name, and the image that carries its way out."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
 
 
 def name_of(sandbox_id: str) -> str:
-    """The name of a sandbox's pod, service, volume and secret. Names have small letters only, and ids are longer."""
+    """Return the name of a sandbox's pod, service, volume and secret: short, without capitals, unlike the id."""
     return f"agent-server-{hashlib.sha256(sandbox_id.encode()).hexdigest()[:32]}"
 
 
 def label(text: str) -> str:
-    """An id as the value of a label: itself where that is allowed, else its digest."""
+    """Return an id as the value of a label: itself if valid, otherwise its digest."""
     return text if _LABEL.fullmatch(text) else hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def work_folder(launch: Launch) -> str:
-    """The folder of the pod that is kept, an absolute path but /."""
+    """Return the absolute path of the pod's persistent folder, never /."""
     return posixpath.normpath(launch.working_dir) if launch.working_dir.startswith("/") else WORK
 
 
 def claim(launch: Launch, host: str) -> dict[str, Any]:
-    """The claim of the sandbox's volume, in the cluster's default storage class."""
+    """Return the claim of the sandbox's volume, in the cluster's default storage class."""
     size = str(launch.disk_bytes or _VOLUME_BYTES)
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     return _object("PersistentVolumeClaim", launch, host, spec=spec)
 
 
 def service(launch: Launch, host: str) -> dict[str, Any]:
-    """The service, whose address stays the same as long as the sandbox's files."""
+    """Return the service, whose address stays the same as long as the sandbox's files."""
     ports = [{"name": f"port-{port}", "port": port, "targetPort": port} for port in _ports(launch)]
-    # An agent server is asked before it is ready: the answer tells that it is.
+    # An agent server is polled before it is ready; its response says whether it is.
     spec = {"selector": {SANDBOX: label(launch.sandbox_id)}, "ports": ports, "publishNotReadyAddresses": True}
     return _object("Service", launch, host, spec=spec)
 
 
 def secret(launch: Launch, host: str) -> dict[str, Any]:
-    """The environment, with the sandbox's keys: whoever may read pods does not see them."""
+    """Return the secret with the environment and the sandbox's keys, hidden from readers of pods."""
     values = _values(launch)
     words = {name: filled(text, values) for name, text in launch.env.items()}
     if launch.network == NAMED:
@@ -154,7 +153,7 @@ def secret(launch: Launch, host: str) -> dict[str, Any]:
 
 
 def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
-    """The pod of one start. held: of one that asks no resolver. Raises RuntimeFailure for a launch without an image."""
+    """Return the pod of one start. held: settings without a resolver. Raises RuntimeFailure without an image."""
     if not launch.image:
         raise RuntimeFailure("its spec names no image")
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(launch)
@@ -164,7 +163,7 @@ def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
     container = {
         "name": "sandbox",
         "image": launch.image,
-        # The image's entry point stays. The cluster would replace `$(NAME)`; `$$` is its way to write one `$`.
+        # The image's entry point stays. The cluster would replace `$(NAME)`; `$$` escapes `$`.
         "args": [filled(word, values).replace("$(", "$$(") for word in launch.command],
         "envFrom": [{"secretRef": {"name": name}}],
         "workingDir": work,
@@ -185,7 +184,7 @@ def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
         "restartPolicy": "Never",  # the supervisor starts it again, under another number and with other keys
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "shareProcessNamespace": True,  # so that the cluster's own process 1 ends what the agent's commands leave
+        "shareProcessNamespace": True,  # so that the cluster's process 1 ends what the agent's commands leave
         "terminationGracePeriodSeconds": GRACE,
         "securityContext": {
             "fsGroup": _GROUP,
@@ -206,19 +205,19 @@ def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
 
 
 def _without_names(held: Held) -> dict[str, Any]:
-    """The members of a pod that asks no resolver: it knows the addresses of what it reaches, and no others."""
+    """Return the members of a pod without a resolver: it knows only the addresses of what it reaches."""
     aliases = [{"ip": address, "hostnames": [name]} for name, address in held.addresses.items()]
     return {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}, "hostAliases": aliases}
 
 
 def _way_out(name: str, image: str) -> dict[str, Any]:
-    """The container beside the sandbox's that carries its connections to the proxy, and begins before it."""
+    """Return the sidecar container that carries connections to the proxy, and starts before the sandbox's."""
     limits = {"memory": str(128 << 20), "cpu": "500m"}
     proxy = f"{EGRESS_SERVICE}:{EGRESS_PORT}"
     return {
         "name": "way-out",
         "image": image,
-        "restartPolicy": "Always",  # so it runs beside the sandbox, and not before it alone
+        "restartPolicy": "Always",  # makes it a sidecar, not an init container that ends first
         "command": ["python", "-m", "runtimes.isolation.hooks", str(_EGRESS_INSIDE), proxy],
         "env": [
             {"name": "HOOK_KEY", "valueFrom": {"secretKeyRef": {"name": name, "key": _HOOK_KEY}}},
@@ -235,7 +234,7 @@ def _way_out(name: str, image: str) -> dict[str, Any]:
 
 
 def carrier(launch: Launch, host: str, identity: str) -> dict[str, Any]:
-    """A pod of the sandbox's image that has its volume, and waits. No service leads to it."""
+    """Return a pod of the sandbox's image that has its volume, and waits. No service leads to it."""
     made = pod(launch, host)
     labels = {CARRIER: identity, HOST: label(host)}
     made["metadata"] = {"name": f"{made['metadata']['name']}-{uuid4().hex[:8]}", "labels": labels}
@@ -263,7 +262,7 @@ def _ports(launch: Launch) -> list[int]:
 
 
 def _folders(work: str, memory: int) -> dict[str, Any]:
-    """The folders of memory that are writable beside the working folder, where the root is not."""
+    """Return the writable memory folders besides the working folder, for a read-only root."""
     sizes = {"/tmp": memory // 2, "/run": 16 << 20}
     return {
         path: {"name": path[1:], "emptyDir": {"medium": "Memory", "sizeLimit": str(size)}}
@@ -273,12 +272,12 @@ def _folders(work: str, memory: int) -> dict[str, Any]:
 
 
 def observation(pod: dict[str, Any]) -> Observation:
-    """A pod that waits for a node or an image is RUNNING; its agent server's time to answer bounds the wait."""
+    """Return a pod's state. A wait for a node or an image is RUNNING; its agent server's timeout limits the wait."""
     status = pod.get("status") or {}
     containers = status.get("containerStatuses") or [{}]
     state = containers[0].get("state") or {}
     if pod["metadata"].get("deletionTimestamp"):
-        return Observation(State.GONE, "its pod is being removed")
+        return Observation(State.GONE, "its pod is being deleted")
     if status.get("phase") in ("Succeeded", "Failed"):
         return Observation(State.GONE, _ending(status, state.get("terminated") or {}))
     waiting = state.get("waiting") or {}
@@ -293,7 +292,7 @@ def observation(pod: dict[str, Any]) -> Observation:
 
 
 def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
-    """How a pod ended, as its node reports it. ended: the last state of its container."""
+    """Describe a pod's end as its node reports it. ended: the last state of its container."""
     if ended.get("reason") == "OOMKilled":
         return OUT_OF_MEMORY
     if status.get("reason"):  # Evicted, NodeLost, …
@@ -305,7 +304,7 @@ def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
 
 
 def manifest(pod: Object) -> Object:
-    """The Sandbox that makes this pod."""
+    """Return the Sandbox that creates this pod."""
     metadata = pod["metadata"]
     template = {"metadata": {part: metadata[part] for part in ("labels", "annotations")}, "spec": pod["spec"]}
     spec = {"podTemplate": template, "operatingMode": "Running", "service": False}
@@ -314,22 +313,22 @@ def manifest(pod: Object) -> Object:
 
 
 def managed(pod: Object) -> bool:
-    """Whether a Sandbox made this pod, whose controller alone ends it."""
+    """Return whether a Sandbox created this pod. Then only its controller ends it."""
     owners = pod["metadata"].get("ownerReferences") or []
     return any(one["kind"] == "Sandbox" and one["apiVersion"].startswith(f"{SANDBOX_GROUP}/") for one in owners)
 
 
 class AgentSandboxes:
-    """The Sandboxes of one namespace. Any number of threads may use it. Every method raises RuntimeFailure."""
+    """The Sandboxes of one namespace. Thread-safe. Every method raises RuntimeFailure."""
 
     def __init__(self, cluster: Cluster, wanted: str, clock: Callable[[], float]) -> None:
-        """wanted: `auto`, `pods` or `agent-sandbox`, as the setting KUBERNETES_SANDBOXES has it. clock: seconds."""
+        """wanted: the setting KUBERNETES_SANDBOXES, `auto`, `pods` or `agent-sandbox`. clock: seconds."""
         self._cluster = cluster
         self._wanted = wanted
         self._served = Snapshot(cluster.serves_sandboxes, _ASKED, clock)
 
     def in_use(self) -> bool:
-        """Whether a start makes a Sandbox, and not a pod."""
+        """Return whether a start creates a Sandbox instead of a pod."""
         if self._wanted == "pods":
             return False
         served = self._served.value()
@@ -341,7 +340,7 @@ class AgentSandboxes:
         return served
 
     def start(self, pod: Object) -> Object:
-        """Make the Sandbox of a pod, or have it run that pod next; the pod that its controller made.
+        """Create the Sandbox of a pod, or let it run that pod next. Return the pod that its controller created.
 
         There is no pod of an earlier start. A start that comes too late changes nothing.
         """
@@ -350,12 +349,12 @@ class AgentSandboxes:
         if self._cluster.create(ObjectKind.SANDBOX, body) is None:
             known = self._cluster.find(ObjectKind.SANDBOX, name)
             if known is None or "deletionTimestamp" in known["metadata"]:
-                raise RuntimeFailure("its Sandbox was removed meanwhile")
+                raise RuntimeFailure("its Sandbox was deleted meanwhile")
             before = known["metadata"]["labels"].get(START, "0")
             _check_order(before, start)
             path = f"/metadata/labels/{START}"
             changes = [
-                {"op": "test", "path": path, "value": before},  # else another start was faster
+                {"op": "test", "path": path, "value": before},  # otherwise another start was faster
                 {"op": "replace", "path": path, "value": start},
                 {"op": "replace", "path": "/spec", "value": body["spec"]},
             ]
@@ -363,7 +362,7 @@ class AgentSandboxes:
         return self._made(name, start)
 
     def suspend(self, name: str) -> None:
-        """Have the controller end the pod of a Sandbox; nothing where there is no Sandbox of that name."""
+        """Let the controller end the pod of a Sandbox. Does nothing without a Sandbox of that name."""
         if self._served.value():
             try:
                 changes = [{"op": "add", "path": "/spec/operatingMode", "value": "Suspended"}]
@@ -373,12 +372,12 @@ class AgentSandboxes:
                     raise
 
     def remove(self, name: str) -> None:
-        """Remove a Sandbox, whose pod has ended."""
+        """Delete a Sandbox whose pod has ended."""
         if self._served.value():
             self._cluster.delete(ObjectKind.SANDBOX, name)
 
     def _made(self, name: str, start: str) -> Object:
-        """Wait for the pod of a start. The Sandbox is suspended where there is none, for its controller goes on."""
+        """Wait for the pod of a start. On timeout, suspend the Sandbox, because its controller goes on."""
         deadline, failing = time.monotonic() + _MADE, float("inf")
         while True:
             pod = self._cluster.find(ObjectKind.POD, name)
@@ -389,7 +388,7 @@ class AgentSandboxes:
                     return pod
             sandbox = self._cluster.find(ObjectKind.SANDBOX, name)
             if sandbox is None:
-                raise RuntimeFailure("its Sandbox was removed meanwhile")
+                raise RuntimeFailure("its Sandbox was deleted meanwhile")
             _check_order(sandbox["metadata"]["labels"].get(START, "0"), start)
             now, failure = time.monotonic(), _failure(sandbox)
             failing = min(failing, now + _FAILING) if failure else float("inf")
@@ -407,7 +406,7 @@ def _check_order(seen: str, start: str) -> None:
 
 
 def _failure(sandbox: Object) -> str:
-    """Why the controller makes no pod, and what to do; empty where it reports no failure."""
+    """Return why the controller creates no pod, and what to do; "" if it reports no failure."""
     for condition in (sandbox.get("status") or {}).get("conditions") or []:
         current = condition.get("observedGeneration") == sandbox["metadata"]["generation"]
         if current and (condition["type"], condition.get("reason")) == ("Ready", "ReconcilerError"):

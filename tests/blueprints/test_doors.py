@@ -267,7 +267,7 @@ def test_commands_that_no_event_and_no_queue_carries_are_refused_in_words(text):
     echo = wire.message("user", content(text))
     [answer] = Rule().respond([echo], State({}, unanswered=[echo["id"]]), lambda *_: None).events
     assert answer["kind"] == "MessageEvent"
-    assert "None of them was run." in answer["llm_message"]["content"][0]["text"]
+    assert "No command was run." in answer["llm_message"]["content"][0]["text"]
 
 
 def test_all_commands_of_a_message_may_wait_at_once():

@@ -63,7 +63,7 @@ def test_a_start_is_ended_that_has_waited_long_enough():
     waits = task("WAITING_FOR_SANDBOX", detail=_NO_PLACE)
     client, requests = responding(*answered(waits), httpx.Response(200, json=waits))
 
-    with pytest.raises(AgentServerError, match="give a larger place_seconds") as error:
+    with pytest.raises(AgentServerError, match="Give a larger place_seconds") as error:
         client.start("go", place_seconds=0)
     assert error.value.status == 429
     assert (requests[-1].method, requests[-1].url.path) == ("DELETE", "/api/v1/app-conversations/start-tasks/t")

@@ -146,7 +146,7 @@ def test_a_turn_that_a_rejection_ends_shows_it(detached):
 def test_an_agent_that_does_not_begin_is_an_error_that_says_what_to_do(detached):
     turn = detached.send("more", run=False)
 
-    with pytest.raises(AgentServerError, match="does not begin to work on the message") as refused:
+    with pytest.raises(AgentServerError, match="does not work on the message") as refused:
         turn.wait()
     assert refused.value.status == 504
 

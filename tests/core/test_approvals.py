@@ -315,7 +315,7 @@ def test_always_makes_no_rule_of_an_action_that_names_no_tool_or_no_arguments():
     def made(changed: dict):
         return rule_of(True, {**EVENT, **changed}, HERE.id, "approve")
 
-    assert taken(unfit, made, ValueError, "has no rule") == []
+    assert taken(unfit, made, ValueError, "cannot have a rule") == []
 
 
 #: a pattern, and texts that try to bring in more than its author meant

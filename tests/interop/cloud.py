@@ -110,7 +110,7 @@ def ask_about_the_folder(api: Api, root: str) -> None:
     wait_until(lambda: isinstance(api.call("GET", f"{path}/skills")["skills"], list), "the skills", seconds=90)
     check("the hooks", api.call("GET", f"{path}/hooks"), {"hooks": []})
     refused = api.call("GET", f"{path}/files", status=404)["detail"]
-    check("files elsewhere", refused, "The folder /tmp is not among the files of the sandbox that are kept")
+    check("files elsewhere", refused, "The folder /tmp is not among the persistent files of the sandbox")
 
 
 if __name__ == "__main__":

@@ -46,9 +46,9 @@ def test_a_path_that_only_other_agent_servers_have_is_refused_in_a_plain_sentenc
 
 def test_a_question_and_a_condensation_without_a_model_are_409_and_say_what_is_missing(agent, conversation):
     asked = agent.client.post(f"{conversation}/ask_agent", json={"question": "What?"})
-    assert (asked.status_code, "set LLM_MODEL" in asked.json()["detail"]) == (409, True)
+    assert (asked.status_code, "Set LLM_MODEL" in asked.json()["detail"]) == (409, True)
     condensed = agent.client.post(f"{conversation}/condense")
-    assert (condensed.status_code, "set LLM_MODEL" in condensed.json()["detail"]) == (409, True)
+    assert (condensed.status_code, "Set LLM_MODEL" in condensed.json()["detail"]) == (409, True)
     for body in ({}, {"question": " "}, {"question": 3}):
         assert agent.client.post(f"{conversation}/ask_agent", json=body).status_code == 422
     assert agent.client.post(f"/api/conversations/{uuid4()}/ask_agent", json={"question": "x"}).status_code == 404

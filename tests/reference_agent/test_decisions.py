@@ -220,7 +220,7 @@ def test_edited_arguments_that_fit_no_tool_close_their_action_and_the_run_goes_o
     agent.until(conversation, "finished")
     assert kinds(agent, conversation) == [["AgentErrorEvent"], ["ObservationEvent"], ["ObservationEvent"]]
     [error] = agent.events(conversation, kind="AgentErrorEvent")
-    assert error["error"].startswith("A person has edited the arguments, and they cannot be executed.")
+    assert error["error"].startswith("A person has edited the arguments, and they are invalid.")
     assert effects.read_text().split() == ["b", "c"]
 
 

@@ -41,7 +41,7 @@ def test_a_model_that_repeats_itself_is_told_once_and_then_stopped_with_a_senten
     assert told.startswith("You repeat yourself: the same call had the same result 4 times in a row.")
     [words] = detail(agent, conversation)
     assert words.startswith("The agent was stopped, as it repeats itself: the same call")
-    assert words.endswith("Send a message that says how to go on.")
+    assert words.endswith("Send a message that says how to continue.")
 
     model.react = None
     agent.send(conversation, "try ls")

@@ -71,7 +71,7 @@ def test_the_model_is_told_the_day_the_machine_git_and_what_the_repository_says(
     [system] = model.told("system")
     assert f"Today is {time.strftime('%Y-%m-%d', time.gmtime())} (UTC)." in system
     assert "Branch: No commits yet on trunk." in system
-    assert "The repository says this of itself." in system
+    assert "These texts come from the repository." in system
     assert f'<instructions of="{folder}/AGENTS.md">\nIndent with tabs.\n</instructions>' in system
     [event] = agent.events(conversation, kind="SystemPromptEvent")
     assert event["system_prompt"]["text"] + event["dynamic_context"]["text"] == system
@@ -167,7 +167,7 @@ def test_a_page_is_read_as_text_and_one_that_is_not_reached_is_said_in_words(age
 
     read, not_reached, refused = results(agent, conversation)
     assert read == ("fetch", False, f"{url}, status 200:\n# News\n\nIt works.")
-    assert (not_reached[1], f"fetch: {nowhere} is not reached: " in not_reached[2]) == (True, True)
+    assert (not_reached[1], f"fetch: {nowhere} cannot be reached: " in not_reached[2]) == (True, True)
     assert refused == ("fetch", True, "fetch: the URL should begin with http:// or https:// and a host")
 
 
@@ -264,7 +264,7 @@ def test_an_mcp_server_over_http_is_asked_with_its_headers_and_a_call_is_interru
 
     (_, _, sum_), (_, is_error, told) = results(agent, conversation)
     assert (sum_.endswith("42"), is_error) == (True, True)
-    assert told.startswith("Interrupted. Whether it took effect is not known")
+    assert told.startswith("Interrupted. It is unknown whether the call took effect")
     assert agent.status(conversation) == "paused"
     kept = "".join(one.read_text() for one in agent.folder(conversation).iterdir())
     assert "of-a-person-5d1b" not in kept + agent.client.get(conversation).text

@@ -34,7 +34,7 @@ NUDGE = [events.message("environment", events.parts(HINT.format(words="the same 
         ([step(error="no such tool") for _ in range(3)], "3 calls in a row failed in the same way"),
         ([step(str(n), error="no such tool") for n in range(3)], "3 calls in a row failed"),
         ([step(error=f"fault {n}") for n in range(3)], "3 calls in a row failed"),
-        ([step(name) for name in "ababab"], "the same two calls took turns with the same results 3 times"),
+        ([step(name) for name in "ababab"], "the same two calls alternated with the same results 3 times"),
         ([step(result=f"x .outputs/{n}23456789abc.txt") for n in range(4)], "the same call"),
     ],
 )

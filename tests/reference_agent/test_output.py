@@ -85,7 +85,7 @@ def test_a_file_of_an_output_has_a_bound_that_a_download_takes_and_says_what_it_
     [file] = files(tmp_path)
     assert file.stat().st_size <= MOST_WHOLE <= MOST_BYTES
     assert re.search(r"\n… [\d,]+ more bytes were not kept\n$", file.read_text())
-    assert f"are in {file}, of which a file keeps" in text
+    assert f"are in {file}; a file keeps" in text
 
 
 def test_files_of_outputs_end_and_git_ignores_them(tmp_path):

@@ -146,7 +146,7 @@ def test_what_ended_unseen_is_told_before_the_next_command(terminal):
     time.sleep(1)
     assert do(terminal, "echo next") == (
         0,
-        "(The command before has ended with exit code 4. It printed last:\nlate\n)\nnext\n",
+        "(The previous command has ended with exit code 4. Its last output:\nlate\n)\nnext\n",
     )
 
 
@@ -189,14 +189,14 @@ def test_a_shell_that_ends_is_begun_again_with_its_folder_and_variables(terminal
     do(terminal, "cd sub; export A=one; f() { echo fun; }")
     seen, text = do(terminal, f"echo before; {command}")
     assert (seen, text.startswith("before\n"), "no" in text.split("\n")[1:2]) == (code, True, False)
-    assert f"begins a new one in {tmp_path}/sub, with the same variables and functions" in text
+    assert f"starts a new shell in {tmp_path}/sub, with the same variables and functions" in text
     assert do(terminal, "pwd; echo $A; f; false; echo on") == (0, f"{tmp_path}/sub\none\nfun\non\n")
 
 
 def test_a_shell_that_is_killed_is_begun_again_and_says_what_is_lost(terminal, tmp_path):
     do(terminal, "A=one")
     code, text = do(terminal, "kill -9 $$")
-    assert (code, "begins a new one" in text, "without its variables" in text) == (KILLED, True, True)
+    assert (code, "starts a new shell" in text, "without its variables" in text) == (KILLED, True, True)
     assert do(terminal, "echo A=$A; pwd") == (0, f"A=\n{tmp_path}\n")
 
 
@@ -210,7 +210,7 @@ def test_a_shell_whose_files_are_removed_is_begun_again(terminal):
 def test_a_reset_ends_what_runs_and_forgets(terminal, tmp_path):
     do(terminal, "cd /; A=one; sleep 60", timeout=1)
     code, text = do(terminal, "", reset=True)
-    assert (code, text) == (0, f"(The shell was reset: the next command begins a new one in {tmp_path}.)")
+    assert (code, text) == (0, f"(The shell was reset. The next command starts a new shell in {tmp_path}.)")
     assert do(terminal, "echo A=$A; pwd") == (0, f"A=\n{tmp_path}\n")
     assert do(terminal, "echo B", reset=True)[1].endswith("\nB\n")
 
@@ -319,7 +319,7 @@ def test_without_bash_sh_runs_the_commands_and_says_so(terminal, tmp_path, monke
     monkeypatch.setattr(shell.shutil, "which", lambda _: None)
     (tmp_path / "sub").mkdir()
     code, text = do(terminal, "cd sub; export A=one; (exit 3)")
-    assert (code, text) == (3, "(There is no bash here, so /bin/sh runs the commands.)")
+    assert (code, text) == (3, "(bash is not installed, so /bin/sh runs the commands.)")
     assert do(terminal, "pwd; echo $A; sleep 0.1") == (0, f"{tmp_path}/sub\none\n")
     assert do(terminal, "read x; echo got $x", timeout=1)[0] == GOES_ON
     assert typed(terminal, "it") == (0, "got it\n")

@@ -57,7 +57,7 @@ def test_a_question_beside_the_conversation_is_answered_and_changes_nothing(agen
 
     assert (asked.status_code, asked.json()) == (200, {"response": "We touch a file."})
     assert "What do we do?" in model.asked[-2]["messages"][-1]["content"]
-    assert (refused.status_code, "ask again" in refused.json()["detail"]) == (504, True)
+    assert (refused.status_code, "Ask again" in refused.json()["detail"]) == (504, True)
     assert (agent.events(conversation), agent.client.get(conversation).json()) == (before, state)
 
 

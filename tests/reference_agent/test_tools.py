@@ -163,12 +163,12 @@ def test_the_last_edit_of_a_file_is_undone_once_and_not_over_a_later_change(file
     (folder / "file").write_text("of a command")
     assert do(files, "undo_edit", "file") == (
         False,
-        "undo_edit file: has been changed since your last edit, which is not undone",
+        "undo_edit file: has changed since your last edit, so the edit was not undone",
     )
     (folder / "file").write_text("b")
     assert do(files, "undo_edit", "file")[0]
     assert (folder / "file").read_text() == "a"
-    assert do(files, "undo_edit", "file") == (False, "undo_edit file: no edit of it is known that could be undone")
+    assert do(files, "undo_edit", "file") == (False, "undo_edit file: has no edit that can be undone")
     assert do(files, "undo_edit", "other")[0]
     assert not (folder / "other").exists()
 

@@ -50,15 +50,15 @@ DIR, HARD = {"type": tarfile.DIRTYPE, "mode": 0o700}, {"type": tarfile.LNKTYPE}
 
 
 OUTSIDE = [
-    ([("../a", A, b"")], "lies outside of the folder"),
-    ([("a/../../b", A, b"")], "lies outside of the folder"),
-    ([("/etc/passwd", A, b"")], "lies outside of the folder"),
-    ([("a", {**HARD, "linkname": "../a"}, b"")], "lies outside of the folder"),
-    ([("a", {**HARD, "linkname": "/etc/passwd"}, b"")], "lies outside of the folder"),
+    ([("../a", A, b"")], "is outside of the folder"),
+    ([("a/../../b", A, b"")], "is outside of the folder"),
+    ([("/etc/passwd", A, b"")], "is outside of the folder"),
+    ([("a", {**HARD, "linkname": "../a"}, b"")], "is outside of the folder"),
+    ([("a", {**HARD, "linkname": "/etc/passwd"}, b"")], "is outside of the folder"),
     ([("sda", DEVICE, b"")], "sda is a device"),
     ([("a", {"type": b"Z"}, b"")], "a is sparse or of an unknown type"),
-    ([(".", A, b"x")], "a file in the place of its folder"),
-    ([(".", {**LINK, "linkname": "/etc"}, b"")], "a file in the place of its folder"),
+    ([(".", A, b"x")], "a file at the path of its folder"),
+    ([(".", {**LINK, "linkname": "/etc"}, b"")], "a file at the path of its folder"),
     ([("a", {"pax_headers": {"comment": "x" * 2_000_000}}, b"")], "extended header of .* bytes"),
     ([("a", {"pax_headers": {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}}, b"")], "a is sparse"),
     ([("a", {"type": tarfile.GNUTYPE_SPARSE}, b"")], "a is sparse"),

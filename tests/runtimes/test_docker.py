@@ -196,7 +196,7 @@ def test_a_container_that_is_killed_from_outside_is_gone(runtime, engine, launch
     handle = runtime.start(launch)
     engine.container_of(handle).kill()
 
-    assert until_gone(runtime, handle) == "exit code 137: it was ended by SIGKILL"
+    assert until_gone(runtime, handle) == "exit code 137: ended by SIGKILL"
 
 
 def test_a_container_that_exceeds_its_memory_reports_it(runtime, launch):
@@ -217,7 +217,9 @@ def test_an_unhealthy_container_counts_as_gone(runtime, engine, launch):
     fails = "HEALTHCHECK --interval=1s --retries=1 --start-period=1ms CMD false"
     sick = engine.build("agent-server-ci/sick", f"FROM {launch.image}\n{fails}\n")
 
-    assert until_gone(runtime, runtime.start(replace(launch, image=sick))) == "its container says that it is unhealthy"
+    assert (
+        until_gone(runtime, runtime.start(replace(launch, image=sick))) == "its container reports that it is unhealthy"
+    )
 
 
 def test_a_container_that_was_removed_is_gone(runtime, engine, launch):
@@ -227,7 +229,7 @@ def test_a_container_that_was_removed_is_gone(runtime, engine, launch):
     assert runtime.observe(handle).state is State.GONE
     assert runtime.logs(handle, 10) == ""
     runtime.stop(handle)
-    with pytest.raises(RuntimeFailure, match="was removed"):
+    with pytest.raises(RuntimeFailure, match="was deleted"):
         runtime.pause(handle)
 
 

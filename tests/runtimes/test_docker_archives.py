@@ -105,7 +105,7 @@ def archive(files: dict[str, bytes], **attributes) -> bytes:
 @pytest.mark.parametrize(
     ("chunks", "sentence"),
     [
-        ([archive({"../out": b"x"})], "lies outside of the folder"),
+        ([archive({"../out": b"x"})], "is outside of the folder"),
         ([archive({"a": b"x" * 5000})[:3000]], "ends too early"),
         ([b"no archive" * 100], "is not a tar archive"),
     ],

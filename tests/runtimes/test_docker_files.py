@@ -125,7 +125,7 @@ def test_a_volume_without_a_container_is_known_and_gone_and_may_be_stopped(runti
     assert runtime.observe(handle).state is State.GONE
     assert runtime.logs(handle, 10) == ""
     runtime.stop(handle)
-    with pytest.raises(RuntimeFailure, match="was removed"):
+    with pytest.raises(RuntimeFailure, match="was deleted"):
         runtime.resume(handle)
     assert volumes(engine, launch)
 

@@ -241,5 +241,5 @@ def test_concurrent_first_starts_make_one_network(engine, network, host, launch)
 def test_a_network_of_that_name_that_joins_containers_is_refused(engine, network, runtime, launch):
     engine.client.networks.create(network)
 
-    with pytest.raises(RuntimeFailure, match="lets containers reach each other: remove it"):
+    with pytest.raises(RuntimeFailure, match=r"lets containers reach each other\. Remove it"):
         runtime.start(launch)

@@ -13,13 +13,13 @@ from tests.servers import free_port
 def test_a_start_without_an_engine_reports_that(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{free_port()}")
     runtime = DockerRuntime("host-a")
-    with pytest.raises(RuntimeFailure, match="no engine answers"):
+    with pytest.raises(RuntimeFailure, match="no engine responds"):
         runtime.start(Launch("box", ("true",), {}, ".", image="any"))
     assert runtime.known() == []
     assert runtime.disk_bytes("box") is None
     assert runtime.usage("box") == Usage(None, None)
     for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(Launch("box", ("true",), {}, ".")))):
-        with pytest.raises(RuntimeFailure, match="no engine answers"):
+        with pytest.raises(RuntimeFailure, match="no engine responds"):
             call()
 
 

@@ -149,7 +149,7 @@ def test_a_container_that_is_not_restarted_is_an_error_with_the_reason_and_a_res
     container_of(engine, sandbox["id"]).kill()
 
     detail = api.wait_for(sandbox["id"], "ERROR")["status_detail"]
-    assert "exit code 137: it was ended by SIGKILL" in detail
+    assert "exit code 137: ended by SIGKILL" in detail
     assert "serving on" in detail
     assert engine.holders(sandbox["id"]) == []
     api.call("POST", f"/v1/sandboxes/{sandbox['id']}/resume")

@@ -177,7 +177,7 @@ def test_a_sweep_leaves_the_moments_that_are_named_whole(kept, work, tmp_path):
 
     assert seen(restored(kept, second, tmp_path)) == now
     for name in (first, third):
-        with pytest.raises(NotRecorded, match="gone"):
+        with pytest.raises(NotRecorded, match="was deleted"):
             restored(kept, name, tmp_path)
     assert len([*(tmp_path / "own" / "moments" / "contents").glob("*/*")]) == 2
     (work / "a").write_text("one")

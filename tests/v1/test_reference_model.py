@@ -141,7 +141,7 @@ def test_an_agent_that_is_killed_by_its_own_tool_tells_the_model_and_goes_on(api
     api.until(conversation, "finished")  # a run that nothing holds back goes on by itself
 
     assert observed(api, conversation)[0] == "once\n"
-    assert "Whether it took effect is not known" in model.told("tool")[0]
+    assert "It is unknown whether it took effect" in model.told("tool")[0]
 
 
 def test_the_model_of_a_start_request_reaches_the_agent_and_its_key_no_response(api, model):

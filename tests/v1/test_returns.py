@@ -60,7 +60,7 @@ def test_a_conversation_returns_to_each_moment_and_back_with_its_files_and_its_c
     api.decide(conversation["id"], True)
     api.until(conversation["id"], "finished")
     told = str(model.asked[-1])
-    assert "before this action was executed" in told
+    assert "to a moment before this action" in told
     assert "plan.txt" not in told
     assert (work_of(home, conversation) / "copy.txt").exists()
     went_on = files_of(work_of(home, conversation))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from agent_server_client._async import AsyncConversation
 
 
-#: paths in a sandbox, and of this machine: `list` is a method below
+#: Paths in a sandbox, and of this machine. `list` is a method below.
 _Names: TypeAlias = list[str]
 _Written: TypeAlias = list[Path]
 
@@ -27,17 +27,17 @@ class AsyncFiles:
         self._client, self._id = conversation.client, conversation.id
 
     async def list(self, path: str = ".") -> _Names:
-        """The paths of its files, at most 2,000."""
+        """Return the paths of its files, at most 2,000."""
         names: _Names = await self._client.get(f"/api/v1/app-conversations/{self._id}/files", path=path)
         return names
 
     async def read(self, path: str) -> str:
-        """The text of a file. Raises AgentServerError (404) where there is none."""
+        """Return the text of a file. Raises AgentServerError (404) if it does not exist."""
         text: str = await self._client.get(f"/api/v1/app-conversations/{self._id}/file", file_path=path)
         return text
 
     async def download(self, path: str = "", to: Path | str = Path()) -> _Written:
-        """Write a file, or the files of a folder, to this machine, and return their paths (archives.unpack)."""
+        """Download a file, or the files of a folder, to this machine, and return their paths (see archives.unpack)."""
         sandbox = await self._client.conversation(self._id).sandbox()
         with tempfile.TemporaryDirectory() as folder:
             archive = Path(folder) / "files.tar.zst"
@@ -54,7 +54,7 @@ class AsyncFiles:
             return await asyncio.to_thread(unpack, archive, path, Path(to))
 
     async def _folder(self) -> str:
-        """The absolute path of the folder in the sandbox, which an agent server wants of an upload."""
+        """Return the absolute path of the folder in the sandbox, which uploads need."""
         conversation = self._client.conversation(self._id)
         workspace = (await conversation.info()).get("workspace")
         folder = str(workspace.get("working_dir") or "") if isinstance(workspace, dict) else ""
@@ -63,16 +63,16 @@ class AsyncFiles:
         return "".join([piece.stdout async for piece in conversation.execute("pwd")]).strip()
 
     async def upload(self, file: Path | str, path: str = "") -> None:
-        """Write a file of this machine into the sandbox. path: its name by default.
+        """Upload a file of this machine into the sandbox. path defaults to its name.
 
-        Raises AgentServerError where the agent takes no files.
+        Raises AgentServerError if the agent accepts no files.
         """
         file = Path(file)
         with file.open("rb") as content:
             await self._put(content, path or file.name)
 
     async def write(self, path: str, text: str | bytes) -> None:
-        """Write a text as a file of the sandbox. Raises as `upload` does."""
+        """Write a text as a file of the sandbox. Raises the errors of `upload`."""
         await self._put(text.encode() if isinstance(text, str) else text, path)
 
     async def _put(self, content: IO[bytes] | bytes, path: str) -> None:

@@ -1,4 +1,4 @@
-"""What waits for a decision. `_sync_waiting.py` is made from it."""
+"""Pending actions and destinations. `_sync_waiting.py` is made from it."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,17 +19,17 @@ from agent_server_client.wire import moment
 if TYPE_CHECKING:
     from agent_server_client._async import AsyncClient
 
-#: most characters of a command in a representation
+#: Maximum characters of a command in a repr.
 _LONGEST = 200
 
 
 class AsyncPendingAction:
-    """An action that waits for a decision, as it was shown: a decision is bound to its digest."""
+    """An action that waits for a decision, as it was shown. A decision is bound to its digest."""
 
     def __init__(self, client: "AsyncClient", item: WaitingAction) -> None:
         self.item = WaitingAction(item)  #: as the server sent it
         self.id = self.item.action_id  #: the id of the action's event
-        self.conversation = client.conversation(self.item.conversation_id)  #: the conversation that it waits in
+        self.conversation = client.conversation(self.item.conversation_id)  #: its conversation
 
     def __repr__(self) -> str:
         what = first_line(self.command, _LONGEST) if self.command else self.arguments
@@ -42,7 +42,7 @@ class AsyncPendingAction:
 
     @property
     def title(self) -> str:
-        """The title of its conversation; empty where it has none."""
+        """The title of its conversation; "" if it has none."""
         return self.item.conversation_title or ""
 
     @property
@@ -57,33 +57,33 @@ class AsyncPendingAction:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the tool is called with; empty where the agent gives no object."""
+        """The arguments of the tool; {} if the agent gives no object."""
         arguments = self.item.arguments
         return arguments if isinstance(arguments, dict) else {}
 
     @property
     def command(self) -> str:
-        """The shell command; empty for a tool that has none."""
+        """The shell command; "" for a tool without one."""
         return command_of(self.item.arguments) or ""
 
     @property
     def summary(self) -> str:
-        """What the action is for, in the agent's words; empty where it says nothing."""
+        """The agent's summary of the action; "" if it gives none."""
         return self.item.summary or ""
 
     @property
     def thought(self) -> str:
-        """What the agent thought before it; empty where it says nothing."""
+        """The agent's thought before the action; "" if it gives none."""
         return self.item.thought
 
     @property
     def risk(self) -> Literal["UNKNOWN", "LOW", "MEDIUM", "HIGH"]:
-        """The risk that the agent names."""
+        """The agent's own rating of the risk."""
         return self.item.security_risk
 
     @property
     def effects(self) -> list[str]:
-        """What it does as the server sees it, in words such as `Deletes`; empty of a server that says nothing of it."""
+        """Its effects as the server sees them, in words such as `Deletes`; [] if the server does not report them."""
         return [one["words"] for one in self.item.get("seen", {}).get("effects", ())]
 
     @property
@@ -103,21 +103,21 @@ class AsyncPendingAction:
 
     @property
     def sandbox_id(self) -> str | None:
-        """The sandbox that it would run in."""
+        """The id of its sandbox."""
         return self.item.sandbox_id
 
     @property
     def can(self) -> list[Literal["approve", "reject", "edit"]]:
-        """The decisions that its agent takes."""
+        """The decisions that its agent accepts."""
         return self.item.can
 
     async def answers(self) -> list[ReadyAnswer]:
-        """The rules that the server proposes for such actions, the narrowest first, with what each would have done."""
+        """Return the server's proposed rules for such actions, the narrowest first, with what each would have done."""
         answers: list[ReadyAnswer] = (await self.ready_answers())["items"]
         return answers
 
     async def ready_answers(self) -> dict[str, Any]:
-        """As `answers`, as `items`, with all scopes of a rule (`scopes`), and how long one may hold (`lasts`)."""
+        """Return `answers` as `items`, with all scopes of a rule (`scopes`) and its possible durations (`lasts`)."""
         path = f"/api/v1/conversation/{self.conversation.id}/pending-actions/{quote(self.id, safe='')}/answers"
         answers: dict[str, Any] = await self.conversation.client.get(path)
         return answers
@@ -125,47 +125,47 @@ class AsyncPendingAction:
     async def approve(self, *, always: bool | dict[str, Any] = False) -> DecisionsResult:
         """Let the agent do exactly this. always: also make a rule of it: `True`, or members of the rule.
 
-        Raises AgentServerError (409) where it is decided or another one by now.
+        Raises AgentServerError (409) if it was decided or has changed.
         """
         return await self.conversation.decide([self], "approve", **({"always": always} if always else {}))
 
     async def reject(self, reason: str = "", *, always: bool | dict[str, Any] = False) -> DecisionsResult:
-        """Refuse it; the agent reads the reason. always, raises: as `approve`."""
+        """Refuse it; the agent reads the reason. always: as in `approve`. Raises the errors of `approve`."""
         members = {"reason": reason, "always": always}
         return await self.conversation.decide([self], "reject", **{name: one for name, one in members.items() if one})
 
     async def edit(self, arguments: dict[str, Any]) -> DecisionsResult:
-        """Let the agent do this with other arguments, all of which are given. Raises as `approve` does.
+        """Let the agent do this with other arguments, which replace all. Raises the errors of `approve`.
 
-        Raises AgentServerError also where `can` does not name `edit`.
+        Raises AgentServerError also if `can` does not contain `edit`.
         """
         return await self.conversation.decide([self], "edit", arguments=arguments)
 
 
 class AsyncDestination:
-    """What a sandbox asks for, as it was shown: a decision is bound to its digest.
+    """A destination or a budget that a sandbox asks for, as it was shown. A decision is bound to its digest.
 
-    id: `NAME:PORT` that it asks to reach; of a budget `budget:conversation`, `budget:key` or `budget:day`.
+    id: `NAME:PORT` of a destination; `budget:conversation`, `budget:key` or `budget:day` of a budget.
     """
 
     def __init__(self, client: "AsyncClient", item: AskedDestinationInfo) -> None:
         self.client = client
         self.item = AskedDestinationInfo(item)  #: as the server sent it
-        self.budget: AskedBudgetInfo | None = self.item.get("budget")  #: the budget that is used up, if it is one
+        self.budget: AskedBudgetInfo | None = self.item.get("budget")  #: the exhausted budget, if it is one
         of = self.budget["setting"].removeprefix("MODEL_BUDGET_").lower() if self.budget else ""
-        self.id = f"budget:{of}" if self.budget else f"{self.name}:{self.port}"  #: what a decision names
+        self.id = f"budget:{of}" if self.budget else f"{self.name}:{self.port}"  #: the name in a decision
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id} of {self.sandbox_id}>"
 
     @property
     def name(self) -> str | None:
-        """The host that it asks to reach; None of a budget."""
+        """The host that it asks for; None for a budget."""
         return self.item.name
 
     @property
     def port(self) -> int | None:
-        """The port that it asks to reach; None of a budget."""
+        """The port that it asks for; None for a budget."""
         return self.item.port
 
     @property
@@ -175,12 +175,12 @@ class AsyncDestination:
 
     @property
     def conversation_id(self) -> str | None:
-        """The conversation that it is about, where that is known."""
+        """The conversation that it is about, if known."""
         return self.item.conversation_id
 
     @property
     def program(self) -> str | None:
-        """What the program that asks calls itself."""
+        """The name that the asking program gives itself."""
         return self.item.program
 
     @property
@@ -199,15 +199,15 @@ class AsyncDestination:
         return self.item.digest
 
     async def approve(self, scope: str = "once") -> DestinationDecided:
-        """Let the sandbox connect. scope: `once`; `conversation`, as long as the sandbox is; `always`, by a rule.
+        """Let the sandbox connect. scope: `once`; `conversation`, as long as the sandbox exists; `always`, by a rule.
 
-        A budget has the same amount once more, by scope `once` alone.
-        Raises AgentServerError (404, 409) where it is decided, expired or asked anew by now.
+        A budget gets its amount once more, only by scope `once`.
+        Raises AgentServerError (404, 409) if it was decided, has expired, or was asked again.
         """
         return await self._decide("approve", scope)
 
     async def reject(self, reason: str = "", scope: str = "conversation") -> DestinationDecided:
-        """Refuse it; the audit has the reason. Raises as approve does."""
+        """Refuse it; the audit has the reason. Raises the errors of `approve`."""
         return await self._decide("reject", scope, **({"reason": reason} if reason else {}))
 
     async def _decide(self, decision: str, scope: str, **members: str) -> DestinationDecided:

@@ -75,38 +75,38 @@ __all__ = [
     "Turn",
 ]
 
-#: seconds between two polls of what has no stream, and bytes that are read of a file at once
+#: Poll interval without a stream, in seconds. Size of one read of a file, in bytes.
 _POLL, _PIECE = 0.25, 1 << 16
 
-#: items of a page
+#: Number of items in a page.
 _PAGE = 100
 
-#: actions that one request asks the decisions of
+#: Maximum number of actions in a request for decisions.
 _DECISIONS = 100
 
-#: seconds for which a rejection may be behind the status that it leads to
+#: Seconds by which a rejection may arrive after the status that it causes.
 _TRAIL = 1.0
 
-#: seconds for which the inbox may be behind the log
+#: Maximum lag of the inbox behind the log, in seconds.
 _BEHIND = 30.0
 
-#: seconds after which a stream that has to end in time may be opened again
+#: Minimum time before a stream with a time limit is reopened, in seconds.
 _YOUNG = 5.0
 
-#: seconds before a stream that its server ended is opened again, as the server asks of browsers
+#: Seconds until a stream that its server ended is reopened, as the server asks of browsers.
 _ENDED: float | None = 1.0
 
 
 class Client:
     """A client of one server, with one key.
 
-    url, key: AGENT_SERVER_URL and AGENT_SERVER_KEY by default. timeout: seconds of silence after which a response is
-    given up. retry_seconds: how long a request is tried again that may be: a GET, DELETE or PATCH, and a POST with an
-    Idempotency-Key, after a lost connection, or a 503, 429 or 409 with a Retry-After. A stream connects again for as
-    long after the last that came. first_seconds: how long a server is tried again that has never answered; None: as any
-    other. on_retry: called before each repeat with the error, the seconds since the first try, and those that are left.
-    on_unknown_key: called after each response of an open server that does not know the key, and serves it all the same.
-    Every method raises AgentServerError.
+    url, key: default to AGENT_SERVER_URL and AGENT_SERVER_KEY. timeout: seconds of silence until a response times out.
+    retry_seconds: how long a request is retried after a lost connection, or after a 503, 429 or 409 with a Retry-After.
+    Retried are GET, DELETE, PATCH, and POST with an Idempotency-Key. A stream reconnects for that long after its last
+    event. first_seconds: retry_seconds for a server that has never responded; None: the same. on_retry: called before
+    each retry with the error, the seconds since the first try, and the seconds that are left. on_unknown_key: called
+    after each response of an open server that does not know the key, but serves it. Every method raises
+    AgentServerError.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class Client:
         self._on_unknown_key = on_unknown_key
         self.clock_ahead = 0.0  #: seconds by which the server's clock is ahead of this machine's, to about a second
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = httpx.Limits(keepalive_expiry=1)  # the server ends a connection that was idle for 5 s
+        limits = httpx.Limits(keepalive_expiry=1)  # the server closes idle connections after 5 s
         timeouts = httpx.Timeout(timeout, connect=min(timeout, 10.0))
-        verify = not self.url.startswith("http://")  # to load the certificates would take longer than a request
-        if is_loopback(self.url) and transport is None:  # with a transport httpx reads no proxy of the environment
+        verify = not self.url.startswith("http://")  # loading the certificates would take longer than a request
+        if is_loopback(self.url) and transport is None:  # with a transport, httpx ignores proxy variables
             transport = httpx.HTTPTransport(verify=verify, limits=limits)
         try:
             self._http = httpx.Client(
@@ -154,16 +154,16 @@ class Client:
     def request(
         self, method: str, path: str, *, again: bool = True, waits: bool = True, **options: Any
     ) -> httpx.Response:
-        """Send a request, and return its response, which is a success. options: as httpx takes them.
+        """Send a request, and return its successful response. options: of httpx.
 
-        again: whether it may be sent more than once. A POST bears an Idempotency-Key then.
-        waits: whether it is sent again after a 429.
+        again: whether it may be sent more than once. A POST then has an Idempotency-Key.
+        waits: whether it is retried after a 429.
         """
         headers = {"Idempotency-Key": uuid4().hex} if again and method == "POST" else {}
         headers |= options.pop("headers", {})
         tries = Tries(self._patience.seconds if again else 0.0, self._patience)
         may_have_arrived = False
-        with self._patience:  # a pause between two tries is a wait too
+        with self._patience:  # a pause between two tries counts as waiting
             while True:
                 asked: float | None = 0.0
                 cause: httpx.TransportError | None = None
@@ -185,16 +185,16 @@ class Client:
                 time.sleep(pause)
 
     def get(self, path: str, /, **params: Any) -> Any:
-        """The JSON of a GET. params: those that are None are left out."""
+        """Return the JSON of a GET. params: None values are omitted."""
         return (self.request("GET", path, params=_given(params))).json(object_hook=Record)
 
     def post(self, path: str, body: dict[str, Any] | None = None, *, again: bool = True, waits: bool = True) -> Any:
-        """The JSON of a POST. again, waits: as in `request`."""
+        """Return the JSON of a POST. again, waits: see `request`."""
         response = self.request("POST", path, json=body or {}, again=again, waits=waits)
         return response.json(object_hook=Record)
 
     def pages(self, path: str, /, **params: Any) -> Iterator[Any]:
-        """The items of all pages of a list. Raises AgentServerError where a page names itself as the next one."""
+        """Yield the items of all pages of a list. Raises AgentServerError for a page that repeats."""
         page_id = None
         while True:
             page = self.get(path, **params, page_id=page_id)
@@ -203,22 +203,20 @@ class Client:
             if page["next_page_id"] is None:
                 return
             if page["next_page_id"] == page_id:
-                raise AgentServerError(
-                    502, f"{self.url}{path} returns the page {page_id} without end. Update the server"
-                )
+                raise AgentServerError(502, f"{self.url}{path} returns the page {page_id} endlessly. Update the server")
             page_id = page["next_page_id"]
 
     def stream(self, path: str, cursor: str = "", *, seconds: float = inf) -> Iterator[Sent]:
-        """The events of a stream that has no end, each once, through restarts of the server.
+        """Yield the events of an endless stream, each once, also across restarts of the server.
 
-        cursor: the `id` of the event to go on after. seconds: most to read; then AgentServerError (504) is raised.
+        cursor: the `id` of the last known event. seconds: maximum time to read; then raises AgentServerError (504).
         """
         tries, whole = Tries(self._patience.seconds, self._patience), Tries(seconds)
         with self._patience:
             while True:
                 timeout, opened = httpx.Timeout(max(0.01, min(SILENCE, whole.left)), connect=10.0), Tries(_YOUNG)
                 headers = {"Last-Event-ID": cursor} if cursor else {}
-                refusal, asked = AgentServerError(None, f"{self.url} ended the stream: follow it again"), _ENDED
+                refusal, asked = AgentServerError(None, f"{self.url} ended the stream. Follow it again"), _ENDED
                 try:
                     opening = self._http.stream("GET", path, headers=headers, timeout=timeout)
                     with opening as response:
@@ -237,13 +235,13 @@ class Client:
                                     cursor, is_comment = sent.id or cursor, False
                                     yield sent
                                 if is_comment and opened.are_over and whole.left < SILENCE:
-                                    asked = 0.0  # again, with the time that is left: comments would put off the end
+                                    asked = 0.0  # again, with the time that is left: comments would postpone the end
                                     break
                 except httpx.TransportError as error:
                     refusal, asked = self._unreachable(error), tries.asked_by_silence
                 if whole.are_over:
                     raise AgentServerError(
-                        504, f"The agent has not stopped within {seconds:g} s, and goes on: follow it again"
+                        504, f"The agent has not stopped within {seconds:g} s, and goes on. Follow it again"
                     )
                 pause = None if asked is None else tries.pause(asked, refusal)
                 if pause is None:
@@ -251,7 +249,7 @@ class Client:
                 time.sleep(pause)
 
     def conversation(self, conversation_id: str) -> "Conversation":
-        """A conversation by its id, without a request. Raises ValueError for what is not a UUID."""
+        """Return a conversation by its id, without a request. Raises ValueError if the id is not a UUID."""
         return Conversation(self, str(UUID(conversation_id)))
 
     def start(
@@ -272,14 +270,13 @@ class Client:
     ) -> "Conversation":
         """Start a conversation with an agent in a sandbox, and return it when it is READY.
 
-        text: the first message, with which the agent begins to run; `turn` of the result is about it. folder: of this
-        machine; the sandbox begins with its files. spec: the id of a sandbox spec. mode: a name of `modes`.
-        conversation_id: a UUID of yours; a conversation of that id that is there is returned as it is, so a start may
-        be repeated after a crash. goes_on_when_allowed: whether the agent is told, and goes on, once a destination or
-        a budget that stopped it is allowed; by default it is. on_progress: gets each state of the start.
-        seconds: most for the start. place_seconds: most to wait before it for a place, where the server runs as many
-        sandboxes as it may; 0: not at all. Raises AgentServerError: 429 no place, 504 too slow, else the status of the
-        failure.
+        text: the first message, which starts a run; `turn` of the result is about it. folder: of this machine, copied
+        into the sandbox. spec: the id of a sandbox spec. mode: a name of `modes`. conversation_id: a UUID of yours. An
+        existing conversation of that id is returned unchanged, so a start can be repeated after a crash.
+        goes_on_when_allowed: whether the agent is told, and goes on, once a destination or a budget that stopped it is
+        allowed; default: yes. on_progress: called with each state of the start. seconds: timeout of the start.
+        place_seconds: maximum wait for a place before the start, if the server runs its maximum number of sandboxes; 0:
+        no wait. Raises AgentServerError: 429 for no place, 504 for a timeout, otherwise the status of the failure.
         """
         if conversation_id and (known := self._known(conversation_id)):
             return known
@@ -301,7 +298,7 @@ class Client:
                 with contextlib.suppress(AgentServerError):
                     self.request("DELETE", f"/api/v1/sandboxes/{sandbox['id']}")
             known = self._known(conversation_id) if conversation_id else None
-            if known is None:  # else an earlier start of it was under way
+            if known is None:  # otherwise an earlier start is still in progress
                 raise
             return known
         if text:
@@ -309,7 +306,7 @@ class Client:
         return conversation
 
     def _known(self, conversation_id: str) -> "Conversation | None":
-        """The conversation of an id, if it is there."""
+        """Return the conversation of an id, if it exists."""
         conversation = self.conversation(conversation_id)
         try:
             conversation.info()
@@ -325,7 +322,7 @@ class Client:
         waiting: Tries,
         on_progress: Callable[[AppConversationStartTask], None] | None,
     ) -> Any:
-        """The response to a request that takes a place, asked again while there is none."""
+        """Return the response to a request that needs a place, and retry while there is none."""
         while True:
             try:
                 return ask()
@@ -343,7 +340,7 @@ class Client:
         waiting: Tries,
         on_progress: Callable[[AppConversationStartTask], None] | None,
     ) -> "Conversation":
-        """The conversation of a start task, once it is READY."""
+        """Return the conversation of a start task, once it is READY."""
         tries, shown = Tries(seconds), None
         while True:
             if (task["status"], task["detail"]) != shown:
@@ -353,7 +350,7 @@ class Client:
             if task["status"] == "ERROR":
                 raise AgentServerError(
                     task.get("failure_status") or 502,
-                    task["detail"] or "The start failed, and the server names no cause: its log has it",
+                    task["detail"] or "The start failed without a reason. See the server's log",
                 )
             if task["status"] == "READY" and task["app_conversation_id"]:
                 return self.conversation(task["app_conversation_id"])
@@ -362,21 +359,21 @@ class Client:
                 if waiting.are_over:
                     with contextlib.suppress(AgentServerError):
                         self.request("DELETE", f"/api/v1/app-conversations/start-tasks/{task['id']}")
-                    words = f"{task['detail']}. The start was ended: give a larger place_seconds to wait longer"
+                    words = f"{task['detail']}. The start was ended. Give a larger place_seconds to wait longer"
                     raise AgentServerError(429, words)
             elif tries.are_over:
-                words = f"The start {task['id']} takes longer than {seconds:g} s, and continues: look for it later"
+                words = f"The start {task['id']} takes longer than {seconds:g} s, and continues. Look for it later"
                 raise AgentServerError(504, words)
             time.sleep(_POLL)
             [found] = self.get("/api/v1/app-conversations/start-tasks", ids=task["id"])
             if found is None:
-                raise AgentServerError(404, f"The start task {task['id']} is gone: somebody deleted it. Start again")
+                raise AgentServerError(404, f"The start task {task['id']} was deleted. Start again")
             task = found
 
     def conversations(
         self, *, text: str | None = None, status: str | None = None, tag: str | None = None
     ) -> Iterator["Conversation"]:
-        """All conversations that pass the filters, those that changed last first; `listed` of each is filled."""
+        """Yield the conversations that pass the filters, the last changed first, with `listed` filled."""
         for item in self.search(text=text, status=status, tag=tag):
             conversation = Conversation(self, item["id"])
             conversation.listed = item
@@ -385,7 +382,7 @@ class Client:
     def search(
         self, *, text: str | None = None, status: str | None = None, tag: str | None = None
     ) -> Iterator[ListedConversation]:
-        """All conversations that pass the filters, those that changed last first."""
+        """Yield the listed conversations that pass the filters, the last changed first."""
         return self.pages("/api/v1/conversations/search", text=text, status=status, tag=tag, limit=_PAGE)
 
     def pending_actions(
@@ -400,10 +397,10 @@ class Client:
         machine: str | None = None,
         agent: str | None = None,
     ) -> list["PendingAction"]:
-        """What waits for a decision, the oldest first: the inbox.
+        """Yield the inbox: the actions that wait for a decision, the oldest first.
 
-        security_risk: the agent's own word. risk: the greater of that and of what the server sees. effect: one that the
-        server sees, such as `deletes`. machine, agent: of an agent outside of the server, as it names itself.
+        security_risk: the agent's own rating. risk: the higher of the agent's and the server's. effect: seen by the
+        server, such as `deletes`. machine, agent: of an agent outside of the server, as it names itself.
         """
         filters = {"conversation_id": conversation_id, "tool_name": tool_name, "security_risk": security_risk}
         filters |= {"risk": risk, "effect": effect, "machine": machine, "agent": agent}
@@ -413,7 +410,7 @@ class Client:
         ]
 
     def destinations(self, *, sandbox_id: str | None = None) -> list["Destination"]:
-        """What sandboxes ask to reach and waits for a decision, the longest wait first."""
+        """Return the destinations that sandboxes ask for and that wait for a decision, the longest wait first."""
         return [
             Destination(self, item) for item in self.pages("/api/v1/destinations", sandbox_id=sandbox_id, limit=_PAGE)
         ]
@@ -427,7 +424,7 @@ class Client:
         tool_name: str | None = None,
         conversation_id: str | None = None,
     ) -> Iterator[AuditEntry]:
-        """Who decided what, the newest first; only an admin's key may read it.
+        """Yield who decided what, the newest first. Needs an admin's key.
 
         text: a part of the command, the summary, the destination, the reason or the title. actor: a whole name.
         """
@@ -446,19 +443,19 @@ class Client:
             yield sent.name, json.loads(sent.data, object_hook=Record)
 
     def sandboxes(self) -> Iterator[SandboxInfo]:
-        """All sandboxes, the newest first."""
+        """Yield all sandboxes, the newest first."""
         return self.pages("/api/v1/sandboxes/search", limit=_PAGE)
 
     def specs(self) -> Iterator[SandboxSpecInfo]:
-        """All sandbox specs, the default one first: what a conversation may be started with, and its agent."""
+        """Yield all sandbox specs, the default first: the kinds of sandboxes for a conversation, with their agents."""
         return self.pages("/api/v1/sandbox-specs/search", limit=_PAGE)
 
     def sandbox(self, sandbox_id: str) -> Sandbox:
-        """A sandbox by its id, without a request."""
+        """Return a sandbox by its id, without a request."""
         return Sandbox(self, sandbox_id)
 
     def start_sandbox(self, folder: Path | str, spec: str | None = None) -> SandboxInfo:
-        """Start a sandbox with the files of a folder of this machine (archives.pack says which)."""
+        """Start a sandbox with the files of a folder of this machine (see archives.pack)."""
         with tempfile.TemporaryFile() as file:
             pack(Path(folder), file)
             file.seek(0)
@@ -470,26 +467,26 @@ class Client:
             return sandbox
 
     def keys(self) -> list[KeyInfo]:
-        """The keys that admins made, the newest first."""
+        """Return the keys that admins made, the newest first."""
         keys: list[KeyInfo] = self.get("/api/v1/keys")
         return keys
 
     def make_key(self, name: str, scopes: list[str], expires_at: str | None = None) -> NewKey:
-        """Make a key. This response alone shows it."""
+        """Make a key. Only this response shows it."""
         key: NewKey = self.post("/api/v1/keys", {"name": name, "scopes": scopes, "expires_at": expires_at})
         return key
 
     def revoke_key(self, key_id: str) -> None:
-        """Revoke a key: it opens nothing any more."""
+        """Revoke a key, which is then refused."""
         self.request("DELETE", f"/api/v1/keys/{quote(key_id, safe='')}")
 
     def modes(self) -> list[ApprovalMode]:
-        """The approval modes of the server, the strictest first."""
+        """Return the approval modes of the server, the strictest first."""
         modes: list[ApprovalMode] = self.get("/api/v1/approval-modes")
         return modes
 
     def rules(self, *, ended: bool = False) -> list[ApprovalRule]:
-        """The approval rules, the newest first. ended: then those that were revoked, with who revoked them and when."""
+        """Return the approval rules, the newest first. ended: only the revoked ones, with who revoked them and when."""
         asked = {"ended": True} if ended else {}
         rules: list[ApprovalRule] = self.get("/api/v1/approval-rules", **asked)
         return rules
@@ -500,11 +497,11 @@ class Client:
         return made
 
     def revoke_rule(self, rule_id: str) -> None:
-        """Revoke an approval rule. Raises AgentServerError (404) where there is none."""
+        """Revoke an approval rule. Raises AgentServerError (404) if it does not exist."""
         self.request("DELETE", f"/api/v1/approval-rules/{quote(rule_id, safe='')}")
 
     def grants(self) -> list[GrantInfo]:
-        """What people may do where, the newest first."""
+        """Return the roles of people and where they apply, the newest first."""
         grants: list[GrantInfo] = self.get("/api/v1/grants")
         return grants
 
@@ -514,30 +511,30 @@ class Client:
         return made
 
     def revoke_grant(self, grant_id: str) -> None:
-        """Revoke a grant. Raises AgentServerError (404) where there is none."""
+        """Revoke a grant. Raises AgentServerError (404) if it does not exist."""
         self.request("DELETE", f"/api/v1/grants/{quote(grant_id, safe='')}")
 
     def devices(self) -> list[DeviceInfo]:
-        """Your devices that ring, the latest renewal first."""
+        """Return your devices for notifications, the latest renewal first."""
         devices: list[DeviceInfo] = (self.get("/api/v1/devices"))["items"]
         return devices
 
     def test_device(self, device_id: str) -> NotificationOutcome:
-        """Ring a device of yours. Raises AgentServerError (404) where there is none."""
+        """Send a test notification to a device of yours. Raises AgentServerError (404) if it does not exist."""
         outcome: NotificationOutcome = self.post(f"/api/v1/devices/{quote(device_id, safe='')}/test", None)
         return outcome
 
     def end_device(self, device_id: str) -> None:
-        """End a device of yours. Raises AgentServerError (404) where there is none."""
+        """Remove a device of yours. Raises AgentServerError (404) if it does not exist."""
         self.request("DELETE", f"/api/v1/devices/{quote(device_id, safe='')}")
 
     def server_info(self) -> ServerInfo:
-        """What the server says of itself."""
+        """Return the server's description of itself."""
         info: ServerInfo = self.get("/server_info")
         return info
 
     def user(self) -> User:
-        """Who asks, and what they may do."""
+        """Return the client's user and its permissions."""
         user: User = self.get("/api/v1/users/me")
         return user
 
@@ -556,15 +553,15 @@ class Client:
 
 
 class Turn:
-    """What was asked of an agent, and what it does until it stops.
+    """A request to an agent, and the agent's work until it stops.
 
-    `follow` and `wait` read each entry of the log once: each goes on where the last one ended.
+    `follow` and `wait` read each entry of the log once. Each resumes where the last call ended.
     """
 
     def __init__(self, conversation: "Conversation", after: int, message: str | None = None) -> None:
-        self.conversation = conversation  #: the conversation that it is a part of
-        self.after = after  #: the seq that the log ended with before the message
-        self.message = message  #: the text that was sent; None of a turn that `run` began
+        self.conversation = conversation  #: its conversation
+        self.after = after  #: the last seq of the log before the message
+        self.message = message  #: the text that was sent; None for a turn that `run` began
         self._begin()
 
     def __repr__(self) -> str:
@@ -573,12 +570,12 @@ class Turn:
     def _begin(self) -> None:
         """Read from the message on."""
         self.seq = self.after  #: the seq of the last entry that was read
-        self.entries = list[Entry]()  #: what was read so far
+        self.entries = list[Entry]()  #: the entries that were read so far
         self._progress = Progress(self.message)
 
     @property
     def status(self) -> str:
-        """The status of the conversation as far as this turn was read; empty before."""
+        """The conversation's status as far as this turn was read; "" before."""
         return self._progress.status
 
     @property
@@ -588,19 +585,19 @@ class Turn:
 
     @property
     def reply(self) -> str:
-        """What the agent has said, as far as this turn was read."""
+        """The agent's reply, as far as this turn was read."""
         return "\n\n".join(words for words in self._progress.words if words)
 
     @property
     def error(self) -> str:
-        """Why the agent has failed; empty where it has not."""
+        """Why the agent failed; "" if it did not."""
         return self._progress.error
 
     def follow(self, *, seconds: float = inf) -> Generator["Entry | PendingAction", None]:
-        """Yield each entry as it comes, and each action that waits for a decision once, until the agent stops.
+        """Yield each new entry, and each action that waits for a decision once, until the agent stops.
 
-        seconds: most to follow; then AgentServerError (504) is raised, and the agent goes on. Raises AgentServerError
-        (504) also where the agent does not begin to work on the message.
+        seconds: maximum time to follow; then raises AgentServerError (504), and the agent goes on. Raises
+        AgentServerError (504) also if the agent does not start to work on the message.
         """
         progress, conversation, shown = self._progress, self.conversation, set[str]()
         if progress.waits:
@@ -634,9 +631,9 @@ class Turn:
     def wait(self, decide: Callable[["PendingAction"], object] | None = None, *, seconds: float = inf) -> Self:
         """Wait until the agent stops, and return this turn.
 
-        decide: is called with each action that waits, and approves it, rejects it, or leaves it to others. Without it
-        `wait` returns also where an action waits: `status` is `waiting_for_confirmation` then, and after the decision
-        `wait` goes on. seconds: as in `follow`.
+        decide: called with each waiting action; it approves it, rejects it, or leaves it to others. Without `decide`,
+        `wait` also returns if an action waits: then `status` is `waiting_for_confirmation`, and after the decision
+        another `wait` goes on. seconds: as in `follow`.
         """
         with contextlib.closing(self.follow(seconds=seconds)) as found:
             for one in found:
@@ -647,11 +644,11 @@ class Turn:
         return self
 
     def pending_actions(self) -> list["PendingAction"]:
-        """What waits for a decision now."""
+        """Return the actions that wait for a decision now."""
         return self.conversation.pending_actions()
 
     def _trails(self, seconds: float) -> bool:
-        """Whether more is in the log: the rejections that ended a run stand behind its status."""
+        """Return whether the log has more: the rejections that ended a run come after its status."""
         tries = Tries(seconds)
         while self.conversation.count() <= self.seq:
             if tries.are_over:
@@ -660,9 +657,9 @@ class Turn:
         return True
 
     def _goes_on(self) -> bool:
-        """Whether an agent that the log does not show at work goes on. An agent that was asked has a while to begin."""
+        """Return whether an agent goes on although the log shows no work. It has some time to begin."""
         progress = self._progress
-        tries = Tries(progress.patience if self.seq else BEGINS)  # an empty log is that of a start under way
+        tries = Tries(progress.patience if self.seq else BEGINS)  # an empty log belongs to a start in progress
         while True:
             status = (self.conversation.info())["execution_status"]
             if status not in STOPPED:
@@ -675,20 +672,20 @@ class Turn:
             time.sleep(_POLL)
         progress.status, progress.is_over = status, True
         if self.message is not None:
-            words = f"The agent is {status} and does not begin to work on the message: conversation.run() lets it begin"
+            words = f"The agent is {status} and does not work on the message. Call conversation.run() to start it"
             raise AgentServerError(504, words)
         return False
 
 
 class Conversation:
-    """A conversation, by its id."""
+    """A conversation."""
 
     def __init__(self, client: Client, conversation_id: str) -> None:
         self.client = client
         self.id = conversation_id  #: a UUID
         self.files = Files(self)  #: the files of its sandbox
-        self.turn: Turn | None = None  #: the last one that this object began, by start, send or run
-        self.listed: ListedConversation | None = None  #: as `Client.conversations` found it
+        self.turn: Turn | None = None  #: the last turn that this object began, by start, send or run
+        self.listed: ListedConversation | None = None  #: as in the list of `Client.conversations`
         self._path = f"/api/conversations/{conversation_id}"
 
     def __repr__(self) -> str:
@@ -700,40 +697,38 @@ class Conversation:
         return f"{self.client.url}/console/#/conversations/{self.id}"
 
     def info(self) -> ConversationInfo:
-        """Its state."""
+        """Return its state."""
         info: ConversationInfo = self.client.get(self._path)
         return info
 
     def status(self) -> str:
-        """Its status now: idle, running, waiting_for_confirmation, paused, finished, error or stuck."""
+        """Return its current status: idle, running, waiting_for_confirmation, paused, finished, error or stuck."""
         return (self.info()).execution_status
 
     def sandbox(self) -> Sandbox:
-        """The sandbox that it runs in. Raises AgentServerError (404) where it has none."""
+        """Return its sandbox. Raises AgentServerError (404) if it has none."""
         [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
         if found is None:
-            self.info()  # which says so of an unknown conversation
-            raise AgentServerError(
-                404, "The conversation has no sandbox: only one that `start` began has one. Start another"
-            )
+            self.info()  # raises for an unknown conversation
+            raise AgentServerError(404, "The conversation has no sandbox. Only `start` gives it one. Start another")
         return Sandbox(self.client, found["sandbox_id"])
 
     def send(self, text: str, *, run: bool = True, rejects: bool = True) -> Turn:
-        """Send a user's message, and return its turn: follow it, or wait for it. run: whether the agent begins to run.
+        """Send a user's message, and return its turn, to follow or wait for. run: whether the agent starts to run.
 
-        An agent that works takes the message in its present run. rejects: whether it rejects what waits for a decision;
-        if not, AgentServerError (409) is raised while an action waits, and the message is not sent.
+        A running agent gets the message in its current run. rejects: whether the message rejects the waiting actions.
+        If not, and an action waits, AgentServerError (409) is raised and nothing is sent.
         """
-        turn = Turn(self, self.count(), text)  # counted first: what comes before the response is not lost
+        turn = Turn(self, self.count(), text)  # count first: events may precede the response
         message = {"content": [{"type": "text", "text": text}], "run": run, "rejects": rejects}
         self.client.post(f"{self._path}/events", message)
         self.turn = turn
         return turn
 
     def run(self) -> Turn:
-        """Let the agent go on, and return the turn that begins here.
+        """Let the agent go on, and return the new turn.
 
-        Raises AgentServerError (409) while an action waits: the run would approve it.
+        Raises AgentServerError (409) if an action waits, because the run would approve it.
         """
         turn = Turn(self, self.count())
         self.client.post(f"{self._path}/run?accepts=false")
@@ -741,31 +736,31 @@ class Conversation:
         return turn
 
     def fork(self, event_id: str | None = None, *, title: str | None = None) -> "Conversation":
-        """Copy it up to an event, or to its end, as a conversation of its own, and return that one.
+        """Copy it up to an event, or to its end, and return the new conversation.
 
-        A fork of the bundled agent's has a sandbox of its own, with the files as they were at the event. Raises
-        AgentServerError (409) where they were not recorded then: `records` has the events at which they were.
+        A fork of a bundled agent's conversation has its own sandbox, with the files as they were at the event. Raises
+        AgentServerError (409) if they were not recorded then; `records` has the recorded events.
         """
         made = self.client.post(f"{self._path}/fork", _given({"from_event_id": event_id, "title": title}))
         return Conversation(self.client, made["id"])
 
     def back(self, event_id: str | None = None) -> Return:
-        """Return to an event, in the same sandbox, with the files as they were then. None: undo the last return.
+        """Return to an event in the same sandbox, and restore the files. event_id: None undoes the last return.
 
-        What came after the event stays in the log, left behind. Raises AgentServerError (409) while the agent runs or
-        an action waits, and where the files were not recorded: `records` has the events at which they were.
+        Later events stay in the log, left behind. Raises AgentServerError (409) if the agent runs, if an action waits,
+        and if the files were not recorded; `records` has the recorded events.
         """
         body = {"event_id": event_id, "undo": event_id is None}
         made: Return = self.client.post(f"/api/v1/app-conversations/{self.id}/return", body)
         return made
 
     def records(self) -> FolderRecords:
-        """The records of its folder, the oldest first: `event_ids` of each are events at which the folder was so."""
+        """Return the records of its folder, the oldest first. At all `event_ids` of a record the folder was equal."""
         found: FolderRecords = self.client.get(f"/api/v1/app-conversations/{self.id}/records")
         return found
 
     def pause(self) -> None:
-        """Ask the agent to stop after its present step."""
+        """Ask the agent to stop after its current step."""
         self.client.post(f"{self._path}/pause")
 
     def interrupt(self) -> None:
@@ -777,32 +772,32 @@ class Conversation:
         self.client.post(f"{self._path}/confirmation_policy", {"policy": {"kind": kind, **members}})
 
     def set_mode(self, name: str) -> None:
-        """Set which actions wait from the next one on: a name of `modes` of the client.
+        """Set the approval mode, from the next action on: a name of the client's `modes`.
 
-        Raises AgentServerError (409) where the mode cannot hold, such as `nothing` outside of a sandbox.
+        Raises AgentServerError (409) if the mode is impossible, such as `nothing` outside of a sandbox.
         """
         self.client.post(f"/api/v1/conversation/{self.id}/approval-mode", {"mode": name})
 
     def search(self, **filters: Any) -> Iterator[Event]:
-        """The events that pass the filters (kind, source, body, timestamp__gte, timestamp__lt), by their times."""
+        """Yield the events that pass the filters (kind, source, body, timestamp__gte, timestamp__lt), by time."""
         return self.client.pages(f"{self._path}/events/search", **filters, limit=_PAGE)
 
     def count(self, **filters: Any) -> int:
-        """The number of events that pass the filters of search."""
+        """Return the number of events that pass the filters of `search`."""
         number: int = self.client.get(f"{self._path}/events/count", **filters)
         return number
 
     def events(self, after: int = 0, *, seconds: float = inf) -> Generator[Entry, None]:
-        """Follow the log from the event after a seq on: each event once, through restarts of the server.
+        """Follow the log after a seq: each event once, also across restarts of the server.
 
-        It has no end: `follow` ends with the agent's run. seconds: most to follow; then AgentServerError (504) is
-        raised.
+        It is endless; `follow` ends with the agent's run. seconds: maximum time to follow; then raises AgentServerError
+        (504).
         """
         for sent in self.client.stream(f"{self._path}/events/stream", str(after), seconds=seconds):
             yield Entry(int(sent.id) if sent.id else None, json.loads(sent.data))
 
     def log(self, after: int = 0) -> Iterator[Entry]:
-        """The log as it is now, from the event after a seq on."""
+        """Yield the current log after a seq."""
         last = self.count()
         if last <= after:
             return
@@ -813,7 +808,7 @@ class Conversation:
                     return
 
     def decisions(self, action_ids: Sequence[str]) -> dict[str, ActionDecision]:
-        """Who decided these actions, how and when, by their ids. Actions that nobody has decided are left out."""
+        """Return who decided these actions, how and when, by id. Undecided actions are omitted."""
         found: dict[str, ActionDecision] = {}
         for first in range(0, len(action_ids), _DECISIONS):
             ids = action_ids[first : first + _DECISIONS]
@@ -825,9 +820,9 @@ class Conversation:
     def follow(self, after: int | None = None, *, seconds: float = inf) -> Generator["Entry | PendingAction", None]:
         """Follow a run until the agent stops: the entries of the log, and each action that waits for a decision once.
 
-        It begins with the last message that this object has sent, by `start`, `send` or `run`; of a conversation that
-        was opened by its id, with the first entry, and ends after the last one where the agent does not work.
-        after: begin after this seq. seconds: as in `Turn.follow`.
+        It begins with the last message that this object sent, by `start`, `send` or `run`. For a conversation opened by
+        its id it begins with the first entry, and ends after the last one if the agent does not work. after: begin
+        after this seq. seconds: as in `Turn.follow`.
         """
         turn = Turn(self, after or 0) if after is not None or self.turn is None else self.turn
         turn._begin()
@@ -836,11 +831,11 @@ class Conversation:
                 yield one
 
     def wait(self, decide: Callable[["PendingAction"], object] | None = None, *, seconds: float = inf) -> Turn:
-        """Wait until the agent stops, as `Turn.wait` does, and return the turn of the last message."""
+        """Wait until the agent stops, like `Turn.wait`, and return the turn of the last message."""
         return (self.turn or Turn(self, 0)).wait(decide, seconds=seconds)
 
     def _opened(self) -> list["PendingAction"]:
-        """What waits here, once the inbox has it: the log is a moment ahead of it."""
+        """Return its waiting actions, once the inbox has them: it lags a moment behind the log."""
         tries = Tries(_BEHIND)
         while not tries.are_over:
             if actions := self.pending_actions():
@@ -851,20 +846,20 @@ class Conversation:
         return []
 
     def waiting(self) -> list["PendingAction | Destination"]:
-        """All that waits for a decision in it: actions, and what its sandbox asks to reach or to spend."""
+        """Return all that waits for a decision: actions, and the destinations and budgets that its sandbox asks for."""
         found = self.client.get(f"/api/v1/conversation/{self.id}/waiting")
         actions = [PendingAction(self.client, item) for item in found["actions"]]
         return [*actions, *(Destination(self.client, item) for item in found["destinations"])]
 
     def pending_actions(self) -> list["PendingAction"]:
-        """Its actions that wait for a decision, in the order of the log."""
+        """Return its actions that wait for a decision, in the order of the log."""
         return self.client.pending_actions(conversation_id=self.id)
 
     def decide(self, actions: list["PendingAction"], decision: str, **members: Any) -> DecisionsResult:
-        """Decide actions, all or none, each bound to the digest of what was shown.
+        """Decide actions atomically. Each decision is bound to the digest of what was shown.
 
         decision: approve, reject or edit. members: `reason`, `arguments` or `always`.
-        Raises AgentServerError (409) with `problems`: somebody was faster, or the action is another one by now.
+        Raises AgentServerError (409) with `problems` if somebody else decided or an action has changed.
         """
         decisions = [{"action_id": one.id, "decision": decision, "digest": one.digest, **members} for one in actions]
         path = f"/api/v1/conversation/{self.id}/pending-actions/decisions"
@@ -874,23 +869,23 @@ class Conversation:
     def changes(
         self, path: str = ".", *, since: str | int | None = None, until: str | int | None = None
     ) -> list[GitChange]:
-        """The changed files of the repository at a path; with `since`, of the folder, which needs none.
+        """Return the changed files of the repository at a path. With `since`: of the folder, which needs no repository.
 
-        since: "start" of the conversation, or before an event, by its seq or its id. until: likewise; None: now.
-        Raises AgentServerError where the agent has no Git, and where the folder was not recorded then.
+        since, until: before the event of a seq or an id. since: also "start" of the conversation. until: None: now.
+        Raises AgentServerError if the agent has no Git, and if the folder was not recorded.
         """
         at = f"/api/v1/app-conversations/{self.id}/git/changes"
         changes: list[GitChange] = self.client.get(at, path=path, since=since, until=until)
         return changes
 
     def diff(self, path: str, *, since: str | int | None = None, until: str | int | None = None) -> GitDiff:
-        """A changed file as it is and as it was; since, until: as in `changes`."""
+        """Return a changed file as it is and as it was. since, until: as in `changes`."""
         at = f"/api/v1/app-conversations/{self.id}/git/diff"
         diff: GitDiff = self.client.get(at, path=path, since=since, until=until)
         return diff
 
     def remote(self, path: str | None = None) -> Remote:
-        """Where the work of its folder can be pushed. Raises AgentServerError (409), which says why it cannot."""
+        """Return where its folder's work can be pushed. Raises AgentServerError (409) with the reason if it cannot."""
         found: Remote = self.client.get(f"/api/v1/app-conversations/{self.id}/git/remote", path=path)
         return found
 
@@ -901,9 +896,9 @@ class Conversation:
         return made
 
     def execute(self, command: str, *, cwd: str | None = None, seconds: int = 600) -> Generator[Output, None]:
-        """Run a shell command in the sandbox, as the agent's user; nobody is asked. cwd: its folder by default.
+        """Run a shell command in the sandbox, as the agent's user and without approval. cwd defaults to its folder.
 
-        Who stops reading stops the command. Raises AgentServerError where the agent serves no commands.
+        Stop reading to stop the command. Raises AgentServerError if the agent serves no commands.
         """
         body = _given({"command": command, "cwd": cwd, "timeout": seconds})
         begun = self.client.post(f"{self._path}/bash/start_bash_command", body, again=False)
@@ -921,7 +916,7 @@ class Conversation:
                 if not outputs:
                     time.sleep(_POLL)
             raise AgentServerError(
-                504, f"The command has not ended within {seconds} s, and was stopped: allow it more seconds"
+                504, f"The command has not ended within {seconds} s, and was stopped. Allow it more seconds"
             )
         finally:
             if not has_ended:
@@ -929,28 +924,28 @@ class Conversation:
                     self.client.post(f"{self._path}/bash/bash_commands/{begun['id']}/stop", again=False)
 
     def shell(self, command: str, *, cwd: str | None = None, seconds: int = 600) -> Output:
-        """Run a shell command in the sandbox to its end, and return all that it printed. Raises as `execute` does."""
+        """Run a shell command in the sandbox to its end, and return its whole output. Raises as `execute` does."""
         pieces = [piece for piece in self.execute(command, cwd=cwd, seconds=seconds)]
         stdout, stderr = "".join(one.stdout for one in pieces), "".join(one.stderr for one in pieces)
         return Output(stdout, stderr, pieces[-1].exit_code)
 
     def preview(self, port: int) -> PreviewAddress:
-        """The address of what a program in the sandbox serves at a port: it opens in one browser, once, and soon.
+        """Return an address of a port in the sandbox. It opens in one browser, once, and expires soon.
 
-        Raises AgentServerError where nothing listens there, and unless the key has the scopes write and approve.
+        Raises AgentServerError if no program listens there, and unless the key has the scopes write and approve.
         """
         path = f"/api/v1/sandboxes/{(self.sandbox()).id}/previews"
         address: PreviewAddress = self.client.post(path, {"port": port}, again=False)
         return address
 
     def delete(self) -> None:
-        """Delete the conversation, and its sandbox unless another conversation is in it."""
+        """Delete the conversation, and its sandbox unless another conversation uses it."""
         try:
             self.client.request("DELETE", f"/api/v1/app-conversations/{self.id}")
         except AgentServerError as error:
             if error.status != 404:
                 raise
-            self.client.request("DELETE", self._path)  # one without a sandbox
+            self.client.request("DELETE", self._path)  # it has no sandbox
 
 
 def _given(members: dict[str, Any]) -> dict[str, Any]:

@@ -11,38 +11,39 @@ if TYPE_CHECKING:
 
 
 class Sandbox:
-    """A sandbox, by its id: the machine that conversations run in. Its files stay while it is paused."""
+    """A sandbox: the machine that conversations run in. A pause keeps its files."""
 
     def __init__(self, client: "Client", sandbox_id: str) -> None:
         self.client = client
-        self.id = sandbox_id  #: a name that the server gave
+        self.id = sandbox_id  #: a name from the server
         self._path = f"/api/v1/sandboxes/{quote(sandbox_id, safe='')}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
 
     def info(self) -> SandboxInfo:
-        """Its state. Raises AgentServerError (404) where it is gone."""
+        """Return its state. Raises AgentServerError (404) if it was deleted."""
         [found] = self.client.get("/api/v1/sandboxes", id=self.id)
         if found is None:
             raise AgentServerError(
-                404, f"There is no sandbox {self.id}: it was deleted, or never there. `sandboxes()` has those that are"
+                404,
+                f"There is no sandbox {self.id}. It was deleted, or never existed. `sandboxes()` lists all that exist",
             )
         info: SandboxInfo = found
         return info
 
     def status(self) -> str:
-        """Its status now: STARTING, RUNNING, PAUSED, ERROR or MISSING."""
+        """Return its current status: STARTING, RUNNING, PAUSED, ERROR or MISSING."""
         return (self.info()).status
 
     def pause(self) -> None:
-        """Stop it, and keep its files: it takes no place, and a message wakes it."""
+        """Stop it, and keep its files. It takes no place, and a message wakes it."""
         self.client.post(f"{self._path}/pause")
 
     def resume(self) -> None:
-        """Let it run again. Raises AgentServerError (429) where there is no place."""
+        """Start it again. Raises AgentServerError (429) if there is no place."""
         self.client.post(f"{self._path}/resume")
 
     def delete(self) -> None:
-        """Delete it with its files, for an admin. Its conversations stay readable."""
+        """Delete it with its files. Needs an admin's key. Its conversations stay readable."""
         self.client.request("DELETE", self._path)

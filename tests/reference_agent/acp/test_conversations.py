@@ -349,7 +349,7 @@ def test_a_killed_program_is_started_again_with_its_session(place, effects):
     assert "was killed by signal 9" in place.error(conversation)
     assert place.open(conversation) == []
     [error] = place.agent.events(conversation, kind="AgentErrorEvent")
-    assert "ended before a decision reached it" in error["error"]
+    assert "ended before it got a decision" in error["error"]
     place.agent.send(conversation, "say Here again.")
     place.agent.until(conversation, "finished")
     assert place.said(conversation) == ["Here again."]  # and not what the agent repeats of its session
@@ -391,7 +391,7 @@ def test_a_killed_agent_server_permits_nothing_and_its_program_ends_with_it(plac
 
     assert place.agent.status(conversation) == "paused"
     [error] = place.agent.events(conversation, kind="AgentErrorEvent")
-    assert "It was not permitted" in error["error"]
+    assert "The action was not permitted" in error["error"]
     place.agent.send(conversation, "say hello")
     place.agent.until(conversation, "finished")
     assert effects.read_text() == ""

@@ -55,7 +55,7 @@ def test_an_output_that_floods_is_told_by_its_head_and_its_tail(play, agent, fol
         told = yield run("echo the head; yes a line that says nothing | head -c 100000000; echo; echo the tail")
         told.ended(0).find(r"^the head$")
         told.find(r"^the tail$")
-        file = told.find(r"The first [\d,]+ bytes are in (\S+), of which a file keeps [\d,]+ bytes")[1]
+        file = told.find(r"The first [\d,]+ bytes are in (\S+); a file keeps [\d,]+ bytes")[1]
         told = yield run(f"head -n 1 {file}; wc -c <{file}")
         kept = told.ended(0).find(r"the head\n(\d+)")[1]
         return f"100,000,000 bytes were printed, and {kept} are kept."

@@ -80,7 +80,7 @@ def test_a_pod_that_the_controller_makes_again_is_of_no_start_and_ends_with_a_st
         lambda: [one["metadata"]["uid"] for one in cluster.objects.all("pods")] not in ([], [handle["pod"]]),
         "the pod that the controller makes",
     )
-    assert until_gone(runtime, handle) == "its pod was removed"
+    assert until_gone(runtime, handle) == "its pod was deleted"
 
     runtime.stop(handle)
 

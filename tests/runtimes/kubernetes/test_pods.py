@@ -154,7 +154,7 @@ def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, la
     assert second["pod"] != first["pod"]
     wait_until(lambda: runtime.logs(second, 9).startswith("kept"), "the line")
     assert [path.name for path in folder.iterdir()] == ["kept"]
-    assert until_gone(runtime, first) == "its pod was removed"
+    assert until_gone(runtime, first) == "its pod was deleted"
 
 
 @pytest.mark.kubernetes("starts two pods")
@@ -222,7 +222,7 @@ def test_a_pod_that_ends_by_itself_reports_its_exit_code_and_its_log_stays(runti
 def test_a_pod_that_is_killed_from_outside_is_gone(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
     cluster.node.process_of(pod_of(cluster, launch)).kill()
-    assert until_gone(runtime, handle) == "exit code 137: it was ended by SIGKILL"
+    assert until_gone(runtime, handle) == "exit code 137: ended by SIGKILL"
 
 
 @pytest.mark.kubernetes("starts a pod, and waits for its end")
@@ -230,7 +230,7 @@ def test_a_pod_that_is_killed_from_outside_is_gone(runtime, cluster, launch):
 def test_a_pod_that_is_deleted_from_outside_is_gone(runtime, cluster, launch):
     handle = until_running(runtime, cluster, launch)
     cluster.objects.delete("pods", name_of(launch.sandbox_id), {})
-    assert until_gone(runtime, handle) in ("its pod is being removed", "its pod was removed")
+    assert until_gone(runtime, handle) in ("its pod is being deleted", "its pod was deleted")
     runtime.stop(handle)
     assert runtime.logs(handle, 9) == ""
 
@@ -412,12 +412,12 @@ def test_an_api_server_that_does_not_answer_is_named(cluster, tmp_path, monkeypa
     url = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "nobody", url=url)))
     runtime = KubernetesRuntime("host-a")
-    with pytest.raises(RuntimeFailure, match=f"cannot be started: no API server answers at {url}"):
+    with pytest.raises(RuntimeFailure, match=f"cannot be started: no API server responds at {url}"):
         runtime.start(launch)
     assert runtime.known() == []
     assert runtime.usage(launch.sandbox_id) == Usage(None, None)
     for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(launch))):
-        with pytest.raises(RuntimeFailure, match="no API server answers"):
+        with pytest.raises(RuntimeFailure, match="no API server responds"):
             call()
 
 
