@@ -1,8 +1,8 @@
 """Writes the pages that are made from the code:  python -m docs.make  (or `make docs`)
 
-The OpenAPI document in `docs/openapi.json`, the settings in `docs/settings.md` and `docs/limits.md`, the table of who
+The OpenAPI document in `docs/openapi.json`, the settings in `docs/settings.md` and `docs/limits.md`, the lists of who
 may call what in `docs/access.md`, the table of refusals in `docs/errors.md`, the table of the peers' operations in
-`docs/compatibility.md`, the tables of objects in `docs/client.md`, and the data model in `docs/data.md`; and modules
+`docs/compatibility.md`, the lists of objects in `docs/client.md`, and the data model in `docs/data.md`; and modules
 of the Python client: `models.py` from the schemas of `docs/openapi.json`, and the blocking client, `_sync*.py`, from
 `_async*.py`; and `store/scripts/calls.py` from the heads of the store's scripts. Tests compare all of them with the
 code.
@@ -16,6 +16,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import Field, fields
@@ -53,6 +54,9 @@ _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 #: an attribute that a class of the client sets, and the comment about it
 _ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
+
+#: maximum length of a line of a page, in characters
+_WIDTH = 160
 
 #: the classes of the client that people meet
 OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
@@ -204,8 +208,8 @@ def _default(setting: "Field[Any]") -> str:
 
 
 def access() -> str:
-    """The page about access; its table is made from what every rule declares."""
-    rows = []
+    """The page about access; its lists are made from what every rule declares."""
+    calls = dict[str, list[tuple[str, str]]]()
     app = create_app(Config.of(redis_url="redis://127.0.0.1:1"))
     for rule in app.url_map.iter_rules():
         needed = getattr(app.view_functions[rule.endpoint], "needs", Needs("open"))
@@ -217,8 +221,13 @@ def access() -> str:
             (needed.ticket, "or a ticket"),
             (needed.session, "or the session key of a sandbox"),
         )
-        rows.append((path, f"| {method} | `{path}` | {' '.join([words, *(text for holds, text in also if holds)])} |"))
-    return _with_table(ACCESS, ["| Method | Path | Needs |", "|---|---|---|", *(row for _, row in sorted(rows))])
+        needs = " ".join([words, *(text for holds, text in also if holds)])
+        calls.setdefault(needs, []).append((path, method))
+    rows = list[str]()
+    for needs, listed in sorted(calls.items()):
+        lines = [f"{method} {path}" for path, method in sorted(listed)]
+        rows += ["", f"Needs {needs}:", "", "```text", *lines, "```"]
+    return _with_table(ACCESS, [*rows[1:], ""])
 
 
 def errors() -> str:
@@ -253,15 +262,32 @@ def data() -> str:
 
 
 def client() -> str:
-    """The page of the client; its tables are made from its classes."""
+    """The page of the client; its lists are made from its classes."""
     sys.path.insert(0, str(PACKAGE.parent))  # imported after its modules were made
     package = importlib.import_module(PACKAGE.name)
     rows = list[str]()
     for name in OBJECTS:
         of = getattr(package, name)
-        rows += ["", f"`{name}`: {_first_line(of)}", "", "| attribute | is |", "|---|---|"]
-        rows += [f"| {shown} | {words} |" for shown, words in sorted(members(of).values())]
+        rows += ["", *_wrapped(f"`{name}`: {_first_line(of)}"), ""]
+        found = sorted(members(of).values())
+        if names := [shown for shown, _ in found if "(" not in shown] + [
+            f"`{one}`" for one in getattr(of, "_fields", ())
+        ]:
+            rows += _wrapped(f"* Attributes: {', '.join(names)}.")
+        rows += [
+            line for shown, words in found if "(" in shown for line in _wrapped(f"* {shown}: {_first_sentence(words)}")
+        ]
     return _with_table(CLIENT, rows)
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a paragraph or an item of a list."""
+    indent = "  " if text.startswith("* ") else ""
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _first_sentence(words: str) -> str:
+    return words.partition(". ")[0].removesuffix(".") + "."
 
 
 def members(of: type) -> dict[str, tuple[str, str]]:
