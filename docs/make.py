@@ -270,13 +270,13 @@ def client() -> str:
         of = getattr(package, name)
         rows += ["", *_wrapped(f"`{name}`: {_first_line(of)}"), ""]
         found = sorted(members(of).values())
-        if names := [shown for shown, _ in found if "(" not in shown] + [
-            f"`{one}`" for one in getattr(of, "_fields", ())
-        ]:
-            rows += _wrapped(f"* Attributes: {', '.join(names)}.")
-        rows += [
-            line for shown, words in found if "(" in shown for line in _wrapped(f"* {shown}: {_first_sentence(words)}")
-        ]
+        fields_of = [(f"`{one}`", "") for one in getattr(of, "_fields", ())]
+        attributes = dict.fromkeys(shown for shown, _ in (*found, *fields_of) if "(" not in shown)
+        if attributes:
+            rows += _wrapped(f"* Attributes: {', '.join(attributes)}.")
+        for shown, words in found:
+            if shown not in attributes:
+                rows += _wrapped(f"* {shown}: {_clause(words)}")
     return _with_table(CLIENT, rows)
 
 
@@ -286,8 +286,9 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-def _first_sentence(words: str) -> str:
-    return words.partition(". ")[0].removesuffix(".") + "."
+def _clause(words: str) -> str:
+    """The first clause of a docstring."""
+    return re.split(r"[.;:](?: |$)", words, maxsplit=1)[0] + "."
 
 
 def members(of: type) -> dict[str, tuple[str, str]]:
