@@ -15,6 +15,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Iterator
 from dataclasses import Field, fields
@@ -52,6 +53,9 @@ _TABLE = re.compile(r"(?<=<!-- table -->\n).*?(?=<!-- /table -->)", re.DOTALL)
 
 #: An attribute that a class of the client sets, and its comment.
 _ATTRIBUTE = re.compile(r"^ +(?:self\.)?([a-z]\w*)\b[^#\n]*  #: (.*)$", re.MULTILINE)
+
+#: Maximum length of a line of a page, in characters.
+_WIDTH = 160
 
 #: The public classes of the client.
 OBJECTS = ("Client", "Conversation", "Turn", "Entry", "PendingAction", "Destination", "Sandbox", "Files", "Output")
@@ -203,8 +207,8 @@ def _default(setting: "Field[Any]") -> str:
 
 
 def access() -> str:
-    """Return the page about access. Its table is made from the declarations of all rules."""
-    rows = []
+    """Return the page about access. Its lists are made from the declarations of all rules."""
+    calls = dict[str, list[tuple[str, str]]]()
     app = create_app(Config.of(redis_url="redis://127.0.0.1:1"))
     for rule in app.url_map.iter_rules():
         needed = getattr(app.view_functions[rule.endpoint], "needs", Needs("open"))
@@ -216,8 +220,13 @@ def access() -> str:
             (needed.ticket, "or a ticket"),
             (needed.session, "or the session key of a sandbox"),
         )
-        rows.append((path, f"| {method} | `{path}` | {' '.join([words, *(text for holds, text in also if holds)])} |"))
-    return _with_table(ACCESS, ["| Method | Path | Needs |", "|---|---|---|", *(row for _, row in sorted(rows))])
+        needs = " ".join([words, *(text for holds, text in also if holds)])
+        calls.setdefault(needs, []).append((path, method))
+    rows = list[str]()
+    for needs, listed in sorted(calls.items()):
+        lines = [f"{method} {path}" for path, method in sorted(listed)]
+        rows += ["", f"Needs {needs}:", "", "```text", *lines, "```"]
+    return _with_table(ACCESS, [*rows[1:], ""])
 
 
 def errors() -> str:
@@ -252,15 +261,33 @@ def data() -> str:
 
 
 def client() -> str:
-    """Return the page of the client. Its tables are made from its classes."""
+    """Return the page of the client. Its lists are made from its classes."""
     sys.path.insert(0, str(PACKAGE.parent))  # imported after its modules were made
     package = importlib.import_module(PACKAGE.name)
     rows = list[str]()
     for name in OBJECTS:
         of = getattr(package, name)
-        rows += ["", f"`{name}`: {_first_line(of)}", "", "| attribute | is |", "|---|---|"]
-        rows += [f"| {shown} | {words} |" for shown, words in sorted(members(of).values())]
+        rows += ["", *_wrapped(f"`{name}`: {_first_line(of)}"), ""]
+        found = sorted(members(of).values())
+        fields_of = [(f"`{one}`", "") for one in getattr(of, "_fields", ())]
+        attributes = dict.fromkeys(shown for shown, _ in (*found, *fields_of) if "(" not in shown)
+        if attributes:
+            rows += _wrapped(f"* Attributes: {', '.join(attributes)}.")
+        for shown, words in found:
+            if shown not in attributes:
+                rows += _wrapped(f"* {shown}: {_clause(words)}")
     return _with_table(CLIENT, rows)
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a paragraph or an item of a list."""
+    indent = "  " if text.startswith("* ") else ""
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _clause(words: str) -> str:
+    """The first clause of a docstring."""
+    return re.split(r"[.;:](?: |$)", words, maxsplit=1)[0] + "."
 
 
 def members(of: type) -> dict[str, tuple[str, str]]:

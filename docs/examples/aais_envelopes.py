@@ -2,9 +2,20 @@
 
     python docs/examples/aais_envelopes.py CONVERSATION_ID [BASE_URL]
 
-BASE_URL is the server's; default: AGENT_SERVER_URL, otherwise this machine at PORT (8000). The key comes from
-SESSION_API_KEY, and needs the scope admin to read the audit. `requested` and `resolved` are plain functions of the
-server's JSON, for your own programs. docs/approvals.md lists what AAIS cannot express.
+BASE_URL is that of the server; by default it is AGENT_SERVER_URL, else on this machine, at PORT (8000). The key, which
+must have the scope admin because it reads the audit, comes from SESSION_API_KEY. `requested` and
+`resolved` are for programs of your own: plain functions of the JSON that the server responds with.
+
+AAIS has no place for:
+
+* An edit. The request resolves as `stale`, and the new digest is in `extensions`.
+* Our digest: `action_digest` binds `summary` too, so the two differ, and `extensions` has ours.
+* `unapproved`, which is `invalid`, and a deletion, which is `cancelled` without a decision.
+* A rule's `always`: its decision is one of a `policy`, `once` for each action.
+* Actions that are decided together, which are single requests, and an unknown risk, which is `high`.
+* Other characters in ids and tool names, which appear as SHA-256 with the original in `extensions`, and arguments that
+  are no object, which appear as `{"value": …}`.
+* The chain (`seq`, `previous`, `hash`), which is in `extensions`, and an actor's address, which is left out.
 """
 
 import json
