@@ -38,12 +38,11 @@ _FOLLOWERS, _RENEWED = 10, 0.5
 #: minutes in which caches and pools fill
 _WARM = 2
 
+#: minutes between two rows of the table
+_SHOWN = 5
+
 #: what each figure may grow by after the warm minutes: what an allocator keeps, and what is under way at that moment
 _MOST = {"RSS": 8, "files": 20, "threads": 4, "connections": 20, "keys": 60}
-
-
-#: every how many minutes the table has a row
-_SHOWN = 5
 
 
 class _Minute(NamedTuple):
