@@ -38,6 +38,9 @@ _FOLLOWERS, _RENEWED = 10, 0.5
 #: Minutes in which caches and pools fill.
 _WARM = 2
 
+#: Minutes between two rows of the table.
+_SHOWN = 5
+
 #: Maximum growth of each figure after these minutes, for the allocator's reserve and work in progress.
 _MOST = {"RSS": 8, "files": 20, "threads": 4, "connections": 20, "keys": 60}
 
@@ -53,7 +56,7 @@ class _Minute(NamedTuple):
 
 
 def soak(effort: Effort) -> list[Row]:
-    """Measure ten minutes, or an hour if LONG is set. Write the table of the minutes into docs/performance.md."""
+    """Measure ten minutes, or an hour if LONG is set. Write every fifth minute into docs/performance.md."""
     followed = corpus.conversation(Random(46))
     settings = {"TEXT_CACHE_BYTES": str(_TEXT_BYTES)}
     with ExitStack() as stack:
@@ -111,6 +114,7 @@ def _table(minutes: list[_Minute]) -> str:
     rows = [
         f"| {number} | {one.rss:.1f} | {one.files} | {one.threads} | {one.connections} | {one.keys} |"
         for number, one in enumerate(minutes, 1)
+        if number == 1 or number % _SHOWN == 0
     ]
     head = "| minute | memory, MiB | files | threads | connections | keys without an expiry |"
     return "\n".join([head, "|---:|---:|---:|---:|---:|---:|", *rows, ""])

@@ -1,16 +1,15 @@
-"""The data model: the keys of `store/keys.toml`, the fields of the store's records, and the scripts that name both."""
+"""The data model: the keys of `store/keys.toml`, and the fields of the store's records."""
 
-import inspect
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from textwrap import wrap
 from typing import Any, NamedTuple
 
 from store.record import Record, stored
-from store.scripts import Source, sources
+from store.scripts import Source
 
 #: Names of a key's root in the heads of scripts, by the beginning of the key.
 _ROOTS = (
@@ -30,11 +29,11 @@ _ROOTS = (
     ("LIST", "sandboxes|listing|list"),
 )
 
-#: A field of a record, and its comment.
-_FIELD = re.compile(r"^    (\w+): [^#\n]*?  #: (.*)$", re.MULTILINE)
+#: bounds and ends that the page shortens, as its head says
+_SHORT = {"one per such": "", "with the conversation": "with it", "with its sandbox": "with it"}
 
-#: Maximum number of scripts in the table for one key.
-_MOST_NAMED = 3
+#: characters of a line of the page
+_WIDTH = 150
 
 
 class Key(NamedTuple):
@@ -76,44 +75,44 @@ def keys() -> Iterator[Key]:
 
 
 @cache
-def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
-    """Return kind and meaning of the fields of hashes, by key and name."""
-    found = dict[str, dict[str, tuple[str, str]]]()
+def records() -> tuple[type[Record], ...]:
+    """The classes of the store's hashes."""
     ours = (one for one in Record.__subclasses__() if one.__module__.startswith("store."))
-    for record in {one.__qualname__: one for one in ours}.values():  # the last definition has slots
-        words = dict(_FIELD.findall(inspect.getsource(record)))
-        of_key = found.setdefault(record.key, {})
-        of_key |= {one.pattern: (one.kind.name, words.get(one.member, "")) for one in stored(record)}
-    return found
+    return tuple({one.__qualname__: one for one in ours}.values())  # the last one has slots
+
+
+@cache
+def fields() -> Mapping[str, Sequence[str]]:
+    """The names of the fields of each hash that has a record."""
+    found = dict[str, dict[str, None]]()
+    for record in records():
+        found.setdefault(record.key, {}).update(dict.fromkeys(one.pattern for one in stored(record)))
+    return {key: tuple(names) for key, names in found.items()}
 
 
 def page() -> list[str]:
     """Return the lines of docs/data.md between its markers."""
     lines = list[str]()
     for group in groups():
-        lines += [f"## {group.title}", "", *wrap(group.about, 150), *([""] if group.about else [])]
-        lines += ["| Key | Type | Holds | Bound | Ends | Scripts |", "|---|---|---|---|---|---|"]
+        lines += [f"## {group.title}", "", *wrap(group.about, _WIDTH), *([""] if group.about else [])]
+        lines += ["| Key | Type | Holds | Bound; ends |", "|---|---|---|---|"]
         for key in group.keys:
-            cells = (f"`{key.name}`", key.type, key.holds, key.bound, key.expires or key.ends, _listed(scripts_of(key)))
-            lines.append(f"| {' | '.join(cells)} |")
+            bounds = "; ".join(filter(None, (_SHORT.get(one, one) for one in (key.bound, key.expires or key.ends))))
+            lines.append(f"| {' | '.join((f'`{key.name}`', key.type, key.holds, bounds))} |")
         for key in group.keys:
             if key.name in fields():
-                lines += ["", f"Fields of `{key.name}`:", "", "| Field | Stored as | Holds |", "|---|---|---|"]
-                lines += [f"| `{name}` | {kind} | {words} |" for name, (kind, words) in fields()[key.name].items()]
+                lines += ["", *_fields_of(key.name)]
         lines.append("")
     return lines
 
 
-def _listed(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    shown = ", ".join(f"`{name}`" for name in names[:_MOST_NAMED])
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def scripts_of(key: Key) -> list[str]:
-    """Return the scripts that name a key."""
-    root, rest = parted(key.name)
-    return [name for name, source in sources().items() if root in roots_of(source) and _names(source.text, rest)]
+def _fields_of(key: str) -> list[str]:
+    """The names of the fields of a hash, and the classes that say what each holds."""
+    classes = [f"`{one.__qualname__}`" for one in records() if one.key == key]
+    files = {f"`{one.__module__.replace('.', '/')}`" for one in records() if one.key == key}
+    names = ", ".join(f"`{name}`" for name in fields()[key])
+    text = f"Fields of `{key}`, explained by {' and '.join(classes)} in {', '.join(sorted(files))}: {names}."
+    return wrap(text, _WIDTH, break_on_hyphens=False)
 
 
 def parted(name: str) -> tuple[str, str]:
@@ -125,7 +124,3 @@ def parted(name: str) -> tuple[str, str]:
 def roots_of(source: Source) -> list[str]:
     """Return the beginnings of the keys that a script may name."""
     return [root for root, words in _ROOTS if re.search(rf"\b(?:{words})\b", source.head["KEYS"])]
-
-
-def _names(text: str, rest: str) -> bool:
-    return f"'{rest}'" in text if rest else bool(re.search(r"'[A-Z]+', root\b(?! *\.\.)", text))

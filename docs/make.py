@@ -157,13 +157,20 @@ def is_served(app: Flask, operation: Operation) -> bool:
 
 
 def compared(app: Flask) -> list[str]:
-    """Return the rows of the table: every operation of a peer, and whether it is served here."""
-    agent, web = operations("agent-server"), operations("app-server")
-    table = ["| Operation | agent server | app server | here |", "|---|---|---|---|"]
-    for operation in sorted(agent | web):
-        here = "yes" if is_served(app, operation) else " ".join(["no:", *reasons_for(operation)])
-        in_peers = " | ".join("yes" if operation in peer else "" for peer in (agent, web))
-        table.append(f"| `{operation}` | {in_peers} | {here} |")
+    """The rows of the table: the operations of the peers that are not served here, by reason; and how many are."""
+    peers = {"agent server": operations("agent-server"), "app server": operations("app-server")}
+    served = {name: sum(is_served(app, one) for one in of) for name, of in peers.items()}
+    counts = [f"{served[name]} of {len(of)} operations of the {name}" for name, of in peers.items()]
+    table = [f"Served: {', '.join(counts)}. Not served:", "", "| Operations | Of | Why not |", "|---|---|---|"]
+    missing = sorted(one for one in set().union(*peers.values()) if not is_served(app, one))
+    for _, reason in reasons():
+        ours = [one for one in missing if reason in reasons_for(one)]
+        methods = dict[str, list[str]]()
+        for one in ours:
+            methods.setdefault(one.path, []).append(one.method)
+        shown = ", ".join(f"`{'/'.join(of)} {path}`" for path, of in methods.items())
+        of_peers = ", ".join(name for name, of in peers.items() if of.intersection(ours))
+        table.append(f"| {shown} | {of_peers} | {reason} |")
     return table
 
 
