@@ -1,8 +1,11 @@
-"""Places: at most MAX_SANDBOXES run. An idle sandbox makes room for another.  With SANDBOX_OVERFLOW=pause the least
-recently used sandbox is paused: first sandboxes without a working agent, then those with pending actions. A sandbox is
-never paused while its agent runs or a conversation starts in it. Its files stay, and the next use resumes it.  With
-SANDBOX_OVERFLOW=refuse only a sandbox of a client's own agent (`gives_way`) makes room. Such a client does not pause
-its sandbox, and may never delete it.
+"""Places: at most MAX_SANDBOXES run. An idle sandbox makes room for another.
+
+With SANDBOX_OVERFLOW=pause the least recently used sandbox is paused: first sandboxes without a working agent, then
+those with pending actions. A sandbox is never paused while its agent runs or a conversation starts in it. Its files
+stay, and the next use resumes it.
+
+With SANDBOX_OVERFLOW=refuse only a sandbox of a client's own agent (`gives_way`) makes room. Such a client does not
+pause its sandbox, and may never delete it.
 """
 
 from collections.abc import Callable, Iterator

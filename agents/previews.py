@@ -1,7 +1,8 @@
-"""Previews: a port of a sandbox, the host that shows it, and the exchange with the program at the port.  The exchange
-is HTTP/1.1 by h11 on a tunnel (`agents/tunnels.py`). Neither the page nor the program is trusted. Guarantee: no key, no
-cookie and no hop-by-hop header of ours reaches the program. No response gives a browser a cookie of another host, a
-service worker's scope, or a rule for other hosts. Source: docs/console.md, "Preview".
+"""Previews: a port of a sandbox, the host that shows it, and the exchange with the program at the port.
+
+The exchange is HTTP/1.1 by h11 on a tunnel (`agents/tunnels.py`). Neither the page nor the program is trusted.
+Guarantee: no key, no cookie and no hop-by-hop header of ours reaches the program. No response gives a browser a cookie
+of another host, a service worker's scope, or a rule for other hosts. Source: docs/console.md, "Preview".
 """
 
 import base64
@@ -212,7 +213,7 @@ class Exchange:
     """A request to the program, and its response; iterate over its body, then close it."""
 
     def __init__(self, tunnel: Tunnel, port: int, seconds: float, require_client: Callable[[], None]) -> None:
-        """port: of the program.  seconds: maximum duration. require_client: raises ClientGone if the client has
+        """port: of the program. seconds: maximum duration. require_client: raises ClientGone if the client has
         disconnected.
         """
         self._tunnel, self._port = tunnel, port

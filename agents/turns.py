@@ -1,7 +1,8 @@
-"""Turns: a user's message, and what the agent does until it stops, returned as a response.  A turn is read from the
-log, so any worker can return it, also after another worker was killed. A client that repeats a message while the agent
-works on it follows that turn, and nothing is sent. The response reports when an action starts waiting for a decision,
-and its outcome. The turn continues meanwhile.
+"""Turns: a user's message, and what the agent does until it stops, returned as a response.
+
+A turn is read from the log, so any worker can return it, also after another worker was killed. A client that repeats a
+message while the agent works on it follows that turn, and nothing is sent. The response reports when an action starts
+waiting for a decision, and its outcome. The turn continues meanwhile.
 """
 
 import json

@@ -1,6 +1,7 @@
-"""Approvals: the inbox (pending actions of all conversations) as pages and as a stream, decisions, and rules.  A stream
-begins with a snapshot, unless the client resumes after an event that is still stored. A decision is bound to the action
-that the person saw. Source: docs/approvals.md.
+"""Approvals: the inbox (pending actions of all conversations) as pages and as a stream, decisions, and rules.
+
+A stream begins with a snapshot, unless the client resumes after an event that is still stored. A decision is bound to
+the action that the person saw. Source: docs/approvals.md.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""Conversations: start, list, get, change, run, pause, fork and delete.  Also side requests to the agent, the state of
-the sandbox, and two streams: changes of the list of conversations and of the list of sandboxes. Sources: the
-agent-server wire; for the streams docs/wire.md, 15.
+"""Conversations: start, list, get, change, run, pause, fork and delete.
+
+Also side requests to the agent, the state of the sandbox, and two streams: changes of the list of conversations and of
+the list of sandboxes. Sources: the agent-server wire; for the streams docs/wire.md, 15.
 """
 
 from contextlib import suppress

@@ -1,9 +1,10 @@
 """Previews: the operations that open a preview, and the hosts that show it. Source: docs/console.md, "Preview".
 `PreviewHosts` wraps the app and routes by the `Host` header: a request to a preview host reaches no route of this
-server, and a request to any other host reaches no preview.  The address of a preview contains a single-use ticket. It
-is exchanged for a cookie of the preview's host, sealed for a port of a sandbox, and the browser is redirected to `/`.
-Requests from pages of other origins are refused even with the cookie, because a browser treats all previews as the same
-site.
+server, and a request to any other host reaches no preview.
+
+The address of a preview contains a single-use ticket. It is exchanged for a cookie of the preview's host, sealed for a
+port of a sandbox, and the browser is redirected to `/`. Requests from pages of other origins are refused even with the
+cookie, because a browser treats all previews as the same site.
 """
 
 import logging

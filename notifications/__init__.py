@@ -1,3 +1,4 @@
-"""Notifications: recipients, events, texts and delivery.  `supervisor/notifications.py` fills the queues of the
-targets, and empties them.
+"""Notifications: recipients, events, texts and delivery.
+
+`supervisor/notifications.py` fills the queues of the targets, and empties them.
 """

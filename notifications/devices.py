@@ -1,6 +1,7 @@
-"""Devices: owners, rights, and web push: encrypted for the browser (RFC 8291), signed (RFC 8292).  A push service sees
-the ciphertext, its padded length, the time and the topic, which is a digest. It is not trusted: an attempt has a single
-deadline, redirects are not followed, and the address is checked, as for a webhook.
+"""Devices: owners, rights, and web push: encrypted for the browser (RFC 8291), signed (RFC 8292).
+
+A push service sees the ciphertext, its padded length, the time and the topic, which is a digest. It is not trusted: an
+attempt has a single deadline, redirects are not followed, and the address is checked, as for a webhook.
 """
 
 import json

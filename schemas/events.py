@@ -1,5 +1,6 @@
-"""Events: filters, pages, a batch to append, a histogram, a message to send, and the cursors of followers.  Also a
-search in the messages of all conversations, and messages that wait until their conversation can receive them.
+"""Events: filters, pages, a batch to append, a histogram, a message to send, and the cursors of followers.
+
+Also a search in the messages of all conversations, and messages that wait until their conversation can receive them.
 """
 
 import json
