@@ -14,7 +14,7 @@
 --       posted:int? required number of events that the agent has posted; absent: any
 --       asked:json {kind, order, subagent, lease, patience} of the batch's action that an asker awaits; "" none
 --       unasked:json why actions of this batch ran without a decision, canonical; "" none
---       audited:flag whether those actions are audited as unapproved, or only logged
+--       audited:flag whether those actions are audited as unapproved, or only in the log
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
 --       bytes ("" is not stored), text ("" none), "" or the JSON object of `store/approvals/effects.py`
 -- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): number of new events, last seq, ids
