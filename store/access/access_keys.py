@@ -40,7 +40,7 @@ class KeyNotFound(StoreError):
     """The key does not exist."""
 
     kind = Kind.MISSING
-    words = "Key not found. GET /api/v1/keys lists those that are there"
+    words = "Key not found. GET /api/v1/keys lists all keys"
 
 
 class KeyWouldBePast(StoreError):

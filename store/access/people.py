@@ -30,7 +30,7 @@ class GrantNotFound(StoreError):
     """The grant does not exist."""
 
     kind = Kind.MISSING
-    words = "Grant not found. GET /api/v1/grants lists those that are there"
+    words = "Grant not found. GET /api/v1/grants lists all grants"
 
 
 class GrantWasRevoked(StoreError):

@@ -34,9 +34,9 @@ _STATES: Mapping[str, State] = {
     "reject": "rejected",
 }
 _BOUNDS = {
-    "full": f"Limit of {MOST_OPEN} open permission requests of this key reached: answer or withdraw some first",
-    "session_full": f"Limit of {MOST_OPEN_HERE} open permission requests of this session reached: answer some first",
-    "too_many_sessions": f"Limit of {MOST_SESSIONS} sessions of this key in 24 hours reached: use another key",
+    "full": f"This key has {MOST_OPEN} permission requests open, the most at once: answer or withdraw some first",
+    "session_full": f"This session has {MOST_OPEN_HERE} permission requests open, the most at once: answer some first",
+    "too_many_sessions": f"This key has begun {MOST_SESSIONS} sessions within 24 hours, the most: use another key",
 }
 
 
@@ -44,9 +44,7 @@ class RequestNotFound(StoreError):
     """The key has no permission request with this id."""
 
     kind = Kind.MISSING
-    words = (
-        "Permission request not found: this key has opened none of that id, or its conversation was deleted. Ask again"
-    )
+    words = "Permission request not found: this key has none with this id, or its conversation was deleted. Ask again"
 
 
 class TooMuchAsked(StoreError):

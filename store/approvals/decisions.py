@@ -85,7 +85,7 @@ class StaleDecision(StoreError):
         """problems: {action_id, problem} each, with a key of PROBLEMS."""
         words = "; ".join(f"{one['action_id']} {PROBLEMS[one['problem']]}" for one in problems[:10])
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
-        super().__init__(f"No decision was taken. The action {words}{more}. Read what waits again")
+        super().__init__(f"No decision was taken. The action {words}{more}. Read the pending actions again")
         self.problems = problems
 
 

@@ -73,7 +73,7 @@ class RuleNotFound(StoreError):
     """The rule does not exist."""
 
     kind = Kind.MISSING
-    words = "Approval rule not found. GET /api/v1/approval-rules lists those that are there"
+    words = "Approval rule not found. GET /api/v1/approval-rules lists all rules"
 
 
 class RuleWasRevoked(StoreError):

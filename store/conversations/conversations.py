@@ -141,13 +141,11 @@ class Conversations:
         """Create a conversation unless the id exists; True if this call, or an earlier attempt at it, created it.
 
         confirmation_policy: see docs/wire.md, 4. initial_message: content of a first user message, which starts a run;
-        a sandbox's agent gets it with its start, and is expected to post it. info: stored unchanged. app: members of an
-        app conversation, which is a conversation with a sandbox. start_body: see `sandboxes/start_tasks.py`. origin:
-        `core/scopes.py`. approves_inside: `core/modes.py`. owner: name of the starter. right_tags: for grants, if they
-        differ from its tags. external: `agents/asking.py`.
-
-        One round trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and
-        ConversationNotFound if the start task in `app` has ended.
+        a sandbox's agent gets it with its start, and is expected to post it. app: members of an app conversation, which
+        is one with a sandbox. start_body: see `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside:
+        `core/modes.py`. right_tags: for grants, if they differ from its tags. external: `agents/asking.py`. One round
+        trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound if the
+        start task in `app` has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():

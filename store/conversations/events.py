@@ -109,13 +109,12 @@ class EventLog:
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing. Known ids change nothing. Creates an unknown detached conversation.
 
-        The secrets of the conversation and of the sandbox are masked in every text (`core/masking.py`).
-
-        sandbox_id: the sending sandbox; claims of its events about people are checked, see `effects.py`. made_here: the
-        server made these events, and the agent's own log lacks them. fetched: the events come from the agent's log;
-        newer events may already be stored, and their state stays. posted: required number of events that the agent has
-        posted. hook_hash: of the request's hook key; "": none. actor: who posts. asked, unasked, audited: see
-        `agents/asking.py`; what an asker awaits, and why its actions ran.
+        Secrets of the conversation and the sandbox are masked (`core/masking.py`). sandbox_id: the sending sandbox;
+        claims of its events about people are checked, see `effects.py`. made_here: the server made these events, and
+        the agent's own log lacks them. fetched: the events come from the agent's log; newer events may already be
+        stored, and their state stays. posted: required number of events that the agent has posted. hook_hash: of the
+        request's hook key; "": none. asked, unasked, audited: what an asker awaits, and why its actions ran, see
+        `agents/asking.py`.
 
         Returns the number of new events, and the last seq of the conversation. Raises NotItsSandbox, TooManyPending,
         TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks the conversation, and Outdated if the

@@ -120,8 +120,8 @@ class _ProvingConnection(AbstractConnection):
             raise
         if fault := self._fault():
             raise NotKept(
-                f"{fault}, as DURABILITY={self._durability} requires. "
-                "It may have happened, and may still be lost; a repeat finds it"
+                f"{fault}, as DURABILITY={self._durability} asks. "
+                "It may have happened, and may be lost yet; a repeat finds it"
             )
         return reply
 

@@ -36,8 +36,8 @@ _CLOCK_SECONDS = 10
 
 #: {}: the message of Redis
 _UNWRITTEN = (
-    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: where its disk is full, delete "
-    "files there or enlarge the disk; Redis goes on by itself"
+    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: if its disk is full, delete "
+    "files there or enlarge the disk; Redis then continues"
 )
 
 _NOT_SYNCED = (
