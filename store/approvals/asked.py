@@ -1,4 +1,4 @@
-"""Actions that agents in terminals await: open requests, their decisions, and limits per key.
+"""Actions that agents in terminals await: open requests, decisions, and limits per key.
 
 The record of such an action says who awaits it, and for how long: `scripts/_asked.lua`. Source: docs/approvals.md.
 """
@@ -149,9 +149,9 @@ class Asked:
             raise TooMuchAsked(_BOUNDS[reply])
 
     def of_call(self, conversation_id: ConversationId, digest: str, subagent: str) -> str | None:
-        """Return the action of a call without an id: the oldest pending one, or else the newest approved one.
+        """Return the action of a call without an id: the oldest pending one, or else the newest approved one; or None.
 
-        Actions of the same subagent come first. One round trip. None: no such action is open.
+        Actions of the same subagent come first. One round trip.
         """
         stored = self._redis.hgetall(ConversationKeys(conversation_id).pending)
         found = [(name.decode(), json.loads(record)) for name, record in stored.items()]

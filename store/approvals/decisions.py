@@ -321,7 +321,7 @@ class Confirmations:
         return [one.decode() for one in stored]
 
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
-        """Make exactly these actions of the log the open ones, because a restarted agent reports which wait.
+        """Make exactly these actions of the log the open ones, as a restarted agent reports.
 
         Single decisions that the agent has not received stay valid only if it waits for exactly the same actions.
         """

@@ -465,9 +465,9 @@ class Histograms:
     ) -> EventHistogram:
         """Return the number of events per bucket in a window, by default of all events. Raises ConversationNotFound.
 
-        body: count only messages with this text, in the same window. One round trip, and more with very many pairs of
-        kind and source: each round trip has bounded time, and may miss events that are appended meanwhile. With a body
-        also the round trips of `count` with it, and the time to read all text.
+        body: count only messages with this text, which also takes the round trips of `count` and the time to read all
+        text. One round trip, and more with very many pairs of kind and source: each has bounded time, and may miss
+        concurrent events.
         """
         counts: dict[str, list[int]] = {}
         start, end, pairs = self._pairs(conversation_id, _written(since), _written(until), 1 if body else buckets)

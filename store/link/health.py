@@ -92,7 +92,7 @@ class Health:
     def require_room(self) -> None:
         """Raise StoreFull while Redis has nearly reached `maxmemory`, DiskFull while the embedded store's disk is full.
 
-        One caller asks Redis, at most twice a second. If Redis does not tell, or not at once, there is room.
+        One caller asks Redis, at most twice a second. Without a prompt reply, Redis counts as having room.
         """
         now = time.monotonic()
         if now >= self._asked_again_at:

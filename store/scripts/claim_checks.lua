@@ -5,7 +5,7 @@
 -- Returns  (lease_end:micros entries:bytes*) | missing: none of the first 256 due ones is this host's
 -- Cost  O(log c): c conversations in the due index plus the cost of newly lost hosts (beat_host)
 -- Idempotent  a repeat claims others; unchecked ones are due again when the lease ends
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _lost.lua
 look_after_the_lost(spans.host, spans.start)
 local lease_end = string.format('%.0f', now + lease * 1000)
