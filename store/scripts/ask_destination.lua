@@ -1,4 +1,4 @@
--- ask_destination: whether a sandbox may connect to a name and port now; asks a person if nobody has decided.
+-- ask_destination: return whether a sandbox may connect to a name and port now; asks a person if nobody has decided.
 -- Audits that a person was asked, and the first attempt of a day per name that a person, a rule or a limit refuses.
 -- KEYS  root of the sandboxes
 -- ARGV  sandbox:text  name:text  port:digits  program:text "" unknown  most_open:int pending ones of a sandbox

@@ -1,4 +1,4 @@
--- list_destinations: a page of pending destinations, of all sandboxes or of one, the longest wait first.
+-- list_destinations: return a page of pending destinations, of all sandboxes or of one, the longest wait first.
 -- Those that a rule decides by now are omitted. A budget belongs to each sandbox whose calls it refused.
 -- KEYS  root of the sandboxes
 -- ARGV  most:int destinations  only:text sandbox id; "" all

@@ -1,4 +1,4 @@
--- page_sandboxes: a page of the sandboxes, the newest first, after those of lost hosts are marked MISSING.
+-- page_sandboxes: return a page of the sandboxes, the newest first, after those of lost hosts are marked MISSING.
 -- Sandboxes that are being deleted are omitted.
 -- KEYS  root of the sandboxes
 -- ARGV  spans:spans  status:text "" any  spec:text its id, "" any  most:int sandboxes to return

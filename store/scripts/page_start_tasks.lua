@@ -1,4 +1,5 @@
--- page_start_tasks: a page of all start tasks or of one conversation's, after those without a supervisor have failed.
+-- page_start_tasks: return a page of all start tasks or of one conversation's, after those without a supervisor have
+-- failed.
 -- KEYS  root of the start tasks
 -- ARGV  span:int µs after the end of a lease at which its start task fails  detail:text of that failure
 --       by:text "created" or "updated"  conversation:text "" any  descending:flag

@@ -1,4 +1,4 @@
--- read_sandboxes: sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING.
+-- read_sandboxes: return sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING.
 -- KEYS  root of the sandboxes
 -- ARGV  spans:spans  host:text "" those of the ids  ids:text*
 -- Returns  (at:micros found:hash*): an unknown one is empty

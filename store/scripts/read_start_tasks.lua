@@ -1,4 +1,4 @@
--- read_start_tasks: start tasks by id, after those without a supervisor have failed.
+-- read_start_tasks: return start tasks by id, after those without a supervisor have failed.
 -- KEYS  root of the start tasks
 -- ARGV  span:int µs after the end of a lease at which its start task fails  detail:text of that failure  ids:text*
 -- Returns  hash*: an unknown one is empty
