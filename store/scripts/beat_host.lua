@@ -14,5 +14,5 @@ redis.call('HSET', root .. ':supervisors', host, supervisor)
 redis.call('ZADD', root .. ':hosts', now, host)
 redis.call('HDEL', root .. ':silent', host)
 note_supervisor()
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 return 'alive'

@@ -7,7 +7,7 @@
 -- Idempotent  a repeat claims others; unchecked ones are due again when the lease ends
 -- Kept  not proven: the work of a lost lease is claimed again
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 local lease_end = string.format('%.0f', now + lease * 1000)
 local reply = {lease_end}
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':checks', '-inf', now, 'LIMIT', 0, 256)) do

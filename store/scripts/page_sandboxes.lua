@@ -9,7 +9,7 @@
 -- Kept  not proven: the next read does it again
 -- include: _rank.lua
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 local key = root .. ':created'
 if status ~= '' or spec ~= '' then key = key .. ':' .. (status == '' and '*' or status) end
 if spec ~= '' then key = key .. ':' .. spec end

@@ -11,7 +11,7 @@
 -- Kept  not proven: the next read does it again
 -- include: _rank.lua
 -- include: _start_task.lua
-fail_the_forgotten(span, detail)
+fail_orphans(span, detail)
 local key = root .. ':' .. by .. (conversation == '' and '' or ':' .. conversation)
 -- A start task cannot change before its creation, so `since` limits both orders.
 local least = since == '' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. since)

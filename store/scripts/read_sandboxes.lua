@@ -6,7 +6,7 @@
 -- Idempotent  a repeat finds the lost ones marked
 -- Kept  not proven: the next read does it again
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 if host ~= '' then ids = redis.call('SMEMBERS', root .. ':host:' .. host) end
 local found = {now}
 for _, id in ipairs(ids) do found[#found + 1] = redis.call('HGETALL', root .. ':box:' .. id) end

@@ -6,7 +6,7 @@
 -- Idempotent  a repeat finds them failed
 -- Kept  not proven: the next read does it again
 -- include: _start_task.lua
-fail_the_forgotten(span, detail)
+fail_orphans(span, detail)
 local found = {}
 for i, id in ipairs(ids) do found[i] = redis.call('HGETALL', root .. ':task:' .. id) end
 return found
