@@ -59,7 +59,7 @@ class Sends(Protocol):
 
 
 def _outcome(reply: Any) -> tuple[bytes, int, Iterator[Any]]:
-    """The outcome of a reply, the number of the words after it, and these."""
+    """Return the outcome of a reply, the number of words after it, and an iterator over them."""
     words = reply if isinstance(reply, list) else [reply]
     return (words[0], len(words) - 1, iter(words[1:])) if words else (b"", 0, iter(()))
 

@@ -94,7 +94,7 @@ class DestinationChanged(StoreError):
     """The destination was decided, expired, or was requested again since it was shown."""
 
     kind = Kind.CONFLICT
-    words = "This destination has been decided or requested again since it was shown: read it again"
+    words = "This destination was decided or requested again since it was shown: read it again"
 
 
 class DestinationExpired(StoreError):
@@ -119,7 +119,7 @@ class DestinationRuleNotFound(StoreError):
     """The destination rule does not exist."""
 
     kind = Kind.MISSING
-    words = "Destination rule not found. GET /api/v1/destination-rules lists those that are there"
+    words = "Destination rule not found. GET /api/v1/destination-rules lists all rules"
 
 
 class DestinationRuleWasRevoked(StoreError):
@@ -135,7 +135,7 @@ class DestinationRuleExists(StoreError):
     kind = Kind.CONFLICT
 
     def __init__(self, rule_id: str) -> None:
-        super().__init__(f"There is a rule of that name and port: revoke it first ({rule_id})")
+        super().__init__(f"A rule with this name and port exists: revoke it first ({rule_id})")
 
 
 class TooManyDestinationRules(StoreError):
@@ -523,9 +523,9 @@ class Destinations:
 
 def _check(name: str, port: int) -> None:
     if not is_destination_name(name):
-        raise ValueError(f"No lower-case DNS name: {beginning(name, MOST_NAME)!r}")
+        raise ValueError(f"Not a lower-case DNS name: {beginning(name, MOST_NAME)!r}")
     if not 1 <= port <= 65535:
-        raise ValueError(f"No port: {port}")
+        raise ValueError(f"Not a port: {port}")
 
 
 def _not_made(reply: "DecideDestination.Known | RuleDestination.Known | Literal['full', 'revoked']") -> StoreError:

@@ -1,8 +1,8 @@
 """Devices: browsers that receive notifications by web push (RFC 8030).
 
 A device belongs to the person or key that added it. It ends with the key, after DEVICE_DAYS without a renewal, and when
-its push service reports that it is gone. Its address and its keys are sealed. It has a queue and a state like a target
-of the settings (`store/notifications.py`), with the same scripts for leases.
+its push service reports that it is gone. Its address and its keys are sealed. Its queue, state and leases are those of
+a target (`store/notifications.py`).
 
 Push services identify this server by a key (VAPID, RFC 8292). The first worker that needs the key creates it.
 """

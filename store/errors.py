@@ -35,7 +35,7 @@ class UnknownReply(Exception):
     """A script has returned a reply that its head does not declare."""
 
     def __init__(self, script: str, reply: object) -> None:
-        super().__init__(f"The script {script} replied {reply!r}, which its head does not name")
+        super().__init__(f"The script {script} replied {reply!r}, which its head does not declare")
 
 
 class TemporaryRefusal(redis.exceptions.ResponseError):
@@ -46,15 +46,15 @@ class ConversationNotFound(StoreError):
     """The conversation does not exist."""
 
     kind = Kind.MISSING
-    words = "Conversation not found. GET /api/conversations/search lists those that are there"
+    words = "Conversation not found. GET /api/conversations/search lists the conversations"
 
 
 class NotStartedHere(ConversationNotFound):
     """A sandbox posts about a conversation that no start task has put into it."""
 
     words = (
-        "Conversation not found: a sandbox posts to the conversations that were started in it, and may report "
-        "children of those. Start it in this sandbox, or name its parent"
+        "Conversation not found: a sandbox posts to conversations that were started in it, and reports their "
+        "children. Start it in this sandbox, or name its parent"
     )
 
 
@@ -62,7 +62,7 @@ class EventNotFound(StoreError):
     """The conversation has no event with this id."""
 
     kind = Kind.MISSING
-    words = "Event not found. GET /api/conversations/ID/events/search lists those that are there"
+    words = "Event not found. GET /api/conversations/ID/events/search lists its events"
 
 
 class EventsTooLong(StoreError):
@@ -102,7 +102,7 @@ class ActionsWait(StoreError):
 
     kind = Kind.CONFLICT
     words = (
-        "Not sent: an action waits for a decision, and none was to be made (`rejects` or `accepts` is false). "
+        "Not sent: an action waits for a decision, and `rejects` or `accepts` is false. "
         "Decide it first: GET /api/v1/pending-actions lists it"
     )
 
@@ -113,7 +113,7 @@ class IllegalMove(StoreError):
     kind = Kind.CONFLICT
 
     def __init__(self, verb: str, status: str) -> None:
-        later = {"running": "Wait until it stops", "waiting_for_confirmation": "Decide what waits first"}
+        later = {"running": "Wait until it stops", "waiting_for_confirmation": "Decide the pending actions first"}
         super().__init__(f"Cannot {verb}: the conversation is {status}. {later.get(status, 'Send a message instead')}")
 
 
@@ -133,8 +133,8 @@ class RunsInTerminal(StoreError):
 
     kind = Kind.CONFLICT
     words = (
-        "The agent of this conversation runs in a terminal, and takes messages there alone: write to it at its "
-        "terminal. What it asks for is decided here: GET /api/v1/pending-actions lists it"
+        "The agent of this conversation runs in a terminal, and takes messages only there: write to it at its "
+        "terminal. Its requests are decided here: GET /api/v1/pending-actions lists them"
     )
 
 
@@ -253,7 +253,7 @@ class StartTaskNotFound(StoreError):
     """The start task does not exist."""
 
     kind = Kind.MISSING
-    words = "Start task not found. GET /api/v1/app-conversations/start-tasks/search lists those that are there"
+    words = "Start task not found. GET /api/v1/app-conversations/start-tasks/search lists the start tasks"
 
 
 class StartIsReady(StoreError):
@@ -262,14 +262,14 @@ class StartIsReady(StoreError):
     kind = Kind.CONFLICT
 
     def __init__(self, conversation_id: str) -> None:
-        super().__init__(f"The start is READY, so it can be ended no more: delete its conversation {conversation_id}")
+        super().__init__(f"The start is READY, and can no longer be ended: delete its conversation {conversation_id}")
 
 
 class SandboxNotFound(StoreError):
     """The sandbox does not exist."""
 
     kind = Kind.MISSING
-    words = "Sandbox not found. GET /api/v1/sandboxes/search lists those that are there"
+    words = "Sandbox not found. GET /api/v1/sandboxes/search lists the sandboxes"
 
 
 class SandboxRefuses(StoreError):
@@ -281,7 +281,7 @@ class SandboxRefuses(StoreError):
         later = {"STARTING": "Try again shortly", "ERROR": "Read its log"}
         if verb not in ("pause", "resume"):
             later["PAUSED"] = "Resume it first"
-        super().__init__(f"Cannot {verb}: the sandbox is {status}. {later.get(status, 'Look at its status again')}")
+        super().__init__(f"Cannot {verb}: the sandbox is {status}. {later.get(status, 'Read its status again')}")
 
 
 class TooManySandboxes(StoreError):
@@ -403,7 +403,7 @@ class CopyEnded(StoreError):
     """The conversation was deleted during its fork or import."""
 
     kind = Kind.CONFLICT
-    words = "A DELETE of the new conversation's id has ended this copy: nothing comes of it. Copy it under another id"
+    words = "A DELETE of the new conversation's id has ended this copy. Copy it under another id"
 
 
 class SecretsRefused(StoreError):
@@ -420,8 +420,8 @@ class TooManySecrets(StoreError):
     kind = Kind.MEMBER
     member = "secrets"
     words = (
-        f"A conversation has at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together: with these it "
-        "would have more, so none of them was kept. Remove some first"
+        f"A conversation has at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together: the request "
+        "exceeds this, so none of them was stored. Remove some first"
     )
 
 
@@ -429,7 +429,7 @@ class NeedsApproval(StoreError):
     """A message or a run would decide pending actions, and its sender cannot decide them."""
 
     kind = Kind.FORBIDDEN
-    words = "Decide the pending actions first: this would decide them, which needs a key with the scope approve"
+    words = "Decide the pending actions first: this request would decide them, which needs a key with the scope approve"
 
 
 class RightsChanged(StoreError):
@@ -450,7 +450,7 @@ class HeldByQuorum(StoreError):
     """A run would approve actions that need several people."""
 
     kind = Kind.CONFLICT
-    words = "Several people must approve an action that waits: each decides it by itself, and no run does"
+    words = "Several people must approve a pending action, and a run cannot: decide the action by itself"
 
 
 class OwnerChanged(StoreError):

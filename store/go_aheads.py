@@ -1,7 +1,7 @@
 """Go-aheads: approvals for agents that were refused before, until a supervisor knows whether to notify them.
 
-The script that approves a destination or a budget creates a go-ahead, whether a person, a link or a rule approves it. A
-supervisor claims it with a lease, so that another one continues if the first is killed. See `supervisor/go_aheads.py`.
+The script that approves a destination or a budget creates a go-ahead. A supervisor claims it with a lease, so that
+another one continues if the first is killed. See `supervisor/go_aheads.py`.
 """
 
 import json

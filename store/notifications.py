@@ -161,7 +161,7 @@ class Targets:
         traced: Mapping[str, str] | None = None,
         device_ids: Sequence[str] = (),
     ) -> dict[str, int]:
-        """Queue messages for all targets, and for devices. A message that was queued before is not queued again.
+        """Queue messages for all targets and devices, each once.
 
         Each message has its id, its body for each target, then its body for each device ("": none). traced: W3C
         traceparents of traced messages, by id.

@@ -1,4 +1,4 @@
-"""Access keys that admins make, and tickets. Redis has the SHA-256 of each, never the key.
+"""Access keys that admins make, and tickets. Redis has only the SHA-256 of each.
 
 A worker caches each lookup for half a second, also of an unknown key. A request therefore costs no round trip for its
 key, and a revoked key stops working within half a second.
@@ -40,7 +40,7 @@ class KeyNotFound(StoreError):
     """The key does not exist."""
 
     kind = Kind.MISSING
-    words = "Key not found. GET /api/v1/keys lists those that are there"
+    words = "Key not found. GET /api/v1/keys lists all keys"
 
 
 class KeyWouldBePast(StoreError):
@@ -176,7 +176,7 @@ class Tickets:
         self._scripts = scripts
 
     def make(self, principal: Principal, about: ConversationId | str | None, scopes: Collection[str]) -> str:
-        """Make a ticket that gives its bearer these scopes as the principal, for one request.
+        """Make a ticket for one request as the principal, with these scopes.
 
         about: the conversation of the request, or the label of a preview; None for the inbox and the lists.
         """

@@ -165,7 +165,7 @@ class Idempotency:
         self._end(client, key, attempt, IdempotencyRecord.fields_with(kept))
 
     def release(self, client: str, key: str, attempt: Attempt) -> None:
-        """Record that an attempt failed and may have had effects. A repeat may start a new attempt at once."""
+        """Record that an attempt failed and may have had effects. A repeat may start at once."""
         is_later = attempt.is_later or attempt.reached_agent
         self._end(client, key, attempt, IdempotencyRecord.fields_of(lease=0, later=is_later))
 
@@ -198,7 +198,7 @@ def _root(client: str) -> str:
 
 
 class LateEnds:
-    """The ends that this process still has to send. A thread sends them and stops when none is left."""
+    """The ends that this process still has to send, and the thread that sends them."""
 
     def __init__(self, *, most_seconds: float) -> None:
         """most_seconds: after which an end is dropped, because the lease of its claim has expired."""

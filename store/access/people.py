@@ -1,9 +1,9 @@
 """The grants of people in Redis, in the slot of the access keys.
 
 A worker caches the grants, and reads their version with each request of a person: a revoked grant is invalid from the
-next request on. The script that decides actions compares the version again, with the conversation's tags and owner
-(`scripts/_rights.lua`), so that no decision uses a grant that was revoked before it. Limitation: in a cluster the
-version lies on another node than the conversation, and is read just before the decision.
+next request on. The script that decides actions compares the version, the conversation's tags and its owner again
+(`scripts/_rights.lua`), so that no decision uses a revoked grant. Limitation: in a cluster the version lies on another
+node than the conversation, and is read just before the decision.
 """
 
 import json
@@ -30,7 +30,7 @@ class GrantNotFound(StoreError):
     """The grant does not exist."""
 
     kind = Kind.MISSING
-    words = "Grant not found. GET /api/v1/grants lists those that are there"
+    words = "Grant not found. GET /api/v1/grants lists all grants"
 
 
 class GrantWasRevoked(StoreError):

@@ -1,4 +1,4 @@
-"""Actions that agents in terminals await: open requests, their decisions, and limits per key.
+"""Actions that agents in terminals await: open requests, decisions, and limits per key.
 
 The record of such an action says who awaits it, and for how long: `scripts/_asked.lua`. Source: docs/approvals.md.
 """
@@ -34,9 +34,9 @@ _STATES: Mapping[str, State] = {
     "reject": "rejected",
 }
 _BOUNDS = {
-    "full": f"Limit of {MOST_OPEN} open permission requests of this key reached: answer or withdraw some first",
-    "session_full": f"Limit of {MOST_OPEN_HERE} open permission requests of this session reached: answer some first",
-    "too_many_sessions": f"Limit of {MOST_SESSIONS} sessions of this key in 24 hours reached: use another key",
+    "full": f"This key has {MOST_OPEN} permission requests open, the most at once: answer or withdraw some first",
+    "session_full": f"This session has {MOST_OPEN_HERE} permission requests open, the most at once: answer some first",
+    "too_many_sessions": f"This key has begun {MOST_SESSIONS} sessions within 24 hours, the most: use another key",
 }
 
 
@@ -44,9 +44,7 @@ class RequestNotFound(StoreError):
     """The key has no permission request with this id."""
 
     kind = Kind.MISSING
-    words = (
-        "Permission request not found: this key has opened none of that id, or its conversation was deleted. Ask again"
-    )
+    words = "Permission request not found: this key has none with this id, or its conversation was deleted. Ask again"
 
 
 class TooMuchAsked(StoreError):
@@ -151,9 +149,9 @@ class Asked:
             raise TooMuchAsked(_BOUNDS[reply])
 
     def of_call(self, conversation_id: ConversationId, digest: str, subagent: str) -> str | None:
-        """Return the action of a call without an id: the oldest pending one, or else the newest approved one.
+        """Return the action of a call without an id: the oldest pending one, or else the newest approved one; or None.
 
-        Actions of the same subagent come first. One round trip. None: no such action is open.
+        Actions of the same subagent come first. One round trip.
         """
         stored = self._redis.hgetall(ConversationKeys(conversation_id).pending)
         found = [(name.decode(), json.loads(record)) for name, record in stored.items()]

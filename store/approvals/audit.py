@@ -85,7 +85,7 @@ def audit_member(chain: str, seq: int) -> str:
 
 
 class Actor(NamedTuple):
-    """Who decides: a person by a proxy, a key, a link, a message, a run, a rule, a deadline, or a running agent."""
+    """An actor that decides: a person, a key, a link, a message, a run, a rule, a deadline, or a running agent."""
 
     kind: ActorKind
     name: str
@@ -180,10 +180,9 @@ class AuditFilter:
 
 
 class Audit:
-    """The audits of all conversations.
+    """The audits of all conversations. The list of a conversation is the record; the index of all is written after it.
 
-    The list of a conversation is the record, and the index of all is written after it. A deleted conversation keeps its
-    list for AUDIT_DAYS. The index has the entries of the last AUDIT_DAYS.
+    A deleted conversation keeps its list, and the index its entries, for AUDIT_DAYS.
     """
 
     def __init__(self, redis: Redis, scripts: Scripts) -> None:

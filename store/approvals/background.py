@@ -1,8 +1,8 @@
 """Rehearsals over all recorded decisions, in the background. A process runs each, and any worker shows it.
 
-The state lies in Redis. The process that runs a rehearsal, its runner, renews a lease with each report. If it is
-killed, the next request for the rehearsal after the lease starts another runner, which continues at the last report. A
-rehearsal has at most MOST_TRIES runners, and expires an hour after its last report.
+The state lies in Redis. The process that runs a rehearsal, its runner, renews a lease with each report. If the lease
+has ended, the next request for the rehearsal starts another runner, which continues at the last report. A rehearsal has
+at most MOST_TRIES runners, and expires an hour after its last report.
 """
 
 import json

@@ -85,7 +85,7 @@ class StaleDecision(StoreError):
         """problems: {action_id, problem} each, with a key of PROBLEMS."""
         words = "; ".join(f"{one['action_id']} {PROBLEMS[one['problem']]}" for one in problems[:10])
         more = f"; and {len(problems) - 10} more" if len(problems) > 10 else ""
-        super().__init__(f"No decision was taken. The action {words}{more}. Read what waits again")
+        super().__init__(f"No decision was taken. The action {words}{more}. Read the pending actions again")
         self.problems = problems
 
 
@@ -321,7 +321,7 @@ class Confirmations:
         return [one.decode() for one in stored]
 
     def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
-        """Make exactly these actions of the log the open ones, because a restarted agent reports which wait.
+        """Make exactly these actions of the log the open ones, as a restarted agent reports.
 
         Single decisions that the agent has not received stay valid only if it waits for exactly the same actions.
         """

@@ -375,11 +375,9 @@ class Inbox:
     ) -> tuple[list[PendingAction], Cursor | None]:
         """Return a page of pending actions, ordered by when they began to wait, and the next cursor.
 
-        Actions of a batch are in log order. Each action is read from its conversation.
-
-        Two round trips, whatever the number of pending actions, and with filters at most 2 * MOST_CHUNKS. A stale entry
-        is omitted and its conversation refreshed. Filters and PAGE_BYTES of events may end a page before its limit: the
-        last page is the one without a cursor.
+        Actions of a batch are in log order. Each action is read from its conversation. Two round trips, and with
+        filters at most 2 * MOST_CHUNKS. A stale entry is omitted and its conversation refreshed. Filters and PAGE_BYTES
+        of events may end a page before its limit: the last page is the one without a cursor.
         """
         found: list[PendingAction] = []
         room = PAGE_BYTES
@@ -402,9 +400,8 @@ class Inbox:
     def count(self, filters: InboxFilter) -> int:
         """Return the number of pending actions that pass. Raises TooManyToCount.
 
-        The index answers in one round trip for all actions or for a range of times, and in one per SCAN_CHUNK with
-        other filters. Limitation: the index may be stale for a moment. Filters that the index cannot apply read every
-        action.
+        The index answers in one round trip, or one per SCAN_CHUNK with filters other than the time. Limitation: it may
+        be stale for a moment. Filters that the index cannot apply read every action.
         """
         if filters.reads:
             entries = self._each_entry(filters)
@@ -489,10 +486,9 @@ class ApprovalChecks:
         self._kept = audit_days * 86_400 * 1_000_000
 
     def due(self) -> list[ConversationId]:
-        """Return conversations with an action whose deadline has passed by Redis' clock, in random order.
+        """Return conversations with an expired action by Redis' clock, in random order. One round trip.
 
-        One round trip. The order lets supervisors begin with different ones, and keeps one that fails from delaying the
-        others.
+        The order lets supervisors begin with different ones, and keeps one that fails from delaying the others.
         """
         found = self._scripts.due_approvals(ApprovalKeys.root, most=MOST_DUE, random=str(random.random()))
         ids = [ConversationId(one) for one in found]

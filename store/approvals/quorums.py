@@ -2,7 +2,7 @@
 
 The rules, the votes and the voters' rights lie in other slots than the conversation. They are read before the script
 that decides, which accepts an approval only if they are unchanged (`_quorum.lua`). Limitation: in a cluster the script
-cannot compare the versions of rules and rights, which are read just before.
+cannot compare the versions of rules and rights.
 """
 
 import json

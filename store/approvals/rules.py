@@ -73,7 +73,7 @@ class RuleNotFound(StoreError):
     """The rule does not exist."""
 
     kind = Kind.MISSING
-    words = "Approval rule not found. GET /api/v1/approval-rules lists those that are there"
+    words = "Approval rule not found. GET /api/v1/approval-rules lists all rules"
 
 
 class RuleWasRevoked(StoreError):
@@ -427,8 +427,8 @@ class RuleDecisions:
     def _claim_alike(self, conversation_id: ConversationId, waiting: Sequence[Waiting]) -> dict[str, list[RuleUse]]:
         """Return uses for each action, if rules decide alike and have uses left; otherwise empty.
 
-        Several rules may approve one shell line together: a use of each is counted, or none. Also empty if the rules
-        approve and one that rejects may match, because a person must decide then.
+        Several rules may approve one shell line together: a use of each is counted, or none. Empty also if a rule that
+        rejects may match, because a person must decide then.
         """
         doubts = {rule.id for one in waiting for rule in one.matched.doubts}
         without: set[str] = set()

@@ -73,9 +73,9 @@ class Chats:
     """Maps the last answer of a chat to its conversation, for each key.
 
     A chat client sends all messages again with every call, and most clients cannot send the id of a conversation. So
-    the messages up to an answer identify the conversation for a week, for the key that received the answer. Only the
-    first messages that follow an answer continue its conversation. If a person goes back in a chat and writes something
-    else, a new conversation begins.
+    the messages up to an answer identify the conversation, for a week and for the key that received the answer. Only
+    the first messages that follow an answer continue its conversation. Others, after a person has gone back in a chat,
+    begin a new one.
     """
 
     def __init__(self, scripts: Scripts) -> None:

@@ -323,7 +323,7 @@ class Cold:
         """Return the next conversations that may be frozen: unchanged since a time, neither cold nor excluded.
 
         Each call continues after the last one, and starts over after the last conversation. It scans _SCANNED
-        conversations: fewer results than `limit`, or none, do not mean that no others are left. Three round trips.
+        conversations, so fewer results than `limit` do not mean that no others are left. Three round trips.
         """
         entries, self._start = self._listing.page(
             ListingFilter(updated_until=before), by="updated", descending=False, limit=_SCANNED, start=self._start
@@ -412,8 +412,8 @@ class Cold:
         """Return the names of orphaned objects: delete each, then `forget` it. At most three round trips.
 
         An object is returned an hour after its thaw, and about a day after its conversation's deletion. Its pieces come
-        before it, the last one first, so that the register has the object as long as a piece is left. limit: of
-        objects, without their pieces.
+        before it, so that the register has the object as long as a piece is left. limit: of objects, without their
+        pieces.
         """
         pieces = {one.name: one.pieces for one in self._scripts.due_objects(ColdKeys.root, most=limit)}
         names = list(pieces)

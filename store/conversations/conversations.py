@@ -141,13 +141,11 @@ class Conversations:
         """Create a conversation unless the id exists; True if this call, or an earlier attempt at it, created it.
 
         confirmation_policy: see docs/wire.md, 4. initial_message: content of a first user message, which starts a run;
-        a sandbox's agent gets it with its start, and is expected to post it. info: stored unchanged. app: members of an
-        app conversation, which is a conversation with a sandbox. start_body: see `sandboxes/start_tasks.py`. origin:
-        `core/scopes.py`. approves_inside: `core/modes.py`. owner: name of the starter. right_tags: for grants, if they
-        differ from its tags. external: `agents/asking.py`.
-
-        One round trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and
-        ConversationNotFound if the start task in `app` has ended.
+        a sandbox's agent gets it with its start, and is expected to post it. app: members of an app conversation, which
+        is one with a sandbox. start_body: see `sandboxes/start_tasks.py`. origin: `core/scopes.py`. approves_inside:
+        `core/modes.py`. right_tags: for grants, if they differ from its tags. external: `agents/asking.py`. One round
+        trip, in a sandbox two. Raises SecretsRefused, TooManyConversations, StoreFull, and ConversationNotFound if the
+        start task in `app` has ended.
         """
         incarnation = str(minted("incarnation"))
         if is_finished():
@@ -203,8 +201,8 @@ class Conversations:
     def _adopt_child(self, conversation_id: ConversationId, sandbox_id: str, parent_id: ConversationId | None) -> None:
         """Create a child that the agent of its parent has started, unless it exists.
 
-        Raises TooManyConversations, and NotStartedHere unless its parent is a conversation in that sandbox. Also if the
-        sandbox has a tombstone of the child, so that a late webhook does not create a deleted conversation again.
+        Raises TooManyConversations, and NotStartedHere if its parent is not in that sandbox, or if the sandbox has a
+        tombstone of the child: a late webhook must not create a deleted conversation again.
         """
         is_gone = self._redis.zscore(SandboxKeys.gone(sandbox_id), conversation_id) is not None
         [parent] = [None] if parent_id is None else self.get_many([parent_id])
@@ -438,8 +436,8 @@ class Conversations:
     def secrets_in(self, sandbox_id: SandboxId) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
         """Return the secrets of each conversation in a sandbox, for its egress proxy alone. Two round trips.
 
-        First those of conversations that the sandbox's owner started, or with unknown key; then those of other keys'
-        conversations. Without an owner of the sandbox, all are of the first kind. Raises SecretsRefused.
+        First those of conversations that the sandbox's owner, or an unknown key, started; then those of other keys'.
+        Without an owner, all are of the first kind. Raises SecretsRefused.
         """
         present, _ = self._places.known(sandbox_id)
         ids = [ConversationId(one) for one in sorted(present)]
@@ -484,7 +482,7 @@ class Conversations:
         self._scripts.settle_labels(ConversationKeys(conversation_id).root, due=due)
 
     def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
-        """Delete a conversation with its events and secrets. Its audit stays. Three round trips, in a sandbox four.
+        """Delete a conversation with its events and secrets, but not its audit. Three round trips, in a sandbox four.
 
         The tombstone is written first: after a kill in between, the conversation still exists. revision: required
         revision; if it differs, nothing changes, and the result is False. Raises ConversationNotFound.

@@ -199,7 +199,7 @@ class Forks:
             copy.close()
 
     def end(self, target: ConversationId) -> list[str | None]:
-        """End every unfinished copy into an id, imports included. It creates nothing more, whoever is killed.
+        """End every unfinished copy into an id, imports included, even if their writers were killed.
 
         Returns for each copy the sandbox whose agent server makes its own copy, None if detached. One round trip.
         """
@@ -278,8 +278,7 @@ def _inherited(
 ) -> dict[str, str]:
     """Return the fields that a copy inherits, with those of its place if it is in the same sandbox.
 
-    The requesting key becomes the copy's key. In the same sandbox, the secrets of all its conversations are masked in
-    the copy, including the source's.
+    The requesting key becomes the copy's key. In the same sandbox, the secrets of all its conversations are masked.
     """
     # The copy of an agent in a terminal has another folder and machine, so rules that name them do not apply.
     began = {} if state["external"] else state["origin"] or {}

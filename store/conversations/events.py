@@ -109,13 +109,12 @@ class EventLog:
     ) -> tuple[int, Seq]:
         """Append a batch, all or nothing. Known ids change nothing. Creates an unknown detached conversation.
 
-        The secrets of the conversation and of the sandbox are masked in every text (`core/masking.py`).
-
-        sandbox_id: the sending sandbox; claims of its events about people are checked, see `effects.py`. made_here: the
-        server made these events, and the agent's own log lacks them. fetched: the events come from the agent's log;
-        newer events may already be stored, and their state stays. posted: required number of events that the agent has
-        posted. hook_hash: of the request's hook key; "": none. actor: who posts. asked, unasked, audited: see
-        `agents/asking.py`; what an asker awaits, and why its actions ran.
+        Secrets of the conversation and the sandbox are masked (`core/masking.py`). sandbox_id: the sending sandbox;
+        claims of its events about people are checked, see `effects.py`. made_here: the server made these events, and
+        the agent's own log lacks them. fetched: the events come from the agent's log; newer events may already be
+        stored, and their state stays. posted: required number of events that the agent has posted. hook_hash: of the
+        request's hook key; "": none. asked, unasked, audited: what an asker awaits, and why its actions ran, see
+        `agents/asking.py`.
 
         Returns the number of new events, and the last seq of the conversation. Raises NotItsSandbox, TooManyPending,
         TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks the conversation, and Outdated if the
@@ -466,9 +465,9 @@ class Histograms:
     ) -> EventHistogram:
         """Return the number of events per bucket in a window, by default of all events. Raises ConversationNotFound.
 
-        body: count only messages with this text, in the same window. One round trip, and more with very many pairs of
-        kind and source: each round trip has bounded time, and may miss events that are appended meanwhile. With a body
-        also the round trips of `count` with it, and the time to read all text.
+        body: count only messages with this text, which also takes the round trips of `count` and the time to read all
+        text. One round trip, and more with very many pairs of kind and source: each has bounded time, and may miss
+        concurrent events.
         """
         counts: dict[str, list[int]] = {}
         start, end, pairs = self._pairs(conversation_id, _written(since), _written(until), 1 if body else buckets)

@@ -131,8 +131,8 @@ class ConversationPages:
     ) -> tuple[list[bytes], Cursor | None]:
         """Return a page of the conversations that pass the filters, except `tag` and `kind`; and the next cursor.
 
-        Cost: `Listing.page`, and one read of conversations that are new to this process or have changed; in a cluster
-        one round trip more. Each wrong entry of the listing on the page is corrected, with one more.
+        Cost: `Listing.page`, one read of conversations that are new to this process or have changed, and one round trip
+        per wrong entry of the listing, which is corrected; in a cluster one more.
         """
         entries, following = self._listing.page(
             filters,

@@ -2,7 +2,7 @@
 
 A supervisor delivers them in order, once each. A driver has the lease of a queue. It records a message as `sent` before
 an agent receives it, so that the next driver looks for it at the agent instead of sending it twice. The queue is
-dropped if the start fails or the conversation is deleted. Queued messages are stored as they came.
+dropped if the start fails or the conversation is deleted.
 """
 
 import json

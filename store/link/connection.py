@@ -120,8 +120,8 @@ class _ProvingConnection(AbstractConnection):
             raise
         if fault := self._fault():
             raise NotKept(
-                f"{fault}, as DURABILITY={self._durability} requires. "
-                "It may have happened, and may still be lost; a repeat finds it"
+                f"{fault}, as DURABILITY={self._durability} asks. "
+                "It may have happened, and may be lost yet; a repeat finds it"
             )
         return reply
 
@@ -166,8 +166,8 @@ class _Cluster(RedisCluster):
 class LazyCluster(RedisClusterCommands):
     """The commands of `RedisCluster`. Every command raises one of UNAVAILABLE while no node answers.
 
-    It connects with the first command. redis-py's constructor would already ask the cluster for its nodes, and end a
-    worker that starts while no node answers.
+    It connects with the first command. redis-py's constructor would already connect, and end a worker that starts while
+    no node answers.
     """
 
     _event_dispatcher: Any = None  #: declared by redis-py's commands, and unused: the connected client has its own

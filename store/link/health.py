@@ -36,8 +36,8 @@ _CLOCK_SECONDS = 10
 
 #: {}: the message of Redis
 _UNWRITTEN = (
-    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: where its disk is full, delete "
-    "files there or enlarge the disk; Redis goes on by itself"
+    "Redis cannot write its file, and refuses writes ({}). Its log names the reason: if its disk is full, delete "
+    "files there or enlarge the disk; Redis then continues"
 )
 
 _NOT_SYNCED = (
@@ -92,7 +92,7 @@ class Health:
     def require_room(self) -> None:
         """Raise StoreFull while Redis has nearly reached `maxmemory`, DiskFull while the embedded store's disk is full.
 
-        One caller asks Redis, at most twice a second. If Redis does not tell, or not at once, there is room.
+        One caller asks Redis, at most twice a second. Without a prompt reply, Redis counts as having room.
         """
         now = time.monotonic()
         if now >= self._asked_again_at:

@@ -1,8 +1,7 @@
 """Sealing of secrets, start requests and keys in Redis with SECRET_KEY, which Redis never has.
 
 A value is sealed for one owner, a conversation or a sandbox, and does not open for another. Values with a lifetime
-contain the time of sealing. The caller passes the time of Redis' clock, so that differences or steps of the hosts'
-clocks do not matter.
+contain the time of sealing, by Redis' clock, which the caller passes: the hosts' clocks do not matter.
 """
 
 import base64

@@ -1,8 +1,8 @@
 """Signals: publications of the scripts that wake the watchers of this process, and the supervisors.
 
-A signal only means that there may be something to read. A lost signal delays an event, and never loses it: every
-POLL_SECONDS, and after every new connection, all watchers get `MAYBE_MISSED` and read. Only the subscriber's own thread
-uses its connection; other threads wake it through a channel of the process.
+A signal means that there may be something to read. A lost signal only delays an event: every POLL_SECONDS, and after
+every new connection, all watchers get `MAYBE_MISSED` and read. Only the subscriber's own thread uses its connection;
+other threads wake it through a channel of the process.
 """
 
 import json

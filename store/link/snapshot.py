@@ -44,7 +44,7 @@ def snapshot(redis: Any) -> Iterator[tuple[int, Iterator[bytes]]]:
         size, first = _size(socket)
         yield size, _pieces(socket, size, first)
     except OSError as error:
-        raise ConnectionError(f"the snapshot broke off: {error}") from error
+        raise ConnectionError(f"the snapshot failed: {error}") from error
     finally:
         connection.disconnect()
         redis.connection_pool.release(connection)
@@ -74,4 +74,4 @@ def _pieces(socket: Socket, size: int, first: bytes) -> Iterator[bytes]:
             return
         piece = socket.recv(min(_PIECE, size))
         if not piece:
-            raise ConnectionError("the snapshot broke off: Redis has closed the connection. Try again")
+            raise ConnectionError("the snapshot failed: Redis has closed the connection. Try again")

@@ -192,7 +192,7 @@ def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
     Raises Unreadable if the digest differs.
     """
     if sha256(content).hexdigest() != digest:
-        raise Unreadable("it is damaged: its digest is not the one that its log's object names")
+        raise Unreadable("it is damaged: its digest differs from the one in its log's object")
     try:
         if frame_content_size(content) > _MOST_PIECE:
             raise Unreadable(f"it is larger than a piece, which has {_MOST_PIECE} bytes at most")

@@ -41,8 +41,8 @@ class Workspaces:
 
     A client of the published SDK may run a command or upload a file before it starts its conversation. Such a call
     starts the one workspace sandbox of its key. The key's next conversation of the same spec adopts the sandbox with
-    its files. A sandbox that is unused for `SandboxLimits.workspace_seconds` is deleted with its files. It is never
-    warm, and never another key's. Each method takes one round trip, `known` two.
+    its files. A sandbox that is unused for `SandboxLimits.workspace_seconds` is deleted. It is never warm. Each method
+    takes one round trip, `known` two.
     """
 
     def __init__(self, redis: Redis, scripts: Scripts, limits: SandboxLimits) -> None:

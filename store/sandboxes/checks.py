@@ -1,9 +1,9 @@
 """When conversations are compared with their agents: soon after each webhook, message, run and decision.
 
-A webhook makes its conversation due before its body is read, in the script that looks up its key. This also covers
-webhooks that are refused, or whose worker is killed. Everything that makes a conversation run goes that way, so every
-`running` conversation of a sandbox becomes due. A supervisor claims due conversations, compares them, and closes the
-comparison. If it is killed, its claims are due again when their lease ends. All times are those of Redis' clock.
+A webhook makes its conversation due before its body is read, even if it is then refused or its worker is killed.
+Everything that makes a conversation run also makes it due. A supervisor claims due conversations, compares them, and
+closes the comparison. If it is killed, its claims are due again when their lease ends. All times are those of Redis'
+clock.
 """
 
 import json
@@ -93,8 +93,8 @@ class Echoes:
     def expect(self, conversation_id: ConversationId, claims: Iterable[str], token: str = "") -> None:
         """Record claims that the agent may make, each once, before the agent receives their cause.
 
-        token: of the request that expects them; a repeat with it adds nothing. Beyond 1,000 the oldest are dropped. An
-        unknown conversation stores nothing.
+        token: of the request that expects them; a repeat with it adds nothing. Beyond 1,000 the oldest are dropped.
+        Ignores an unknown conversation.
         """
         root = ConversationKeys(conversation_id).root
         self._scripts.expect_echoes(root, at=wire.now(), token=token or uuid4().hex, claims=claims)

@@ -230,7 +230,7 @@ class Receiver:
             if sent is not None:
                 return None
             if self._given_up():
-                raise ArchiveFailed("The receiver has given up the archive")
+                raise ArchiveFailed("The archive is not wanted any more")
             if time.monotonic() > deadline:
                 raise silent
             time.sleep(_POLL)
@@ -278,10 +278,7 @@ class FileMissing(StoreError):
     """The path is not a file in the folder: it does not exist, is a directory, or leads outside."""
 
     kind = Kind.MISSING
-    words = (
-        "There is no such file in the conversation's folder. GET /api/v1/app-conversations/ID/files lists those that "
-        "are there"
-    )
+    words = "There is no such file in the conversation's folder. GET /api/v1/app-conversations/ID/files lists the files"
 
 
 class FileTooLong(StoreError):

@@ -544,11 +544,11 @@ class Sandboxes:
         """Number a start of processes, make its two keys, and return the hook key.
 
         The caller must give the hook key to the processes: Redis has its hash for look-ups, and the sealed key for
-        masking. If the caller is killed before, the number has no processes, and the next start gets a new one.
+        masking. If the caller is killed before, the next start gets a new number. folder: id of the host's folder that
+        has the sandbox's files. hidden: other secrets in the processes' environment.
 
-        folder: id of the host's folder that has the sandbox's files. hidden: other secrets in the processes'
-        environment. None if the sandbox is not to run, is not that host's, or another supervisor holds the host's
-        lease. Raises SecretsRefused.
+        None if the sandbox is not to run, is not that host's, or another supervisor holds the host's lease. Raises
+        SecretsRefused.
         """
         hook_key, session_key = random_text(43), random_text(43)
         reply = self._scripts.begin_sandbox(

@@ -4,7 +4,7 @@
 -- include: _sha256.lua
 
 local MOST_SHOWN = 20 -- maximum of described actions per entry: hashing costs time per byte
-local MOST_TOLD = 10 -- maximum of actions per message to followers: an id may have 4 KiB
+local MOST_PUBLISHED = 10 -- maximum of actions per message to followers: an id may have 4 KiB
 local ESCAPES = {['"'] = '\\"', ['\\'] = '\\\\', ['\b'] = '\\b', ['\t'] = '\\t', ['\n'] = '\\n', ['\f'] = '\\f', ['\r'] = '\\r'}
 
 -- Returns the conversation's title as canonical JSON; nil without a title.
@@ -29,12 +29,12 @@ local function note_decided(actions, seq)
   call_with_all('HSET', root .. ':decided', entries)
 end
 
--- Publishes the decision to followers, without the address. A message has at most MOST_TOLD actions, because channels
+-- Publishes the decision to followers, without the address. A message has at most MOST_PUBLISHED actions, because channels
 -- have no limit.
-local function tell_decided(decision, names, actor, reason, seq, time, edited_shown)
+local function publish_decision(decision, names, actor, reason, seq, time, edited_shown)
   local who = string.gsub(actor, '^{"address":".-","kind"', '{"kind"')
-  for first = 1, #names, MOST_TOLD do
-    local some = table.concat(names, ',', first, math.min(first + MOST_TOLD - 1, #names))
+  for first = 1, #names, MOST_PUBLISHED do
+    local some = table.concat(names, ',', first, math.min(first + MOST_PUBLISHED - 1, #names))
     redis.call('PUBLISH', root .. ':signal', '{"action_ids":[' .. some .. '],"actor":' .. who .. ',"decision":"' ..
       decision .. '"' .. edited_shown .. ',"id":"decision-' .. seq .. '-' .. first .. '","reason":' .. reason .. ',"seq":' .. seq ..
       ',"source":"environment","time":"' .. time .. '","timestamp":"' .. string.sub(time, 1, -2) ..
@@ -69,7 +69,7 @@ local function write_audit(decision, actions, actor, reason, time, edited, edite
   redis.call('RPUSH', key, head .. ',"hash":"' .. hash .. '",' .. tail)
   if needed then return end -- no decision yet
   note_decided(actions, string.format('%d', seq))
-  tell_decided(decision, names, actor, reason, string.format('%d', seq), time, told)
+  publish_decision(decision, names, actor, reason, string.format('%d', seq), time, told)
 end
 
 -- Records that the pending actions or the audit have changed: raises the revision of the approvals, across incarnations

@@ -38,7 +38,7 @@ local function split_left(actions)
 end
 
 -- Returns who withdraws actions whose asker has gone.
-local function left_behind(time) return {actor = LEASE, reason = GONE, said = GONE, time = time} end
+local function withdrawal(time) return {actor = LEASE, reason = GONE, said = GONE, time = time} end
 
 local function choose(actions, verb, by)
   for _, action in ipairs(actions) do
@@ -92,7 +92,7 @@ local function decisions(open)
   return rejected, approved, is_whole
 end
 
-local function say_edited(stamp)
+local function append_edited_event(stamp)
   for _, one in ipairs(chosen) do
     if one.verb == 'edit' then
       state_event('edited_action',
@@ -122,7 +122,7 @@ local function go_on(open, stamp)
   local rejected, approved, is_whole = decisions(open)
   if is_whole then set_status(#approved > 0 and 'running' or 'idle', stamp) end
   reject_actions(rejected, stamp)
-  say_edited(stamp)
+  append_edited_event(stamp)
   if is_whole then release_actions(approved) else
     for _, action in ipairs(approved) do keep_action(action) end
   end

@@ -52,7 +52,7 @@ end
 
 -- Returns a sandbox's request for NAME:PORT; nil without a request, or after its end. A wait past its deadline is
 -- expired. Also returns a request that has expired since the last call.
-local function asked_of(sandbox, at)
+local function request_of(sandbox, at)
   local stored = redis.call('HGET', root .. ':asked:' .. sandbox, at)
   local item = stored and cjson.decode(stored) or nil
   if item == nil or item.until_at == '' or tonumber(item.until_at) > tonumber(now) then return item end
@@ -63,26 +63,26 @@ local function asked_of(sandbox, at)
   return item, item
 end
 
-local function wait_no_longer(sandbox, at)
+local function end_wait(sandbox, at)
   redis.call('ZREM', root .. ':asking', sandbox .. ' ' .. at)
   redis.call('ZREM', root .. ':asking_due', sandbox .. ' ' .. at)
 end
 
 local function keep(sandbox, at, item)
   redis.call('HSET', root .. ':asked:' .. sandbox, at, cjson.encode(item))
-  if item.state ~= 'waiting' then return wait_no_longer(sandbox, at) end
+  if item.state ~= 'waiting' then return end_wait(sandbox, at) end
   redis.call('ZADD', root .. ':asking', item.since, sandbox .. ' ' .. at)
   if item.until_at ~= '' then redis.call('ZADD', root .. ':asking_due', item.until_at, sandbox .. ' ' .. at) end
 end
 
 local function forget(sandbox, at)
   redis.call('HDEL', root .. ':asked:' .. sandbox, at)
-  wait_no_longer(sandbox, at)
+  end_wait(sandbox, at)
 end
 
--- Returns the request like `asked_of`, and audits an expiry since the last call.
-local function looked_at(by, sandbox, at)
-  local item, expired = asked_of(sandbox, at)
+-- Returns the request like `request_of`, and audits an expiry since the last call.
+local function current_request(by, sandbox, at)
+  local item, expired = request_of(sandbox, at)
   if expired then
     audit(by, 'reject', EXPIRY, {name = expired.name, port = expired.port, key = expired.key,
       sandbox = expired.sandbox or sandbox, digest = digest_of(sandbox, expired)})

@@ -26,7 +26,7 @@ local function note_supervisor() note_presence({':unclaimed', ':deliveries', ':c
 
 -- Marks the sandboxes of a host that has been silent for host_span µs MISSING. Fails a sandbox that no host has claimed
 -- for start_span µs in which supervisors were present.
-local function look_after_the_lost(host_span, start_span)
+local function mark_lost_sandboxes(host_span, start_span)
   for _, lost in ipairs(redis.call('ZRANGEBYSCORE', root .. ':hosts', '-inf', now - BEATS)) do
     local is_lost = is_silent(lost, host_span)
     for _, id in ipairs(is_lost and redis.call('SMEMBERS', root .. ':host:' .. lost) or {}) do

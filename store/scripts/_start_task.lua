@@ -70,7 +70,7 @@ local function forget(id)
 end
 
 -- Fails the start tasks whose lease ended more than span µs ago, while supervisors were present but none claimed them.
-local function fail_the_forgotten(span, detail)
+local function fail_orphans(span, detail)
   if presence() < tonumber(span) then return end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', root .. ':due', '-inf', now - span, 'LIMIT', 0, 100)) do
     local status = field(id, 'status')

@@ -7,7 +7,7 @@
 -- Cost  O(k): k keys of the log
 -- Idempotent  by the object's name
 -- Log  guarded here
--- Kept  not proven: no client sees where a log lies, and a lost step is repeated
+-- Kept  not proven: a lost step is repeated
 -- include: _clock.lua
 -- include: _freeze.lua
 local cold, last_chunk, seq = unpack(redis.call('HMGET', root, 'cold', 'text_chunk', 'seq'))

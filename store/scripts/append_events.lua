@@ -14,7 +14,7 @@
 --       posted:int? required number of events that the agent has posted; absent: any
 --       asked:json {kind, order, subagent, lease, patience} of the batch's action that an asker awaits; "" none
 --       unasked:json why actions of this batch ran without a decision, canonical; "" none
---       audited:flag whether those actions are audited as unapproved, or only logged
+--       audited:flag whether those actions are audited as unapproved, or only in the log
 --       events:(id:text pair:text at:micros event:bytes record:bytes effect:words)* at most 1,000: KIND:SOURCE escaped,
 --       bytes ("" is not stored), text ("" none), "" or the JSON object of `store/approvals/effects.py`
 -- Returns  "appended"(state:log_state number:int last:int resumed:json trace:text): number of new events, last seq, ids
@@ -220,7 +220,7 @@ local function audit_ended(by, time)
 end
 
 -- Appends an event that names the resumed actions. Returns their ids as a JSON list, '' for none.
-local function say_resumed(stamp, before)
+local function append_resumed_event(stamp, before)
   if #resumed == 0 then return '' end
   local ids, id, named = {}, next_id(), ''
   for i, action in ipairs(resumed) do
@@ -377,7 +377,7 @@ if #ran > 0 then
 end
 if #waiting > 0 and log.status ~= WAITING then set_status(WAITING, not_before(waiting, stamp)) end
 forget_spent()
-local told = by_agent and say_resumed(stamp, state[4]) or ''
+local told = by_agent and append_resumed_event(stamp, state[4]) or ''
 for _, bytes in ipairs(live) do redis.call('PUBLISH', root .. ':signal', bytes) end
 if ends_run then redis.call('PUBLISH', root .. ':signal', 'state') end
 if not made_here and state[11] then redis.call('HDEL', root, 'unattended') end

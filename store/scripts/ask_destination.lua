@@ -1,4 +1,4 @@
--- ask_destination: whether a sandbox may connect to a name and port now; asks a person if nobody has decided.
+-- ask_destination: return whether a sandbox may connect to a name and port now; asks a person if nobody has decided.
 -- Audits that a person was asked, and the first attempt of a day per name that a person, a rule or a limit refuses.
 -- KEYS  root of the sandboxes
 -- ARGV  sandbox:text  name:text  port:digits  program:text "" unknown  most_open:int pending ones of a sandbox
@@ -29,7 +29,7 @@ local function refuse(reply, why, rule_id)
   return reply
 end
 
-local item, rule = looked_at(by, sandbox, at), ruled(name, port)
+local item, rule = current_request(by, sandbox, at), ruled(name, port)
 if rule then
   local id = string.match(rule, ' (.+)$')
   redis.call('HINCRBY', root .. ':destination_uses', id, 1)
@@ -55,7 +55,7 @@ end
 forget(sandbox, at)
 local known, open = 0, 0
 for _, other in ipairs(redis.call('HKEYS', key)) do
-  local found = looked_at(by, sandbox, other)
+  local found = current_request(by, sandbox, other)
   if not found then forget(sandbox, other)
   elseif found.port ~= '0' then
     known = known + 1

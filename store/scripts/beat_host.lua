@@ -5,7 +5,7 @@
 -- Returns  "alive" | "taken": another supervisor has the lease of this host
 -- Cost  O(h + s): h newly lost hosts, s sandboxes of them
 -- Idempotent  a repeat writes the same
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _lost.lua
 local LEASE = 4000000 -- µs of silence for which no other supervisor may take the host
 local holder = redis.call('HGET', root .. ':supervisors', host)
@@ -14,5 +14,5 @@ redis.call('HSET', root .. ':supervisors', host, supervisor)
 redis.call('ZADD', root .. ':hosts', now, host)
 redis.call('HDEL', root .. ':silent', host)
 note_supervisor()
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 return 'alive'

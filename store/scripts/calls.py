@@ -21,7 +21,7 @@ class Sends(Protocol):
 
 
 def _outcome(reply: Any) -> tuple[bytes, int, Iterator[Any]]:
-    """The outcome of a reply, the number of the words after it, and these."""
+    """Return the outcome of a reply, the number of words after it, and an iterator over them."""
     words = reply if isinstance(reply, list) else [reply]
     return (words[0], len(words) - 1, iter(words[1:])) if words else (b"", 0, iter(()))
 
@@ -1250,7 +1250,7 @@ class Calls:
         | AskDestination.Often
         | Literal["asked", "waiting", "rejected", "forbidden", "expired", "ended"]
     ):
-        """Whether a sandbox may connect to a name and port now."""
+        """Return whether a sandbox may connect to a name and port now."""
         reply = self._ask_destination(
             [root],
             [
@@ -1708,7 +1708,7 @@ class Calls:
         return result
 
     def count_events(self, root: str, *, filter: EventFilter) -> int | None:
-        """The number of events that pass a filter."""
+        """Return the number of events that pass a filter."""
         reply = self._count_events([root], [*filter])
         if reply is None:
             return None
@@ -1722,7 +1722,7 @@ class Calls:
         return result
 
     def count_hosts(self, root: str, *, host_span: int) -> int:
-        """The number of hosts with a recent heartbeat."""
+        """Return the number of hosts with a recent heartbeat."""
         reply = self._count_hosts([root], [host_span])
         result: int = int(reply)
         return result
@@ -1730,7 +1730,7 @@ class Calls:
     def count_over_time(
         self, root: str, *, since: str, before: str, buckets: int, first: str
     ) -> CountOverTime.Reply | None:
-        """The number of events in equal buckets of a window, by (kind, source) pair."""
+        """Return the number of events in equal buckets of a window, by (kind, source) pair."""
         reply = self._count_over_time([root], [since, before, buckets, first])
         if reply is None:
             return None
@@ -1738,7 +1738,7 @@ class Calls:
         return CountOverTime.Reply(next(words).decode(), next(words).decode(), next(words).decode(), next(words))
 
     def count_queue(self, root: str, *, conversation: str) -> int:
-        """The number of messages that wait for a conversation."""
+        """Return the number of messages that wait for a conversation."""
         reply = self._count_queue([root], [conversation])
         result: int = int(reply)
         return result
@@ -1805,7 +1805,7 @@ class Calls:
         raise UnknownReply("create_start_task", reply)
 
     def cursor_before(self, root: str, *, since: int) -> int | None:
-        """The first block of the log with an event at or after a time."""
+        """Return the first block of the log with an event at or after a time."""
         reply = self._cursor_before([root], [since])
         if reply is None:
             return None
@@ -1946,13 +1946,13 @@ class Calls:
         self._drop_queue([root], [conversation])
 
     def due_approvals(self, root: str, *, most: int, random: str) -> list[str]:
-        """Conversations with an action whose deadline has passed, from a random one on."""
+        """Return conversations with an action whose deadline has passed, from a random one on."""
         reply = self._due_approvals([root], [most, random])
         result: list[str] = [value.decode() for value in reply]
         return result
 
     def due_objects(self, root: str, *, most: int) -> list[DueObjects.Row]:
-        """The objects that are due for a check."""
+        """Return the objects that are due for a check."""
         reply = self._due_objects([root], [most])
         result: list[DueObjects.Row] = [DueObjects.Row(name.decode(), int(pieces)) for name, pieces in _rows(reply, 2)]
         return result
@@ -2036,7 +2036,7 @@ class Calls:
         raise UnknownReply("fill_warm_pool", reply)
 
     def find_access_key(self, root: str, *, digest: str) -> FindAccessKey.Reply | None:
-        """The key with a hash, unless it was revoked or has expired."""
+        """Return the key with a hash, unless it was revoked or has expired."""
         reply = self._find_access_key([root], [digest])
         if reply is None:
             return None
@@ -2050,7 +2050,7 @@ class Calls:
         )
 
     def find_decisions(self, root: str, *, ids: Iterable[str]) -> FindDecisions.Reply | None:
-        """The audit entries of the decisions about some actions."""
+        """Return the audit entries of the decisions about some actions."""
         reply = self._find_decisions([root], [*ids])
         if reply is None:
             return None
@@ -2058,7 +2058,7 @@ class Calls:
         return FindDecisions.Reply([None if value is None else value.decode() for value in words])
 
     def find_events(self, root: str, *, ids: Iterable[str]) -> list[int | None] | None:
-        """Which events a log has, without their bytes."""
+        """Return which events a log has, without their bytes."""
         reply = self._find_events([root], [*ids])
         if reply is None:
             return None
@@ -2100,7 +2100,7 @@ class Calls:
     def get_events(
         self, root: str, *, most_bytes: int, ids: Iterable[str]
     ) -> GetEvents.Found | Literal["too_long"] | None:
-        """Events by id."""
+        """Return events by id."""
         reply = self._get_events([root], [most_bytes, *ids])
         if reply is None:
             return None
@@ -2112,7 +2112,7 @@ class Calls:
         raise UnknownReply("get_events", reply)
 
     def get_final_event(self, root: str) -> list[bytes] | None:
-        """The event with the agent's final response."""
+        """Return the event with the agent's final response."""
         reply = self._get_final_event([root], [])
         if reply is None:
             return None
@@ -2209,13 +2209,13 @@ class Calls:
         return result
 
     def list_access_keys(self, root: str) -> list[list[bytes]]:
-        """All keys, the newest first."""
+        """Return all keys, the newest first."""
         reply = self._list_access_keys([root], [])
         result: list[list[bytes]] = [value for value in reply]
         return result
 
     def list_decisions(self, root: str) -> list[ListDecisions.Row] | None:
-        """The approved actions with which the conversation has continued, and that are not observed yet, in log order."""
+        """Return the approved actions with which the conversation has continued, and that are not observed yet, in log order."""
         reply = self._list_decisions([root], [])
         if reply is None:
             return None
@@ -2228,7 +2228,7 @@ class Calls:
     def list_destinations(
         self, root: str, *, most: int, only: str, cursor: int | None = None, cursor_member: str
     ) -> ListDestinations.Reply:
-        """A page of pending destinations, of all sandboxes or of one, the longest wait first."""
+        """Return a page of pending destinations, of all sandboxes or of one, the longest wait first."""
         reply = self._list_destinations([root], [most, only, "" if cursor is None else cursor, cursor_member])
         words = iter(reply)
         return ListDestinations.Reply(
@@ -2243,13 +2243,13 @@ class Calls:
         )
 
     def list_grants(self, root: str) -> ListGrants.Reply:
-        """The grants of people, and their version."""
+        """Return the grants of people, and their version."""
         reply = self._list_grants([root], [])
         words = iter(reply)
         return ListGrants.Reply(next(words), [value.decode() for value in next(words)])
 
     def list_pending(self, root: str, *, after: int, most_bytes: int) -> list[ListPending.Row] | None:
-        """A page of the pending actions, in log order."""
+        """Return a page of the pending actions, in log order."""
         reply = self._list_pending([root], [after, most_bytes])
         if reply is None:
             return None
@@ -2259,7 +2259,7 @@ class Calls:
         return result
 
     def list_rules(self, root: str, *, ids: Iterable[str]) -> ListRules.Reply:
-        """Approval rules with their uses, and the version of all rules."""
+        """Return approval rules with their uses, and the version of all rules."""
         reply = self._list_rules([root], [*ids])
         words = iter(reply)
         return ListRules.Reply(
@@ -2267,13 +2267,13 @@ class Calls:
         )
 
     def live_access_keys(self, root: str, *, ids: Iterable[str]) -> list[str]:
-        """Which keys are neither revoked nor expired, and which people have lost no right."""
+        """Return which keys are neither revoked nor expired, and which people have lost no right."""
         reply = self._live_access_keys([root], [*ids])
         result: list[str] = [value.decode() for value in reply]
         return result
 
     def locate_event(self, root: str, *, id: str) -> LocateEvent.Found | Literal["unknown"] | None:
-        """The position of an event in the order (time, seq)."""
+        """Return the position of an event in the order (time, seq)."""
         reply = self._locate_event([root], [id])
         if reply is None:
             return None
@@ -2341,7 +2341,7 @@ class Calls:
         return result
 
     def name_workspace(self, root: str, *, owner: str, fresh: str, host_span: int) -> str | None:
-        """The workspace sandbox of a key, which serves its calls before it has a conversation."""
+        """Return the workspace sandbox of a key, which serves its calls before it has a conversation."""
         reply = self._name_workspace([root], [owner, fresh, host_span])
         if reply is None:
             return None
@@ -2461,7 +2461,7 @@ class Calls:
         most_in_window: int,
         window: int,
     ) -> OpenSandbox.Opened | OpenSandbox.TooFast | Literal["too much"] | None:
-        """The sandbox of a hook key."""
+        """Return the sandbox of a hook key."""
         reply = self._open_sandbox(
             [root], [hash, conversation, check_span, brought, most_bytes, most_in_window, window]
         )
@@ -2491,7 +2491,7 @@ class Calls:
         self._open_transfer([root], [id, kept])
 
     def own_sandboxes(self, root: str, *, owner: str) -> OwnSandboxes.Reply:
-        """The running and paused sandboxes that are bound and were started by a key."""
+        """Return the running and paused sandboxes that are bound and were started by a key."""
         reply = self._own_sandboxes([root], [owner])
         words = iter(reply)
         return OwnSandboxes.Reply([value.decode() for value in next(words)], [value.decode() for value in next(words)])
@@ -2499,7 +2499,7 @@ class Calls:
     def page_audit(
         self, root: str, *, order: str, most: int, since: str, before: str, at: int | None = None, member: str
     ) -> list[PageAudit.Row]:
-        """A page of the positions of all audit entries, in the order of their times."""
+        """Return a page of the positions of all audit entries, in the order of their times."""
         reply = self._page_audit([root], [order, most, since, before, "" if at is None else at, member])
         result: list[PageAudit.Row] = [PageAudit.Row(member.decode(), float(at)) for member, at in _rows(reply, 2)]
         return result
@@ -2524,7 +2524,7 @@ class Calls:
         updated_until: str,
         version: Iterable[str],
     ) -> PageConversations.Reply:
-        """A page of the listing, from a cursor on."""
+        """Return a page of the listing, from a cursor on."""
         reply = self._page_conversations(
             [root],
             [
@@ -2557,7 +2557,7 @@ class Calls:
     def page_events(
         self, root: str, *, filter: EventFilter, order: str, most: int, cursor_at: str, cursor_seq: str, most_bytes: int
     ) -> list[bytes] | None:
-        """A page of events, in the order (time, seq) or its reverse, from a cursor on."""
+        """Return a page of events, in the order (time, seq) or its reverse, from a cursor on."""
         reply = self._page_events([root], [*filter, order, most, cursor_at, cursor_seq, most_bytes])
         if reply is None:
             return None
@@ -2580,7 +2580,7 @@ class Calls:
         since: int | None = None,
         before: int | None = None,
     ) -> PagePendingActions.Reply:
-        """A page of the index of pending actions, from a cursor on, ordered by when they began to wait."""
+        """Return a page of the index of pending actions, from a cursor on, ordered by when they began to wait."""
         reply = self._page_pending_actions(
             [root],
             [
@@ -2612,7 +2612,7 @@ class Calls:
     def page_sandboxes(
         self, root: str, *, spans: Spans, status: str, spec: str, most: int, first_at: int | None = None, first_id: str
     ) -> PageSandboxes.Reply:
-        """A page of the sandboxes, the newest first, after those of lost hosts are marked MISSING."""
+        """Return a page of the sandboxes, the newest first, after those of lost hosts are marked MISSING."""
         reply = self._page_sandboxes(
             [root], [*spans, status, spec, most, "" if first_at is None else first_at, first_id]
         )
@@ -2633,7 +2633,7 @@ class Calls:
         first_at: int | None = None,
         first_id: str,
     ) -> list[list[bytes]]:
-        """A page of all start tasks or of one conversation's, after those without a supervisor have failed."""
+        """Return a page of all start tasks or of one conversation's, after those without a supervisor have failed."""
         reply = self._page_start_tasks(
             [root],
             [
@@ -2652,7 +2652,7 @@ class Calls:
         return result
 
     def plan_freeze(self, root: str) -> PlanFreeze.Reply | None:
-        """What a freeze of a conversation must move."""
+        """Return what a freeze of a conversation must move."""
         reply = self._plan_freeze([root], [])
         if reply is None:
             return None
@@ -2717,7 +2717,7 @@ class Calls:
         return result
 
     def read_approvals(self, root: str, *, after: int, most: int) -> ReadApprovals.Reply:
-        """The pending actions of a conversation, and the end of its audit, at one moment."""
+        """Return the pending actions of a conversation, and the end of its audit, at one moment."""
         reply = self._read_approvals([root], [after, most])
         words = iter(reply)
         return ReadApprovals.Reply(
@@ -2737,7 +2737,7 @@ class Calls:
         )
 
     def read_changes(self, root: str, *, after: str, most: int, most_bytes: int) -> ReadChanges.Reply:
-        """A page of the inbox' changes after an id, and which changes the stream stores."""
+        """Return a page of the inbox' changes after an id, and which changes the stream stores."""
         reply = self._read_changes([root], [after, most, most_bytes])
         words = iter(reply)
         return ReadChanges.Reply(
@@ -2748,7 +2748,7 @@ class Calls:
         )
 
     def read_delivery(self, root: str) -> ReadDelivery.Reply | None:
-        """The decision that a conversation's agent may not have received."""
+        """Return the decision that a conversation's agent may not have received."""
         reply = self._read_delivery([root], [])
         if reply is None:
             return None
@@ -2763,7 +2763,7 @@ class Calls:
         )
 
     def read_devices(self, root: str, *, ids: Iterable[str]) -> list[ReadDevices.Row]:
-        """The devices that have not expired."""
+        """Return the devices that have not expired."""
         reply = self._read_devices([root], [*ids])
         result: list[ReadDevices.Row] = [
             ReadDevices.Row(
@@ -2774,7 +2774,7 @@ class Calls:
         return result
 
     def read_events(self, root: str, *, most_bytes: int, seqs: Iterable[int]) -> list[bytes] | None:
-        """A page of events by seq."""
+        """Return a page of events by seq."""
         reply = self._read_events([root], [most_bytes, *seqs])
         if reply is None:
             return None
@@ -2782,13 +2782,13 @@ class Calls:
         return result
 
     def read_link(self, root: str, *, id: str) -> ReadLink.Reply:
-        """The use of a one-time link, and the time."""
+        """Return the use of a one-time link, and the time."""
         reply = self._read_link([root], [id])
         words = iter(reply)
         return ReadLink.Reply(Micros(int(next(words))), next(words))
 
     def read_list_changes(self, root: str, *, number: int, most: int) -> ReadListChanges.Reply:
-        """The ids of a list that have changed after a number, in the order of their newest changes."""
+        """Return the ids of a list that have changed after a number, in the order of their newest changes."""
         reply = self._read_list_changes([root], [number, most])
         words = iter(reply)
         return ReadListChanges.Reply(
@@ -2799,7 +2799,7 @@ class Calls:
         )
 
     def read_log(self, root: str, *, seq: int, most: int, most_bytes: int) -> ReadLog.Reply | None:
-        """A page of the events after a seq."""
+        """Return a page of the events after a seq."""
         reply = self._read_log([root], [seq, most, most_bytes])
         if reply is None:
             return None
@@ -2807,7 +2807,7 @@ class Calls:
         return ReadLog.Reply(next(words).decode(), int(next(words)), [value for value in words])
 
     def read_request(self, root: str, *, id: str, renews: bool) -> ReadRequest.Reply | None:
-        """An action that an asker awaits, and its decision."""
+        """Return an action that an asker awaits, and its decision."""
         reply = self._read_request([root], [id, "1" if renews else ""])
         if reply is None:
             return None
@@ -2822,13 +2822,13 @@ class Calls:
         )
 
     def read_sandboxes(self, root: str, *, spans: Spans, host: str, ids: Iterable[str]) -> ReadSandboxes.Reply:
-        """Sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING."""
+        """Return sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING."""
         reply = self._read_sandboxes([root], [*spans, host, *ids])
         words = iter(reply)
         return ReadSandboxes.Reply(Micros(int(next(words))), [value for value in words])
 
     def read_spending(self, root: str, *, sandbox: str) -> ReadSpending.Reply | None:
-        """The spending of a sandbox on models, and today's of its key's sandboxes and of all, in UTC."""
+        """Return the spending of a sandbox on models, and today's of its key's sandboxes and of all, in UTC."""
         reply = self._read_spending([root], [sandbox])
         if reply is None:
             return None
@@ -2836,13 +2836,13 @@ class Calls:
         return ReadSpending.Reply(next(words).decode(), int(next(words)), _spent(words), _spent(words), _spent(words))
 
     def read_start_tasks(self, root: str, *, span: int, detail: str, ids: Iterable[str]) -> list[list[bytes]]:
-        """Start tasks by id, after those without a supervisor have failed."""
+        """Return start tasks by id, after those without a supervisor have failed."""
         reply = self._read_start_tasks([root], [span, detail, *ids])
         result: list[list[bytes]] = [value for value in reply]
         return result
 
     def read_targets(self, root: str) -> list[ReadTargets.Row]:
-        """The queue of every target that a supervisor has had."""
+        """Return the queue of every target that a supervisor has had."""
         reply = self._read_targets([root], [])
         result: list[ReadTargets.Row] = [
             ReadTargets.Row(
@@ -2853,7 +2853,7 @@ class Calls:
         return result
 
     def read_unindexed(self, root: str, *, after: int, most: int) -> ReadUnindexed.Reply:
-        """What the index of all approvals may lack of a conversation, as arguments of `note_approvals`."""
+        """Return what the index of all approvals may lack of a conversation, as arguments of `note_approvals`."""
         reply = self._read_unindexed([root], [after, most])
         words = iter(reply)
         return ReadUnindexed.Reply(
@@ -3301,7 +3301,7 @@ class Calls:
         raise UnknownReply("stop_sandbox", reply)
 
     def take_chat(self, root: str, *, words: str) -> str | None:
-        """The conversation that gave the last answer of a chat, only for the first messages that follow it."""
+        """Return the conversation that gave the last answer of a chat, only for the first messages that follow it."""
         reply = self._take_chat([root], [words])
         if reply is None:
             return None
@@ -3349,7 +3349,7 @@ class Calls:
         raise UnknownReply("take_place", reply)
 
     def take_ticket(self, root: str, *, digest: str, request: str, about: str) -> str | None:
-        """The content of a ticket, for a single request."""
+        """Return the content of a ticket, for a single request."""
         reply = self._take_ticket([root], [digest, request, about])
         if reply is None:
             return None

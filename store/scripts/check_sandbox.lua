@@ -4,7 +4,7 @@
 -- Returns  missing
 -- Cost  O(p log c): p places of the sandbox, c conversations in the due index
 -- Idempotent  a repeat finds them due
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- Full  goes on: the events that require the check are stored
 -- include: _checks.lua
 check_all(id)

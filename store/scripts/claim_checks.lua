@@ -5,9 +5,9 @@
 -- Returns  (lease_end:micros entries:bytes*) | missing: none of the first 256 due ones is this host's
 -- Cost  O(log c): c conversations in the due index plus the cost of newly lost hosts (beat_host)
 -- Idempotent  a repeat claims others; unchecked ones are due again when the lease ends
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 local lease_end = string.format('%.0f', now + lease * 1000)
 local reply = {lease_end}
 for _, entry in ipairs(redis.call('ZRANGEBYSCORE', root .. ':checks', '-inf', now, 'LIMIT', 0, 256)) do

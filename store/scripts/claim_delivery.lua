@@ -13,7 +13,7 @@
 -- include: _delivery.lua
 -- include: _tried.lua
 note_supervisor()
-look_after_the_lost(host_span, start_span)
+mark_lost_sandboxes(host_span, start_span)
 
 local function reply(entry, lease_end)
   local status, url, agent_key = unpack(agent_of(sandbox_of(entry)))

@@ -9,7 +9,7 @@
 --          | "reused": by another request | "full"(number:int): of records | "finished"(record:hash)
 -- Cost  O(log r + e): r records of the client, e expired ones
 -- Idempotent  by token: a repeat of the claim that got the record returns the same
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _idempotency.lua
 local known, claimant, until_, first_seed, is_later, status = unpack(redis.call('HMGET', root .. ':key:' .. key,
   'fingerprint', 'token', 'lease', 'seed', 'later', 'status'))

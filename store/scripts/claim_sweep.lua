@@ -7,7 +7,7 @@
 --          | missing: it is too early
 -- Cost  O((m + e) log c): c conversations in the index, m claimed ones, e removed audit entries, at most 1,000
 -- Idempotent  a repeat claims nothing: what was claimed and not compared is compared in the next rotation
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _clock.lua
 local last = redis.call('HGET', root .. ':sweep', 'at')
 local passed = last and now - last -- negative: the clock stepped back

@@ -5,7 +5,7 @@
 -- Returns  flag: false if it has become due meanwhile, or another supervisor has it
 -- Cost  O(log c): c conversations in the due index
 -- Idempotent  by the end of the lease: a repeat finds another one
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _clock.lua
 local due = redis.call('ZSCORE', root .. ':checks', entry)
 if not due or tonumber(due) ~= tonumber(lease_end) then return 0 end

@@ -12,7 +12,7 @@ local by, closed = {time = time, kept = kept}, 0
 local function reply() return {closed, redis.call('XLEN', root .. ':unnoted')} end
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', root .. ':asking_due', '-inf', now, 'LIMIT', 0, most)) do
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')
-  if looked_at(by, sandbox, at) then redis.call('ZREM', root .. ':asking_due', member) else forget(sandbox, at) end
+  if current_request(by, sandbox, at) then redis.call('ZREM', root .. ':asking_due', member) else forget(sandbox, at) end
   closed = closed + 1
 end
 local ended = redis.call('ZRANGE', root .. ':asking_ended', 0, most - closed - 1, 'WITHSCORES')
@@ -28,7 +28,7 @@ if redis.call('HEXISTS', root .. ':destinations', 'ruled') == 0 then return repl
 for _, member in ipairs(redis.call('ZRANGE', root .. ':asking', 0, -1)) do
   if closed >= most then return reply() end
   local sandbox, at = string.match(member, '^(%S+) (%S+)$')
-  local item = looked_at(by, sandbox, at)
+  local item = current_request(by, sandbox, at)
   local rule = item and item.state == 'waiting' and item.port ~= '0' and ruled(item.name, item.port)
   if rule then
     decide_by_rule(by, sandbox, at, item, rule)

@@ -5,7 +5,7 @@
 -- Returns  hash | missing: no such stream
 -- Cost  O(c): c remaining chunks
 -- Idempotent  the first call of a side counts
--- Kept  not proven: chunks are not written to Redis' file or replicas
+-- Kept  not proven: chunks are not written to a file or a replica
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
 redis.call('HSETNX', root .. ':transfer:' .. id, unpack(fields))

@@ -1,4 +1,4 @@
--- count_events: the number of events that pass a filter.
+-- count_events: return the number of events that pass a filter.
 -- The cost does not depend on the log's length.
 -- KEYS  root of the conversation
 -- ARGV  filter:event_filter

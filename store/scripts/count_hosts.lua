@@ -1,4 +1,4 @@
--- count_hosts: the number of hosts with a recent heartbeat.
+-- count_hosts: return the number of hosts with a recent heartbeat.
 -- KEYS  root of the sandboxes
 -- ARGV  host_span:int age in µs at which a heartbeat is lost
 -- Returns  int

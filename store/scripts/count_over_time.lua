@@ -1,4 +1,4 @@
--- count_over_time: the number of events in equal buckets of a window, by (kind, source) pair.
+-- count_over_time: return the number of events in equal buckets of a window, by (kind, source) pair.
 -- KEYS  root of the conversation
 -- ARGV  since:text start of the window in µs, "" time of the first event
 --       before:text its exclusive end in µs, "" just after the last event  buckets:int

@@ -1,4 +1,4 @@
--- count_queue: the number of messages that wait for a conversation.
+-- count_queue: return the number of messages that wait for a conversation.
 -- KEYS  root of the start tasks
 -- ARGV  conversation:text
 -- Returns  int

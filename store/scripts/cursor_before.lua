@@ -1,4 +1,4 @@
--- cursor_before: the first block of the log with an event at or after a time.
+-- cursor_before: return the first block of the log with an event at or after a time.
 -- KEYS  root of the conversation
 -- ARGV  since:micros
 -- Returns  int: number of the block | missing: no such event

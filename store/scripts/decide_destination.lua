@@ -18,7 +18,7 @@
 local earlier = scope == 'always' and redis.call('HGET', root .. ':destination_rules', rule_id)
 if earlier then return {'made', earlier} end
 local by = {time = time, kept = kept}
-local item = looked_at(by, asker, at)
+local item = current_request(by, asker, at)
 if not item then return 'missing' end
 if item.since ~= since then return 'changed' end
 if item.state == 'expired' then return 'expired' end

@@ -118,7 +118,7 @@ local function hand_over(open, stamp, together, delivery_id)
   for _, one in ipairs(chosen) do
     if one.verb == 'reject' then expect('reject ' .. one.action.id, delivery_id, now) end
   end
-  say_edited(stamp)
+  append_edited_event(stamp)
   local rejected, approved, is_whole = decisions(open)
   if not is_whole then
     for _, one in ipairs(chosen) do keep_action(one.action) end
@@ -200,7 +200,7 @@ else
 end
 if #waiting > 0 then
   choose(due, 'reject', expired(stamp.utc))
-  choose(left, 'withdraw', left_behind(stamp.utc))
+  choose(left, 'withdraw', withdrawal(stamp.utc))
 end
 local is_left = #waiting == 0 and verb ~= 'each' and #unreleased(open) > 0
 if has_agreed then

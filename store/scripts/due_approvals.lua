@@ -1,4 +1,4 @@
--- due_approvals: conversations with an action whose deadline has passed, from a random one on.
+-- due_approvals: return conversations with an action whose deadline has passed, from a random one on.
 -- KEYS  root of the approvals
 -- ARGV  most:int conversations  random:text number from 0 to below 1
 -- Returns  text*: conversation ids

@@ -1,4 +1,4 @@
--- due_objects: the objects that are due for a check.
+-- due_objects: return the objects that are due for a check.
 -- KEYS  root of the register
 -- ARGV  most:int names
 -- Returns  (name:text pieces:int)*: the longest overdue first

@@ -6,7 +6,7 @@
 -- Returns  "ended" | "late": another attempt has claimed the record, or it has expired
 -- Cost  O(log r): r records of the client
 -- Idempotent  by token: a repeat finds the record without it, and is late
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- Full  goes on: its request has had its effect
 -- include: _idempotency.lua
 if redis.call('HGET', root .. ':key:' .. key, 'token') ~= token then return 'late' end

@@ -1,4 +1,4 @@
--- find_access_key: the key with a hash, unless it was revoked or has expired.
+-- find_access_key: return the key with a hash, unless it was revoked or has expired.
 -- Records a use, at most once a minute.
 -- KEYS  root of the access keys
 -- ARGV  digest:text SHA-256 of the key

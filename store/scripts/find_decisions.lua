@@ -1,4 +1,4 @@
--- find_decisions: the audit entries of the decisions about some actions.
+-- find_decisions: return the audit entries of the decisions about some actions.
 -- KEYS  root of the conversation
 -- ARGV  ids:text* of the actions, at most 100
 -- Returns  (entries:json?*): the entry of each id's last decision, absent if there is none

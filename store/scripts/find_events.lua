@@ -1,4 +1,4 @@
--- find_events: which events a log has, without their bytes.
+-- find_events: return which events a log has, without their bytes.
 -- KEYS  root of the conversation
 -- ARGV  ids:text* at most 4,000
 -- Returns  int?*: the seqs in the order of the ids, nil for an unknown one | missing: no such conversation

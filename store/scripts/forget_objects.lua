@@ -4,6 +4,6 @@
 -- Returns  int: number of removed objects
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds none
--- Kept  not proven: no client sees where a log lies, and a lost step is repeated
+-- Kept  not proven: a lost step is repeated
 redis.call('HDEL', root .. ':pieces', unpack(names))
 return redis.call('ZREM', root .. ':objects', unpack(names))

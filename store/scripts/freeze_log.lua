@@ -8,7 +8,7 @@
 -- Cost  O(q + t): q (kind, source) pairs that occur, t text chunks; memory is freed in the background
 -- Idempotent  by the object's name
 -- Log  guarded here
--- Kept  not proven: no client sees where a log lies, and a lost step is repeated
+-- Kept  not proven: a lost step is repeated
 -- include: _clock.lua
 -- include: _freeze.lua
 local state = redis.call('HMGET', root, 'incarnation', 'revision', 'execution_status', 'cold', 'delivery_id', 'text_chunk')

@@ -1,4 +1,4 @@
--- get_events: events by id.
+-- get_events: return events by id.
 -- KEYS  root of the conversation
 -- ARGV  most_bytes:int of all events together  ids:text*
 -- Returns  "found"(events:bytes?*): as stored, in the order of the ids, nil for an unknown one | "too_long"

@@ -1,4 +1,4 @@
--- get_final_event: the event with the agent's final response.
+-- get_final_event: return the event with the agent's final response.
 -- KEYS  root of the conversation
 -- ARGV  none
 -- Returns  bytes*: the event as stored, none while the agent has sent no message | missing: no such conversation

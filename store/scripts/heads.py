@@ -246,7 +246,7 @@ def _typed(name: str, tokens: list[str]) -> Field:
 def _check(read: Contract) -> None:
     for one in read.arguments:
         if one.name in _TAKEN or keyword.iskeyword(one.name):
-            raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts already use")
+            raise ValueError(f"its argument {one.name!r} has a name that Lua, Python or the scripts have already")
         if one.many == "*" and one is not read.arguments[-1]:
             raise ValueError(f"its argument {one.name!r} takes the rest, so it must be the last one")
     is_list = [bool(one.many) for one in read.arguments]

@@ -1,4 +1,4 @@
--- list_access_keys: all keys, the newest first.
+-- list_access_keys: return all keys, the newest first.
 -- KEYS  root of the access keys
 -- ARGV  none
 -- Returns  hash*

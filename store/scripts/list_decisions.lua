@@ -1,5 +1,5 @@
--- list_decisions: the approved actions with which the conversation has continued, and that are not observed yet, in log
--- order.
+-- list_decisions: return the approved actions with which the conversation has continued, and that are not observed yet,
+-- in log order.
 -- KEYS  root of the conversation
 -- ARGV  none
 -- Returns  (id:text decision:text arguments:json?)*: approve, or edit with its arguments

@@ -1,4 +1,4 @@
--- list_destinations: a page of pending destinations, of all sandboxes or of one, the longest wait first.
+-- list_destinations: return a page of pending destinations, of all sandboxes or of one, the longest wait first.
 -- Those that a rule decides by now are omitted. A budget belongs to each sandbox whose calls it refused.
 -- KEYS  root of the sandboxes
 -- ARGV  most:int destinations  only:text sandbox id; "" all
@@ -17,7 +17,7 @@ local page = {}
 local function take(member, at)
   if cursor ~= '' and tonumber(at) == tonumber(cursor) and member < cursor_member then return true end
   local sandbox, place = string.match(member, '^(%S+) (%S+)$')
-  local item = asked_of(sandbox, place)
+  local item = request_of(sandbox, place)
   if not item or item.state ~= 'waiting' or (item.port ~= '0' and ruled(item.name, item.port)) then return true end
   local of = item.sandbox or sandbox
   local refused = ' ' .. (item.refused or of) .. ' '

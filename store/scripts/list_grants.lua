@@ -1,4 +1,4 @@
--- list_grants: the grants of people, and their version.
+-- list_grants: return the grants of people, and their version.
 -- KEYS  root of the access keys
 -- ARGV  none
 -- Returns  (version:bytes grants:json[]): the version is empty if there was never a grant

@@ -1,4 +1,4 @@
--- list_pending: a page of the pending actions, in log order.
+-- list_pending: return a page of the pending actions, in log order.
 -- KEYS  root of the conversation
 -- ARGV  after:int seq  most_bytes:int after which the page ends
 -- Returns  (seq:int since:text event:bytes)*: as stored | missing: no such conversation

@@ -1,4 +1,4 @@
--- list_rules: approval rules with their uses, and the version of all rules.
+-- list_rules: return approval rules with their uses, and the version of all rules.
 -- KEYS  root of the rules
 -- ARGV  ids:text* none: all rules
 -- Returns  (version:bytes rules:(rule:json use:json)[]): the version is empty if there was never a rule; for uses see

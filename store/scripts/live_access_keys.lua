@@ -1,4 +1,4 @@
--- live_access_keys: which keys are neither revoked nor expired, and which people have lost no right.
+-- live_access_keys: return which keys are neither revoked nor expired, and which people have lost no right.
 -- KEYS  root of the access keys
 -- ARGV  ids:text*
 -- Returns  text*: their ids

@@ -1,4 +1,4 @@
--- locate_event: the position of an event in the order (time, seq).
+-- locate_event: return the position of an event in the order (time, seq).
 -- KEYS  root of the conversation
 -- ARGV  id:text
 -- Returns  "found"(at:score seq:int) | "unknown" | missing: no such conversation

@@ -1,6 +1,6 @@
--- name_workspace: the workspace sandbox of a key, which serves its calls before it has a conversation; or the id of a
--- new one that the caller must start. Concurrent callers of a key get the same id. One that failed before it ran is
--- deleted.
+-- name_workspace: return the workspace sandbox of a key, which serves its calls before it has a conversation; or the id
+-- of a new one that the caller must start. Concurrent callers of a key get the same id. One that failed before it ran
+-- is deleted.
 -- KEYS  root of the sandboxes
 -- ARGV  owner:text id of the key  fresh:text id of a new sandbox  host_span:int age in µs at which a heartbeat is lost
 -- Returns  text: id of the sandbox | missing: no live host

@@ -28,7 +28,7 @@ local function notify(entry, notice, action, item)
 end
 
 -- Adds a change to the stream, and returns its id.
-local function tell(kind, action, item, ...)
+local function add_change(kind, action, item, ...)
   has_changed = true
   return redis.call('XADD', root .. ':stream', 'MAXLEN', '~', MOST_CHANGES, '*', 'kind', kind, 'conversation_id', conversation,
     'action_id', action, 'seq', string.format('%d', item.seq), 'since', item.since, 'risk', item.risk,
@@ -47,7 +47,7 @@ local function read_item(action)
 end
 
 local function open(action, at, item)
-  local entry = tell('opened', action, item)
+  local entry = add_change('opened', action, item)
   item.opened = entry
   redis.call('ZADD', root .. ':waiting', at, member_of(action))
   redis.call('HSET', root .. ':items', member_of(action), cjson.encode(item))
@@ -66,10 +66,10 @@ for seq, at, kind, ids, notice, entry in entries() do
     for _, action in ipairs(cjson.decode(ids)) do
       local item = read_item(action)
       if item and kind == 'changed' then
-        tell(kind, action, item, 'entry', entry)
+        add_change(kind, action, item, 'entry', entry)
       elseif item then
         close(action)
-        notify(tell(kind, action, item, 'entry', entry), cjson.decode(notice), action, item)
+        notify(add_change(kind, action, item, 'entry', entry), cjson.decode(notice), action, item)
       end
     end
   end
@@ -86,7 +86,7 @@ else
     waits[action] = true
     if expires ~= '' and (not first or tonumber(expires) < tonumber(first)) then first = expires end
     if listed and (listed.seq ~= item.seq or listed.since ~= item.since) then -- from an earlier incarnation
-      tell('closed', action, listed)
+      add_change('closed', action, listed)
       listed = nil
     end
     if listed then
@@ -98,7 +98,7 @@ else
   end
   for _, action in ipairs(redis.call('SMEMBERS', root .. ':of:' .. conversation)) do
     if not waits[action] then
-      tell('closed', action, read_item(action))
+      add_change('closed', action, read_item(action))
       close(action)
     end
   end

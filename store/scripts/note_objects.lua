@@ -5,7 +5,7 @@
 -- Returns  missing
 -- Cost  O(n log m): n names, m objects
 -- Idempotent  a repeat finds them there
--- Kept  not proven: no client sees where a log lies, and a lost step is repeated
+-- Kept  not proven: a lost step is repeated
 -- include: _clock.lua
 local due = string.format('%.0f', now + span)
 for _, object in ipairs(names) do

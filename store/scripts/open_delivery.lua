@@ -13,7 +13,7 @@
 -- include: _lost.lua
 -- include: _delivery.lua
 -- include: _checks.lua
-look_after_the_lost(host_span, start_span)
+mark_lost_sandboxes(host_span, start_span)
 local taken, lease_end = take(entry, token, lease)
 check_in(sandbox_of(entry), string.match(entry, ' (%S+) '), check_span)
 return {taken, lease_end, unpack(agent_of(sandbox_of(entry)))}

@@ -1,4 +1,4 @@
--- open_sandbox: the sandbox of a hook key.
+-- open_sandbox: return the sandbox of a hook key.
 -- The call counts as a use of it, and its bytes are counted. The key of a sandbox that has failed, is being deleted or
 -- is gone is invalid. The key of a lost host's sandbox is valid, because its agent may still work and post.
 -- KEYS  root of the sandboxes

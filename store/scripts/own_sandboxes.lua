@@ -1,4 +1,4 @@
--- own_sandboxes: the running and paused sandboxes that are bound and were started by a key.
+-- own_sandboxes: return the running and paused sandboxes that are bound and were started by a key.
 -- KEYS  root of the sandboxes
 -- ARGV  owner:text id of the key
 -- Returns  (running:text[] paused:text[]): their ids, in order

@@ -1,4 +1,4 @@
--- page_audit: a page of the positions of all audit entries, in the order of their times.
+-- page_audit: return a page of the positions of all audit entries, in the order of their times.
 -- KEYS  root of the approvals
 -- ARGV  order:text "asc" or "desc"  most:int positions to return  since:score "-inf" always  before:score "+inf" never
 --       at:micros? time of the cursor; absent: from the end of the order

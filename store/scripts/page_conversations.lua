@@ -1,4 +1,4 @@
--- page_conversations: a page of the listing, from a cursor on.
+-- page_conversations: return a page of the listing, from a cursor on.
 -- The listing alone decides which entries pass the filters.
 -- KEYS  root of the listing
 -- ARGV  by:text "created", "updated" or "title", which no status has  among:text execution_status or group, "" all

@@ -1,4 +1,4 @@
--- page_events: a page of events, in the order (time, seq) or its reverse, from a cursor on.
+-- page_events: return a page of events, in the order (time, seq) or its reverse, from a cursor on.
 -- It is a k-way merge of the selected pairs' ranges. Each range starts at a rank, so that a page deep in the log or
 -- among a million equal times costs the same as the first one.
 -- KEYS  root of the conversation

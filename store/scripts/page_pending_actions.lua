@@ -1,5 +1,5 @@
--- page_pending_actions: a page of the index of pending actions, from a cursor on, ordered by when they began to wait.
--- Actions of a conversation that began together are in log order. The index alone decides which entries pass the
+-- page_pending_actions: return a page of the index of pending actions, from a cursor on, ordered by when they began to
+-- wait. Actions of a conversation that began together are in log order. The index alone decides which entries pass the
 -- filters.
 -- KEYS  root of the approvals
 -- ARGV  conversation:text id; "" all  order:text "asc" or "desc"  most:int entries to return

@@ -1,4 +1,4 @@
--- page_sandboxes: a page of the sandboxes, the newest first, after those of lost hosts are marked MISSING.
+-- page_sandboxes: return a page of the sandboxes, the newest first, after those of lost hosts are marked MISSING.
 -- Sandboxes that are being deleted are omitted.
 -- KEYS  root of the sandboxes
 -- ARGV  spans:spans  status:text "" any  spec:text its id, "" any  most:int sandboxes to return
@@ -9,7 +9,7 @@
 -- Kept  not proven: the next read does it again
 -- include: _rank.lua
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 local key = root .. ':created'
 if status ~= '' or spec ~= '' then key = key .. ':' .. (status == '' and '*' or status) end
 if spec ~= '' then key = key .. ':' .. spec end

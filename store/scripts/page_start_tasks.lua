@@ -1,4 +1,5 @@
--- page_start_tasks: a page of all start tasks or of one conversation's, after those without a supervisor have failed.
+-- page_start_tasks: return a page of all start tasks or of one conversation's, after those without a supervisor have
+-- failed.
 -- KEYS  root of the start tasks
 -- ARGV  span:int µs after the end of a lease at which its start task fails  detail:text of that failure
 --       by:text "created" or "updated"  conversation:text "" any  descending:flag
@@ -10,7 +11,7 @@
 -- Kept  not proven: the next read does it again
 -- include: _rank.lua
 -- include: _start_task.lua
-fail_the_forgotten(span, detail)
+fail_orphans(span, detail)
 local key = root .. ':' .. by .. (conversation == '' and '' or ':' .. conversation)
 -- A start task cannot change before its creation, so `since` limits both orders.
 local least = since == '' and 0 or redis.call('ZCOUNT', key, '-inf', '(' .. since)

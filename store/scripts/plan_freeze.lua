@@ -1,4 +1,4 @@
--- plan_freeze: what a freeze of a conversation must move.
+-- plan_freeze: return what a freeze of a conversation must move.
 -- KEYS  root of the conversation
 -- ARGV  none
 -- Returns  (at:micros incarnation:text revision:text bytes:int chunks:int parts:text*): now, size of the log in Redis,

@@ -1,4 +1,4 @@
--- read_approvals: the pending actions of a conversation, and the end of its audit, at one moment.
+-- read_approvals: return the pending actions of a conversation, and the end of its audit, at one moment.
 -- KEYS  root of the conversation
 -- ARGV  after:int seq of the audit entry to read after  most:int entries
 -- Returns  (there:text revision:int title:json tags:json sandbox:text capabilities:json audited:int audit:bytes[]

@@ -1,4 +1,4 @@
--- read_changes: a page of the inbox' changes after an id, and which changes the stream stores.
+-- read_changes: return a page of the inbox' changes after an id, and which changes the stream stores.
 -- KEYS  root of the approvals
 -- ARGV  after:text id  most:int changes  most_bytes:int after which the page ends
 -- Returns  (held:int first:text last:text changes:(id:text fields:hash)[]): number of stored changes, their first and

@@ -1,4 +1,4 @@
--- read_delivery: the decision that a conversation's agent may not have received.
+-- read_delivery: return the decision that a conversation's agent may not have received.
 -- KEYS  root of the conversation
 -- ARGV  none
 -- Returns  (id:text verb:text reason:json actions:json decisions:text trace:text): the verb is "accept" or "reject";

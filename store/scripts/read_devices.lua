@@ -1,4 +1,4 @@
--- read_devices: the devices that have not expired.
+-- read_devices: return the devices that have not expired.
 -- KEYS  root of the notifications
 -- ARGV  ids:text* none: all
 -- Returns  (id:text queued:int oldest:text? device:hash state:hash)*: id of its oldest message

@@ -1,4 +1,4 @@
--- read_events: a page of events by seq.
+-- read_events: return a page of events by seq.
 -- KEYS  root of the conversation
 -- ARGV  most_bytes:int of a page, which ends with the first event that exceeds them  seqs:int*
 -- Returns  bytes*: the events of the first seqs, as stored | missing: no such conversation, or no such event

@@ -1,4 +1,4 @@
--- read_link: the use of a one-time link, and the time.
+-- read_link: return the use of a one-time link, and the time.
 -- KEYS  root of the approvals
 -- ARGV  id:text of the link
 -- Returns  (now:micros use:hash): the use is empty if the link was not used

@@ -1,4 +1,4 @@
--- read_list_changes: the ids of a list that have changed after a number, in the order of their newest changes.
+-- read_list_changes: return the ids of a list that have changed after a number, in the order of their newest changes.
 -- KEYS  root of the list
 -- ARGV  number:int to read after  most:int ids
 -- Returns  (size:int floor:score last:score changes:(id:text number:score)*): number of stored ids, number after which

@@ -1,4 +1,4 @@
--- read_log: a page of the events after a seq.
+-- read_log: return a page of the events after a seq.
 -- KEYS  root of the conversation
 -- ARGV  seq:int to read after  most:int events  most_bytes:int after which the page ends
 -- Returns  (incarnation:text last:int events:bytes*): the last seq of the log, and the events as stored

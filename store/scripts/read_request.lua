@@ -1,4 +1,4 @@
--- read_request: an action that an asker awaits, and its decision.
+-- read_request: return an action that an asker awaits, and its decision.
 -- Renews the lease if it still waits.
 -- KEYS  root of the conversation
 -- ARGV  id:text of the action  renews:flag

@@ -1,4 +1,4 @@
--- read_sandboxes: sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING.
+-- read_sandboxes: return sandboxes by id, or all of one host, after the sandboxes of lost hosts are marked MISSING.
 -- KEYS  root of the sandboxes
 -- ARGV  spans:spans  host:text "" those of the ids  ids:text*
 -- Returns  (at:micros found:hash*): an unknown one is empty
@@ -6,7 +6,7 @@
 -- Idempotent  a repeat finds the lost ones marked
 -- Kept  not proven: the next read does it again
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 if host ~= '' then ids = redis.call('SMEMBERS', root .. ':host:' .. host) end
 local found = {now}
 for _, id in ipairs(ids) do found[#found + 1] = redis.call('HGETALL', root .. ':box:' .. id) end

@@ -1,4 +1,4 @@
--- read_spending: the spending of a sandbox on models, and today's of its key's sandboxes and of all, in UTC.
+-- read_spending: return the spending of a sandbox on models, and today's of its key's sandboxes and of all, in UTC.
 -- KEYS  root of the sandboxes
 -- ARGV  sandbox:text
 -- Returns  (owner:text today:int conversation:spent key:spent day:spent): its key, "" none; days since 1970

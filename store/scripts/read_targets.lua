@@ -1,4 +1,4 @@
--- read_targets: the queue of every target that a supervisor has had.
+-- read_targets: return the queue of every target that a supervisor has had.
 -- KEYS  root of the notifications
 -- ARGV  none
 -- Returns  (id:text name:text queued:int oldest:text? state:hash)*: id of its oldest message

@@ -1,4 +1,4 @@
--- read_unindexed: what the index of all approvals may lack of a conversation, as arguments of `note_approvals`.
+-- read_unindexed: return what the index of all approvals may lack of a conversation, as arguments of `note_approvals`.
 -- KEYS  root of the conversation
 -- ARGV  after:int number of indexed audit entries  most:int audit entries to return
 -- Returns  (part:text revision:micros audited:int pending:(id:text at:micros expires:text item:bytes)[]

@@ -40,7 +40,7 @@ if (is_day and day ~= today) or (allowed[1] or '0') ~= seen_nanos or (allowed[2]
 end
 local asker = is_day and 'day.' .. today or sandbox
 local at = (suffix == '' and setting or setting .. '.' .. owner) .. ':0'
-local item = looked_at(by, asker, at)
+local item = current_request(by, asker, at)
 if item then
   item.tries, item.tried_at = string.format('%.0f', item.tries + 1), now
   local refused = item.refused or item.sandbox

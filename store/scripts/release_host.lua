@@ -5,7 +5,7 @@
 -- Returns  "released" | "taken": another supervisor has the lease of this host
 -- Cost  O(1)
 -- Idempotent  a repeat finds no supervisor or another one, and writes nothing
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 if redis.call('HGET', root .. ':supervisors', host) ~= supervisor then return 'taken' end
 redis.call('HDEL', root .. ':supervisors', host)
 return 'released'

@@ -6,7 +6,7 @@
 -- Returns  flag: false if another driver has the lease, or the start task is finished or gone
 -- Cost  O(log s): s unfinished start tasks
 -- Idempotent  a repeat prolongs it a bit more, and counts again
--- Kept  not proven: a lease expires, and its work is claimed again
+-- Kept  not proven: the work of a lost lease is claimed again
 -- include: _start_task.lua
 if not is_driven(id, lease) then return 0 end
 if counter ~= '' then redis.call('HINCRBY', root .. ':task:' .. id, counter, 1) end

@@ -35,7 +35,7 @@ end
 if title ~= '' and redis.call('HGET', root, 'title') == 'null' then
   set('title', title)
   set('folded_title', folded_title)
-  tell_title(title, stamp.iso)
+  publish_title(title, stamp.iso)
 end
 if tags ~= '' and redis.call('HEXISTS', root, 'labels_due') == 0 then merge('tags', tags) end
 for i = 1, #fields, 2 do set(fields[i], fields[i + 1]) end

@@ -5,7 +5,7 @@
 -- Returns  "sent" | "full" | "closed"(transfer:hash): the receiver has ended it | missing: no such stream
 -- Cost  O(1)
 -- Idempotent  by number: a chunk that was sent is not sent again
--- Kept  not proven: chunks are not written to Redis' file or replicas
+-- Kept  not proven: chunks are not written to a file or a replica
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
 if state(id, 'received') then return {'closed', redis.call('HGETALL', root .. ':transfer:' .. id)} end

@@ -5,7 +5,7 @@
 -- Returns  missing
 -- Cost  O(1)
 -- Idempotent  a repeat restarts the time
--- Kept  not proven: no client sees where a log lies, and a lost step is repeated
+-- Kept  not proven: a lost step is repeated
 -- include: _clock.lua
 if redis.call('EXISTS', root) == 0 then return false end
 redis.call('HSET', root, 'aside_until', string.format('%.0f', now + span))

@@ -22,7 +22,7 @@ for name, value, is_event in fields() do
   if (redis.call('HGET', root, name) or '') ~= value then
     if value == '' then redis.call('HDEL', root, name) else redis.call('HSET', root, name, value) end
     log.changed, is_new = true, true
-    if name == 'title' then tell_title(value, stamp.iso) end
+    if name == 'title' then publish_title(value, stamp.iso) end
     if is_event and not in_sandbox then state_event(name, value, stamp) end
     if in_sandbox and (name == 'title' or name == 'tags') then log.fields.labels_due = stamp.id_prefix end
   end
@@ -33,7 +33,7 @@ if mode ~= '' and is_new then
   write_audit('mode_changed', {}, actor, reason, stamp.utc)
   local seq = string.format('%d', redis.call('LLEN', root .. ':audit'))
   note_decided({{id = id}}, seq)
-  tell_decided('mode_changed', {'"' .. id .. '"'}, actor, reason, seq, stamp.utc, '')
+  publish_decision('mode_changed', {'"' .. id .. '"'}, actor, reason, seq, stamp.utc, '')
   change_approvals()
 end
 return close_log(log.fields.labels_due and 'due' or 'set', stamp.utc)

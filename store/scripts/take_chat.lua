@@ -1,4 +1,4 @@
--- take_chat: the conversation that gave the last answer of a chat, only for the first messages that follow it.
+-- take_chat: return the conversation that gave the last answer of a chat, only for the first messages that follow it.
 -- Other messages after the same answer are another branch, and must not reach the same agent.
 -- KEYS  root of the chat up to that answer
 -- ARGV  words:text their digest

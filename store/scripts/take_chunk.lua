@@ -6,7 +6,7 @@
 --          | missing: no such stream, or the chunk was removed
 -- Cost  O(r): r removed chunks
 -- Idempotent  by number: the chunk stays until a later one is read
--- Kept  not proven: chunks are not written to Redis' file or replicas
+-- Kept  not proven: chunks are not written to a file or a replica
 -- include: _transfer.lua
 if not keep(id, kept) then return false end
 local first = tonumber(state(id, 'first'))

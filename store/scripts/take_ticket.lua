@@ -1,4 +1,4 @@
--- take_ticket: the content of a ticket, for a single request.
+-- take_ticket: return the content of a ticket, for a single request.
 -- A ticket about something else is not used, and its content says what it is for.
 -- KEYS  root of the access keys
 -- ARGV  digest:text SHA-256 of the ticket  request:text its id  about:text subject of the request

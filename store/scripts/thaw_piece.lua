@@ -9,7 +9,7 @@
 -- Cost  O(w log n + k): w words, n of their key, k keys of the log
 -- Idempotent  by the object's name and the piece's number: a piece that is staged, or comes too early, changes nothing
 -- Log  guarded here
--- Kept  not proven: no client sees where a log lies, and a lost step is repeated
+-- Kept  not proven: a lost step is repeated
 -- Brings  bytes
 -- include: _freeze.lua
 local MOST_WORDS = 4000 -- per call: Lua's stack holds 8,000 values

@@ -7,7 +7,7 @@
 -- Idempotent  a repeat records the same use
 -- Kept  not proven: a lost use does no harm
 -- include: _lost.lua
-look_after_the_lost(spans.host, spans.start)
+mark_lost_sandboxes(spans.host, spans.start)
 if not field(id, 'status') then return false end
 bind(id)
 touch(id)
