@@ -64,18 +64,18 @@ _INSTRUCTIONS = (
 #: Beginning of a question if the agent does not show its arguments.
 _INCOMPLETE = "What is shown here is less than what will run: the agent does not show the arguments of this call."
 
-Limit = Annotated[int, Field(ge=1, le=100, description="Most items of the page.")]
-PageId = Annotated[str | None, Field(description="next_page_id of the page before.")]
-Text = Annotated[str | None, Field(description="A part of the text, in any case.")]
+Limit = Annotated[int, Field(ge=1, le=100, description="Maximum number of items of the page.")]
+PageId = Annotated[str | None, Field(description="next_page_id of the previous page.")]
+Text = Annotated[str | None, Field(description="Part of the text, case-insensitive.")]
 Instant = Annotated[str | None, Field(description="Such as 2027-01-31T00:00:00Z.")]
 Conversation = Annotated[UUID, Field(description="The id of a conversation.")]
 Risk = Literal["UNKNOWN", "LOW", "MEDIUM", "HIGH"]
 KnownRisk = Annotated[
     Literal["LOW", "MEDIUM", "HIGH"] | None,
-    Field(description="The greater of the agent's own word and of what the server sees."),
+    Field(description="The greater of the agent's and the server's rating."),
 ]
-Effect = Annotated[str | None, Field(description="An effect that the server sees, such as deletes or network.")]
-Outside = Annotated[str | None, Field(description="Of an agent on a person's own machine, as it names itself.")]
+Effect = Annotated[str | None, Field(description="An effect that the server recognizes, such as deletes or network.")]
+Outside = Annotated[str | None, Field(description="Agent on a person's own machine, by its own name.")]
 Status = Annotated[str | None, Field(description=f"One of {', '.join(EXECUTION_STATUSES)}.")]
 
 
@@ -186,7 +186,7 @@ def count_events(
 def send_message(
     conversation_id: Conversation,
     text: Annotated[str, Field(min_length=1)],
-    run: Annotated[bool, Field(description="Whether the agent goes on with it at once.")] = True,
+    run: Annotated[bool, Field(description="Whether the agent continues with it at once.")] = True,
 ) -> dict[str, Any]:
     """Send a message to a conversation's agent in the name of the user, who must have asked for it. A message rejects
     the conversation's pending actions, and never approves one. Needs a key with the scope write."""
@@ -203,7 +203,7 @@ def list_specs() -> list[str]:
 
 def start_agent(
     text: Annotated[str, Field(min_length=1, description="The task, as the agent's first message.")],
-    spec: Annotated[str | None, Field(description="One of list_specs; absent: the default one.")] = None,
+    spec: Annotated[str | None, Field(description="An id of list_specs; absent: the default spec.")] = None,
     title: Annotated[str | None, Field(min_length=1, max_length=200)] = None,
     wait: Annotated[int, Field(ge=0, le=50, description="Seconds to wait for the start.")] = 30,
 ) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def start_agent(
 
 def follow_agent(
     conversation_id: Conversation,
-    after_seq: Annotated[int, Field(ge=0, description="next_after_seq of the call before; 0: from the start.")] = 0,
+    after_seq: Annotated[int, Field(ge=0, description="next_after_seq of the previous call; 0: from the start.")] = 0,
     wait: Annotated[int, Field(ge=0, le=30, description="Seconds to follow an agent that works.")] = 20,
 ) -> dict[str, Any]:
     """Follow an agent until it stops, until an action waits for a person, or for some seconds: the events after a seq
@@ -301,8 +301,8 @@ def list_files(
 
 def read_file(
     conversation_id: Conversation,
-    path: Annotated[str, Field(min_length=1, description="As list_files has it.")],
-    offset: Annotated[int, Field(ge=0, description="next_offset of the call before.")] = 0,
+    path: Annotated[str, Field(min_length=1, description="A path of list_files.")],
+    offset: Annotated[int, Field(ge=0, description="next_offset of the previous call.")] = 0,
 ) -> dict[str, Any]:
     """Read a file of an agent as text, 50,000 characters a call: `total` is how many it has, and `next_offset`, unless
     it is null, where to read on. Needs a key with the scope approve."""
@@ -355,7 +355,7 @@ def count_pending_actions(
 
 
 def list_destinations(
-    sandbox_id: Annotated[str, Field(description="Of one sandbox alone.")] = "",
+    sandbox_id: Annotated[str, Field(description="Only of this sandbox.")] = "",
     limit: Limit = 20,
     page_id: PageId = None,
 ) -> dict[str, Any]:
@@ -418,9 +418,9 @@ def decide_pending_action(
     action_id: str,
     decision: Literal["approve", "reject"],
     digest: Annotated[
-        str, Field(pattern="^[0-9a-f]{64}$", description="The digest of the action that the person was shown.")
+        str, Field(pattern="^[0-9a-f]{64}$", description="The digest of the action that was shown to the person.")
     ],
-    reason: Annotated[str | None, Field(description="Of a rejection: the agent reads it.")] = None,
+    reason: Annotated[str | None, Field(description="Reason of a rejection, which the agent reads.")] = None,
 ) -> dict[str, Any]:
     """Carry out a person's decision about one pending action. You are never the one who decides: before each call, show
     the person the tool and the arguments in full, and call this only when the person has said approve or reject about
@@ -475,11 +475,11 @@ def decide_destination(
             "conversation to reject. No tool makes a rule: a person does that in the console."
         ),
     ],
-    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The digest of what the person was shown.")],
-    name: Annotated[str | None, Field(description="Of a destination, as list_destinations has it.")] = None,
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The digest that was shown to the person.")],
+    name: Annotated[str | None, Field(description="Name of a destination in list_destinations.")] = None,
     port: int | None = None,
-    budget: Annotated[str | None, Field(description="Of a budget its setting, in place of name and port.")] = None,
-    reason: Annotated[str | None, Field(description="Stands in the audit.")] = None,
+    budget: Annotated[str | None, Field(description="Setting of a budget, instead of name and port.")] = None,
+    reason: Annotated[str | None, Field(description="Reason for the audit.")] = None,
 ) -> dict[str, Any]:
     """Carry out a person's decision about one destination or budget. You are never the one who decides: before each
     call, show the person the sandbox, the name, the port and the scope, or the budget and what an approval adds, and

@@ -45,7 +45,7 @@ def main(words: list[str] | None = None) -> int:
             if given.count_keys:
                 print(len(store.access.keys.all()), store.access.keys.of_admins())
             else:
-                say(f"The data have version {VERSION}, that of this release. Nothing is left to do.")
+                say(f"The data have version {VERSION}, that of this release. There is nothing to migrate.")
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

@@ -78,7 +78,7 @@ def _here(commands: Commands, sandbox: Sandbox, conversation_id: ConversationId)
     """Return the conversation, if it is in this sandbox. Raises IdInUse if it is elsewhere."""
     [state] = commands.store.conversations.get_many([conversation_id])
     if state is not None and state.get("sandbox_id") != sandbox.id:
-        raise IdInUse(f"A conversation of the id {conversation_id} is here already, and not in this sandbox")
+        raise IdInUse(f"A conversation of the id {conversation_id} already exists, but not in this sandbox")
     return state
 
 

@@ -33,7 +33,7 @@ _MOST_NUMBERED = 100
 def check_key(name: str, key: str) -> None:
     """Raise ConfigError for an invalid key. The message names its source, and does not contain the key."""
     if not _KEY.fullmatch(key):
-        raise ConfigError(f"{name} must have from 16 to 512 characters, all of them printable ASCII and none a blank")
+        raise ConfigError(f"{name} must have from 16 to 512 characters, only printable ASCII without blanks")
 
 
 def read_keys(variable: Callable[[str, str], str], file: Path) -> tuple[str, ...]:
@@ -157,8 +157,8 @@ class AccessSettings:
         ):
             if not _HEADER.fullmatch(header) or len(header) > MOST_HEADER or header.lower() in _TAKEN:
                 raise ConfigError(
-                    f"{name} must be the name of a header of letters, digits and hyphens that says nothing else, such "
-                    f"as X-Forwarded-User, not {header!r}"
+                    f"{name} must be the name of a header of letters, digits and hyphens without another meaning, "
+                    f"such as X-Forwarded-User, not {header!r}"
                 )
         if self.person_header.lower() == self.person_groups_header.lower():
             raise ConfigError("PERSON_GROUPS_HEADER must be another header than PERSON_HEADER")

@@ -96,7 +96,7 @@ class RedisSettings:
                 f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {self.durability!r}"
             )
         if any(len(key) < 16 for key in self.secret_keys):
-            raise ConfigError("SECRET_KEY must have 16 characters or more, each of several too")
+            raise ConfigError("Each key of SECRET_KEY must have at least 16 characters")
 
     @property
     def embedded_folder(self) -> Path | None:
