@@ -62,7 +62,7 @@ def _rules_of(
             raise StaleDecision([{"action_id": action_id, "problem": "not_pending"}]) from None
         verb = verbs[action_id]
         if verb == "edit" or verb == "withdraw" or not isinstance(event.get("action"), dict):
-            raise RuleRefused("No rule can be made from an edit, nor from an action without arguments")
+            raise RuleRefused("A rule cannot be made from an edit or from an action without arguments")
         try:
             rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by, folder)
         except ValueError as error:

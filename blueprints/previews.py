@@ -75,8 +75,8 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 NEEDS_BOTH = "A preview shows unapproved content: it needs a key with the scopes write and approve"
 
 NO_HOST = (
-    "This server has no host of previews: set PREVIEW_HOST to a domain whose names lead to it, such as "
-    "preview.example.org, or reach it by a name of loopback"
+    "This server has no host of previews: set PREVIEW_HOST to a domain whose names resolve to it, such as "
+    "preview.example.org, or use a loopback name of the server"
 )
 
 _log = logging.getLogger(__name__)
