@@ -1,6 +1,6 @@
 """Write everything that this server keeps into one file:  python -m admin backup FILE|-
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. The file
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. The file
 contains everything acknowledged before the command began, and is as secret as the server. Source: docs/backup.md.
 
 Exit status: 0 complete, 1 nothing was written, 3 written, but without the parts that standard error names.

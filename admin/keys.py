@@ -1,6 +1,6 @@
 """Make, list and revoke keys on the store's machine, for example:  python -m admin keys make NAME --scope read
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. Before the first
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. Before the first
 key of an open server it prints how the key changes the server, and asks if it runs in a terminal.
 """
 

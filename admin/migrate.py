@@ -1,6 +1,6 @@
 """Migrate the stored data to the version of this code:  python -m admin migrate
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. The gunicorn
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. The gunicorn
 master runs it before the workers. Exit status 1, with a sentence: the data have a newer version, or REDIS_URL is not a
 Redis. It warns if another SECRET_KEY has sealed the data, and if Redis is less durable than DURABILITY. If the store is
 unavailable, the first request or the supervisor migrates it later.

@@ -1,7 +1,7 @@
 """Adopts a conversation that a client began at a sandbox's own agent server, so that it behaves like any other.
 
 The store has it first. Then its webhooks are accepted, and a supervisor fetches the unposted events from the agent's
-own log (`supervisor/agent_log.py`). This server cannot confirm what the log says of people before the adoption;
+own log (`supervisor/agent_log.py`). This server cannot confirm the people that the log names before the adoption;
 `store/approvals/effects.py` describes how it is stored.
 """
 

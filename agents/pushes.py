@@ -106,7 +106,7 @@ _OFFERED = re.compile(r"^remote:\s+(https?://\S+)\s*$", re.MULTILINE)
 
 
 class CannotPush(Refused):
-    """The work of the conversation cannot be pushed now. The message says why."""
+    """The work of the conversation cannot be pushed now. The message has the reason."""
 
     kind = Kind.CONFLICT
 

@@ -96,7 +96,7 @@ _UNLIMITED = "Server Details"
 
 
 class Needs(NamedTuple):
-    """Who may call an operation."""
+    """The callers of an operation: their scope and role."""
 
     #: Required scope of the key. `open`: no key needed; `hook`: only a sandbox; `link`: the token in the path is the
     #: key.

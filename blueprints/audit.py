@@ -1,4 +1,4 @@
-"""The audit: who decided what about pending actions, as pages or as JSON lines. Source: docs/approvals.md."""
+"""The audit: decisions about pending actions and their authors, as pages or JSON lines. Source: docs/approvals.md."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar

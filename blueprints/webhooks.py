@@ -135,7 +135,7 @@ def _place(size: int) -> Iterator[None]:
 
 
 def _stops(event: Event) -> bool:
-    """Return whether an event says that the agent stops, at the end of a turn or for a pending action."""
+    """Return whether an event reports that the agent stops, at the end of a turn or for a pending action."""
     told = event.fields
     return (
         event.kind == "ConversationStateUpdateEvent"

@@ -85,7 +85,7 @@ class HostSettings:
 
     @property
     def name(self) -> str:
-        """Return the name of this host among those that share a Redis."""
+        """Return the name of this host among the hosts of a Redis."""
         return self.host_id or socket.gethostname()
 
     @property

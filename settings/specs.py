@@ -154,7 +154,7 @@ class AgentOfSpec:
 
 
 class Missing(NamedTuple):
-    """What the agent of a spec lacks in order to think."""
+    """The missing requirement of a spec's agent that cannot think."""
 
     what: str  #: "model" or "key"
     words: str  #: for people
