@@ -142,7 +142,7 @@ def create_app(config: Config | None = None) -> Flask:
     if not config.redis.redis_url:
         raise ConfigError(
             "REDIS_URL is not set. Start with `gunicorn -c gunicorn.conf.py 'app:create_app()'`, "
-            "which then runs a store of its own, or set it."
+            "which runs its own store, or set REDIS_URL."
         )
     app = App(__name__, static_folder="console/vendor", static_url_path="/docs/assets")
     register_logs(app, config.host.log_level)

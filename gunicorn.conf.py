@@ -121,7 +121,7 @@ def pre_fork(server: Any, worker: Any) -> None:
     """Assign a slot for counts to a worker, in the master."""
     worker.slot = _tallies.take()
     if worker.slot is None:
-        server.log.warning("A worker more than twice those of WEB_CONCURRENCY begins: /metrics does not count it.")
+        server.log.warning("More than twice WEB_CONCURRENCY workers are running: /metrics does not count this worker.")
 
 
 def post_fork(server: Any, worker: Any) -> None:
@@ -144,7 +144,7 @@ def post_worker_init(worker: Any) -> None:
         try:
             worker.tracing = importlib.import_module("blueprints.tracing").Tracing(worker.wsgi, served.meter)
         except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
-            worker.log.warning("OTEL_… asks for traces, and nothing is traced: %s", error)
+            worker.log.warning("OTEL_… requests traces, but none are recorded: %s", error)
     stop = threading.Event()
 
     def watch() -> None:
@@ -286,7 +286,7 @@ def _settle_posture(server: Any, stored: tuple[int, int] | None) -> None:
             log=server.log.error_log,
         )
     except OSError as error:
-        sys.exit(f"agent-server: a key is needed, and none can be kept in {_config.key_file}: {error.strerror}")
+        sys.exit(f"agent-server: a key is needed, but cannot be stored in {_config.key_file}: {error.strerror}")
 
 
 def on_exit(server: Any) -> None:

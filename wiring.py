@@ -30,7 +30,7 @@ def _cold_objects(config: Config, meter: Meter) -> Objects | None:
 
 @contextmanager
 def settings_here() -> Iterator[Config]:
-    """Yield the settings with the URL of the store: REDIS_URL, or that of the embedded store of DATA_DIR.
+    """Yield the settings with the URL of the store: REDIS_URL, or the URL of the embedded store in DATA_DIR.
 
     The embedded store is started if its server does not run. Raises ConfigError, and RuntimeError if it does not start.
     """

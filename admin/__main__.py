@@ -11,7 +11,7 @@ from core.program import run
 #: Command → its module, and its description.
 COMMANDS = {
     "agent": ("admin.agent", "install a published agent beside the server"),
-    "backup": ("admin.backup", "write everything that the server keeps into one file"),
+    "backup": ("admin.backup", "write all data of the server to a file"),
     "cold": ("admin.cold", "verify the objects of cold conversations"),
     "audit": ("admin.audit", "verify an export of the audit"),
     "conversations": ("admin.conversations", "export and import conversations"),

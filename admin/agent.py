@@ -57,7 +57,7 @@ _PIP = ("install", "--quiet", "--disable-pip-version-check", "--no-compile")
 
 _SPEC = """\
 # {title}, installed by `make agent NAME={name}`, which writes this file again. The server reads it at its next start.
-# specs.toml explains the keys. No key is here: the way out of the sandbox adds it.
+# specs.toml explains the keys. It has no key: the egress proxy adds it.
 
 [[spec]]
 id = {id}
@@ -246,7 +246,7 @@ class Install:
             python = _python(self.agents, self.agent)
             status = subprocess.run(program, env={**os.environ, "OPENHANDS_PYTHON": python}).returncode
         if status:
-            raise Unable("The reason stands above.", status)
+            raise Unable("The reason is above.", status)
         self.folder.mkdir(exist_ok=True)
         return self.of_openhands((PROJECT / "openhands.toml").read_text())
 

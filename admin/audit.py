@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m admin audit", description="Verify an export of the audit.")
     verify_one = parser.add_subparsers(dest="command", required=True).add_parser("verify", help="verify an export")
     verify_one.add_argument("export", metavar="FILE|URL", help="JSON lines; - for the standard input")
-    verify_one.add_argument("--heads", metavar="FILE", help="what an earlier verification printed")
+    verify_one.add_argument("--heads", metavar="FILE", help="the output of an earlier verification")
     verify_one.add_argument(
         "--part", action="store_true", help="of a period: an audit may begin after its first entry, and end early"
     )

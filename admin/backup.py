@@ -1,6 +1,6 @@
 """Write everything that this server keeps into one file:  python -m admin backup FILE|-
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. The file
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. The file
 contains everything acknowledged before the command began, and is as secret as the server. Source: docs/backup.md.
 
 Exit status: 0 complete, 1 nothing was written, 3 written, but without the parts that standard error names.
@@ -59,7 +59,7 @@ _IN_MEMORY = (
 )
 
 _CLUSTER = (
-    "A Redis Cluster has no one moment of which a backup could be. Back up each of its nodes with the tools of your "
+    "A Redis Cluster has no consistent state for a backup. Back up each of its nodes with the tools of your "
     "Redis; docs/backup.md says what else to copy"
 )
 
@@ -339,7 +339,7 @@ class _Backup:
                 found.close()
                 raise
             found.close()
-        raise NotBackedUp(f"the store writes its files in {folder} anew again and again: try once more")
+        raise NotBackedUp(f"the store keeps rewriting its files in {folder}: try again")
 
     def _snapshot(self, writer: Writer) -> None:
         with snapshot(self._redis) as (size, pieces):

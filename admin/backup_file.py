@@ -273,18 +273,18 @@ def checked(member: Member) -> Member:
         name = name.rstrip(b"/")
     words = name.split(b"/")
     if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(words):
-        raise Damaged(f"The member {shown(member.name)} lies outside of DATA_DIR")
+        raise Damaged(f"The member {shown(member.name)} is outside of DATA_DIR")
     if _FILES.fullmatch(name):
         if member.kind is not MemberKind.FILE:
             raise Damaged(f"The member {shown(member.name)} is no file")
         return Member(name, member.kind, 0o600, member.mtime, member.size)
     target, work = member.target, _WORK.fullmatch(name)
     if not work and not _OF_SANDBOX.fullmatch(name):
-        raise Damaged(f"No backup has a member {shown(member.name)}")
+        raise Damaged(f"A backup cannot have the member {shown(member.name)}")
     if member.kind in (MemberKind.SYMLINK, MemberKind.HARDLINK) and not work:
         raise Damaged(f"The member {shown(member.name)} is a link")
     if work and member.kind is MemberKind.HARDLINK:
         target = target.removeprefix(_DATA)
         if not target.startswith(work[1] + b"/") or b".." in target.split(b"/"):
-            raise Damaged(f"The member {shown(member.name)} is a hard link to what is not its sandbox's")
+            raise Damaged(f"The member {shown(member.name)} is a hard link to a file outside of its sandbox")
     return Member(name, member.kind, member.mode & 0o777, member.mtime, member.size, target)

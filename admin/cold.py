@@ -36,7 +36,7 @@ def main(words: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m admin cold", description="The objects of cold conversations.")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("verify", help="read every object of COLD_URL, and name those that are wrong")
+    commands.add_parser("verify", help="read every object of COLD_URL, and list the invalid objects")
     return parser
 
 

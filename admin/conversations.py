@@ -1,6 +1,6 @@
 """Export and import conversations:  python -m admin conversations export ID > FILE  and  import < FILE
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. Format of the
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. Format of the
 lines: docs/keeping.md. Exit status 1: nothing was imported, or the export is incomplete; standard error has the reason.
 """
 

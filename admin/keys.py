@@ -1,6 +1,6 @@
 """Make, list and revoke keys on the store's machine, for example:  python -m admin keys make NAME --scope read
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. Before the first
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. Before the first
 key of an open server it prints how the key changes the server, and asks if it runs in a terminal.
 """
 
@@ -57,13 +57,13 @@ def main(words: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m admin keys", description="Keys of access: make, list, revoke.")
     commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("make", help="make a key and print it, this once")
+    make = commands.add_parser("make", help="make a key and print it once")
     make.add_argument("name")
     make.add_argument("--scope", action="append", choices=SCOPES, required=True, help="repeat it for several")
     make.add_argument("--expires-at", metavar="TIME", help="such as 2027-01-31T00:00:00Z; absent: never")
     make.add_argument("--yes", action="store_true", help="do not ask before the first key of an open server")
     commands.add_parser("list", help="list the keys, the newest first, without the keys themselves")
-    commands.add_parser("revoke", help="revoke a key: within a second it opens nothing").add_argument("id")
+    commands.add_parser("revoke", help="revoke a key, which ends within a second").add_argument("id")
     return parser
 
 

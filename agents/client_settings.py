@@ -55,7 +55,9 @@ class ProfileNotFound(StoreError):
     """The key has no profile with this name or id."""
 
     kind = Kind.MISSING
-    words = "Profile not found. GET /api/profiles lists those of models, GET /api/agent-profiles those of agents"
+    words = (
+        "Profile not found. GET /api/profiles lists the profiles of models, and GET /api/agent-profiles those of agents"
+    )
 
 
 class ProfileInUse(StoreError):
@@ -71,7 +73,7 @@ class ProfileExists(StoreError):
     """A profile with the new name exists."""
 
     kind = Kind.CONFLICT
-    words = "A profile of this name already exists: choose another name, or delete that one first"
+    words = "A profile with this name already exists: choose another name, or delete the profile first"
 
 
 class TooManyProfiles(StoreError):

@@ -521,6 +521,6 @@ def tell(store: Store, agent: AgentServer, state: Mapping[str, Any]) -> None:
     try:
         agent.label(identity, {"tags": state["tags"]} | ({"title": title} if title else {}))
     except AgentRefused as refusal:
-        log.warning("conversation %s: its agent does not take its title and tags: %s", identity, refusal)
+        log.warning("conversation %s: its agent refuses its title and tags: %s", identity, refusal)
     else:
         store.conversations.settle_labels(identity, due)

@@ -30,8 +30,8 @@ def decide_each(
     """Decide pending actions, all or none, then make the rules.
 
     always: by action id, the input of `core.approvals.rule_of`. Return {action_id, rule_id, detail} for each; detail
-    says why a rule could not be made, without effect on the decisions. Raises RuleRefused before anything is decided,
-    and the errors of `Commands.decide_each`.
+    is the reason if a rule could not be made, without effect on the decisions. Raises RuleRefused before anything is
+    decided, and the errors of `Commands.decide_each`.
     """
     rules = _rules_of(commands, conversation_id, decisions, always, created_by)
     commands.decide_each(conversation_id, decisions)
@@ -62,7 +62,7 @@ def _rules_of(
             raise StaleDecision([{"action_id": action_id, "problem": "not_pending"}]) from None
         verb = verbs[action_id]
         if verb == "edit" or verb == "withdraw" or not isinstance(event.get("action"), dict):
-            raise RuleRefused("No rule can be made from an edit, nor from an action without arguments")
+            raise RuleRefused("A rule cannot be made from an edit or from an action without arguments")
         try:
             rules[action_id] = rule_of(wanted, event, conversation_id, verb, created_by, folder)
         except ValueError as error:

@@ -29,8 +29,8 @@ class NotRecordedThere(Refused):
     def __init__(self, nearest: str | None) -> None:
         nearest = f"The nearest event with its files is {nearest}" if nearest else "No event of it has its files yet"
         super().__init__(
-            "The files of the conversation were not recorded at this event, so they cannot be had as they were then. "
-            f"{nearest}: they are recorded where the agent stops, at the end of a turn or for an action that waits"
+            "The files of the conversation were not recorded at this event, so they cannot be restored. "
+            f"{nearest}: files are recorded when the agent stops, at the end of a turn or for a pending action"
         )
 
 

@@ -353,7 +353,7 @@ class Answer:
         if not mask or kind != "application/json":
             return
         if kept.get("Content-Encoding", "identity") != "identity":
-            raise AgentUnreachable("The agent server answers in a coding that was not asked for")
+            raise AgentUnreachable("The agent server's response has an unrequested encoding")
         self.headers = [(name, value) for name, value in self.headers if name not in _OF_THE_BYTES]
         self._pieces = mask.json(self._pieces, MOST_BYTES)
 

@@ -19,15 +19,15 @@ from store.sandboxes.sandboxes import Sandbox, SandboxId
 _HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
 
 _DETACHED = (
-    "“Ask nothing” is for conversations in a sandbox: this one has none, so nothing would hold its agent. Choose"
-    " another mode."
+    "“Ask nothing” is for conversations in a sandbox: this conversation has none, so nothing would confine its agent. "
+    "Choose another mode."
 )
 _OPEN = (
-    "“Ask nothing” is for sandboxes that hold their agent: the spec {spec} isolates none. Choose another mode, or a"
-    ' spec with isolation = "required".'
+    "“Ask nothing” is for sandboxes that confine their agent: the spec {spec} does not isolate its sandboxes. "
+    'Choose another mode, or a spec with isolation = "required".'
 )
 _NOT_ISOLATED = (
-    "“Ask nothing” is for sandboxes that hold their agent: this host cannot isolate the sandbox {sandbox}. Choose"
+    "“Ask nothing” is for sandboxes that confine their agent: this host cannot isolate the sandbox {sandbox}. Choose"
     " another mode."
 )
 
@@ -86,7 +86,7 @@ def require_right(spec: Spec, mode: Mode, may_approve: bool) -> None:
     of_spec = _held(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING)
     if not may_approve and of_spec - (set() if mode.approves_inside else _held(mode.policy)):
         raise ModeNotAllowed(
-            f"“{mode.words}” holds less back than the policy of the spec {spec.id}. Use a key with the scope approve, "
+            f"“{mode.words}” is less strict than the policy of the spec {spec.id}. Use a key with the scope approve, "
             "or start without a mode."
         )
 

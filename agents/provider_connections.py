@@ -60,8 +60,8 @@ class ConnectionUnknown(StoreError):
     def __init__(self, connection_id: str, member: str) -> None:
         self.member = member
         super().__init__(
-            f"{_LINK} names {beginning(connection_id, 128)!r}, which this key does not keep. "
-            "GET /api/llm/provider-connections lists those that are. For a model with a key of its own send "
+            f"{_LINK} names {beginning(connection_id, 128)!r}, which this key does not have. "
+            "GET /api/llm/provider-connections lists all. For a model with its own key send "
             f"{_LINK}: null"
         )
 

@@ -106,7 +106,7 @@ _OFFERED = re.compile(r"^remote:\s+(https?://\S+)\s*$", re.MULTILINE)
 
 
 class CannotPush(Refused):
-    """The work of the conversation cannot be pushed now. The message says why."""
+    """The work of the conversation cannot be pushed now. The message has the reason."""
 
     kind = Kind.CONFLICT
 
@@ -121,7 +121,7 @@ class RemoteChanged(Refused):
     """The repository has another remote than the request names."""
 
     kind = Kind.CONFLICT
-    words = "The repository's remote is another one by now. Look at it again with GET …/git/remote"
+    words = "The repository's remote has changed. Look at it again with GET …/git/remote"
 
 
 class Remote(NamedTuple):
@@ -155,8 +155,8 @@ def look(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_u
     if several := seen.get("several"):
         raise CannotPush(f"The folder has several repositories: name one as path, such as one of {several}")
     if "path" not in seen:
-        place = f"{path} is no Git repository" if path else "The conversation's folder is no Git repository"
-        raise CannotPush(f"{place}, so there is nowhere to push to: start with a repository, or save a patch")
+        place = f"{path} is not a Git repository" if path else "The conversation's folder is not a Git repository"
+        raise CannotPush(f"{place}, so there is no remote to push to: start with a repository, or save a patch")
     if not (url := seen.get("url", "")):
         raise CannotPush("The repository has no remote. Ask the agent to add one: git remote add origin URL")
     pushed_to, public = _way(url, spec, egress_url)
@@ -171,9 +171,7 @@ def look(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_u
 def _way(url: str, spec: Spec, egress_url: str) -> tuple[str, str]:
     """Return the remote's URL for Git in a sandbox, and its own URL. Raises CannotPush."""
     if spec.egress == NO_WAY:
-        raise CannotPush(
-            f"Sandboxes of the spec {spec.id} reach nothing: save a patch, or choose a spec with a way out"
-        )
+        raise CannotPush(f"Sandboxes of the spec {spec.id} have no network: save a patch, or choose a spec with egress")
     address = _as_https(url)
     if spec.egress != NAMED or not egress_url:
         return url, address
@@ -206,7 +204,7 @@ def commit(agent: AgentServer, folder: str, remote: Remote, wanted: Wanted) -> s
     name, _, address = wanted.author.rpartition(" <")
     whole = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": address.removesuffix(">")}
     whole |= {key.replace("AUTHOR", "COMMITTER"): value for key, value in whole.items()}
-    same, other = "Nothing has changed that the remote does not have", "The branch has other commits than the folder"
+    same, other = "The remote already has all changes", "The branch has other commits than the folder"
     script = _COMMIT.format(
         git=_GIT,
         path=quote(f"./{remote.path}"),
@@ -223,10 +221,10 @@ def commit(agent: AgentServer, folder: str, remote: Remote, wanted: Wanted) -> s
         if same in str(error):
             raise CannotPush(same) from None
         if other in str(error):
-            raise CannotPush(f"{other}: name another branch") from None
+            raise CannotPush(f"{other}: choose another branch") from None
         raise
     if not _COMMIT_ID.fullmatch(made):
-        raise PushFailed("Git in the sandbox names no commit")
+        raise PushFailed("Git in the sandbox returned no commit")
     return made
 
 

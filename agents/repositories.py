@@ -69,4 +69,4 @@ def _said(ended: Mapping[str, Any]) -> str:
     if _GAVE_UP in lines[1:]:
         lines = lines[: lines.index(_GAVE_UP, 1)]
     fatal = [line for line in lines if line.startswith("fatal: ")]
-    return beginning((fatal or lines[-1:] or ["Git says nothing"])[0], _MOST_SAID)
+    return beginning((fatal or lines[-1:] or ["Git gave no reason"])[0], _MOST_SAID)

@@ -50,7 +50,7 @@ class ReturnNotDone(Refused):
     """The return takes longer than the request waits. It continues."""
 
     kind = Kind.LATER
-    words = "The return takes longer than a request waits, and goes on: read the conversation's events shortly"
+    words = "The return takes longer than a request waits, and continues: read the conversation's events shortly"
 
 
 class Returned(NamedTuple):
@@ -100,7 +100,7 @@ def turn_back(commands: Commands, conversation_id: ConversationId, event_id: str
         store.sandboxes.turn_back(SandboxId(state["sandbox_id"]), back)
     _await(store, SandboxId(state["sandbox_id"]), identity)
     if store.events.unknown(conversation_id, [identity]):
-        raise ReturnFailed("The files are back, and the agent has not told of it: read the log of its sandbox")
+        raise ReturnFailed("The files are restored, but the agent did not report it: read the log of its sandbox")
     return _made(store, conversation_id, identity)
 
 

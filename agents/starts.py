@@ -163,7 +163,7 @@ def model_fault(spec: Spec, model: str | None) -> str:
     if not model or not lacks_model(spec):
         return ""
     return (
-        "No model is set on the server, so its agent can use none. Start the server with LLM_MODEL=… LLM_API_KEY=…, or "
+        "No model is set on the server, so its agent has none. Start the server with LLM_MODEL=… LLM_API_KEY=…, or "
         "leave this out and send lines that begin with `run: `."
     )
 

@@ -69,7 +69,7 @@ class Tunnel:
                 progress = time.monotonic()
             except TimeoutError:
                 if time.monotonic() - progress > _STALLED:
-                    raise AgentUnreachable("The sandbox takes nothing any more") from None
+                    raise AgentUnreachable("The sandbox does not accept data any more") from None
             except OSError as error:
                 raise AgentUnreachable(f"The connection into the sandbox broke: {error.strerror or error}") from error
 
@@ -86,7 +86,7 @@ def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) 
     """
     place = urlsplit(agent_url)
     if place.scheme != "http" or place.hostname is None:
-        raise AgentUnreachable("The agent server has no address of HTTP")
+        raise AgentUnreachable("The agent server has no HTTP address")
     asked = (
         f"GET {place.path.rstrip('/')}{path} HTTP/1.1\r\nHost: {place.netloc}\r\n"
         f"X-Session-API-Key: {session_api_key}\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
@@ -94,7 +94,7 @@ def open_tunnel(agent_url: str, session_api_key: str, path: str, protocol: str) 
     try:
         connection = socket.create_connection((place.hostname, place.port or 80), _CONNECT)
     except OSError as error:
-        raise AgentUnreachable(f"The agent server takes no connection: {error.strerror or error}") from error
+        raise AgentUnreachable(f"The agent server does not accept connections: {error.strerror or error}") from error
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(asked.encode("ascii"))
@@ -126,7 +126,7 @@ def _head(connection: socket.socket, deadline: float) -> tuple[int, bytes, bytes
     head, _, rest = raw.partition(b"\r\n\r\n")
     match = _STATUS.match(head)
     if match is None:
-        raise AgentUnreachable("The agent server's response is no HTTP")
+        raise AgentUnreachable("The agent server's response is not HTTP")
     return int(match[1]), head, rest
 
 

@@ -104,7 +104,7 @@ def make_ticket(wanted: dict[str, Any]) -> Response:
     scopes = wanted.get("scopes") or g.principal.scopes
     for scope in scopes:
         if not g.principal.may(scope):
-            raise Forbidden(f"A ticket has no scope that its asker lacks: {scope}. Ask for fewer scopes")
+            raise Forbidden(f"A ticket cannot have the scope {scope}, which your key lacks. Ask for fewer scopes")
     ticket = current_store.access.tickets.make(g.principal, wanted.get("conversation_id"), scopes)
     return _only_now({"ticket": ticket, "expires_in": TICKET_SECONDS})
 
@@ -178,7 +178,7 @@ def _secrets_of(sandbox_id: str) -> dict[str, str]:
         count_failure()
         raise Unauthorized(f"{_HEADER} must be the session key of the sandbox, which must run")
     if shown != sandbox.id:
-        raise Forbidden(f"{_HEADER} is the session key of another sandbox: show that of this one")
+        raise Forbidden(f"{_HEADER} is the session key of another sandbox: send this sandbox's key")
     spec = current_specs.find(sandbox.spec_id)
     if spec is None:
         return {}

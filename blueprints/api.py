@@ -56,13 +56,13 @@ OPENAPI = Path(__file__).parent.parent / "docs/openapi.json"
 API_TITLE = "Agent Server"
 
 _REQUEST_ID = {
-    "description": "Of the request: that of its `X-Request-Id`, or one of the server's. Its log lines bear it too.",
+    "description": "Id of the request: its `X-Request-Id`, or an id made by the server. Its log lines contain it.",
     "schema": {"type": "string"},
 }
 _IDEMPOTENCY_KEY = {
     "required": False,
-    "description": "Chosen by the client, one for each request: a repeat with the same key has no further effect and "
-    "gets the first response, for 24 hours. Source: docs/wire.md.",
+    "description": "Unique key of a request, chosen by the client. For 24 hours a repeat with this key "
+    "has no further effect and gets the first response. Source: docs/wire.md.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"},
 }
 _REPLAYED = {"description": "`true`: the response to an earlier request with this key.", "schema": {"type": "string"}}
@@ -96,7 +96,7 @@ _UNLIMITED = "Server Details"
 
 
 class Needs(NamedTuple):
-    """Who may call an operation."""
+    """The callers of an operation: their scope and role."""
 
     #: Required scope of the key. `open`: no key needed; `hook`: only a sandbox; `link`: the token in the path is the
     #: key.
@@ -303,7 +303,7 @@ class UnicodeRequest(Request):
         pairs = parse_qsl(raw, keep_blank_values=True, errors="surrogateescape")
         for pair in pairs:
             if lone_surrogate([*pair]):
-                fault = Fault("String should be valid Unicode: its bytes are no UTF-8", "string_unicode")
+                fault = Fault("String should be valid Unicode: its bytes are not UTF-8", "string_unicode")
                 raise InvalidInput("query", {as_unicode(pair[0]): [fault]})
         return ImmutableMultiDict(pairs)
 

@@ -85,7 +85,9 @@ def start_app_conversation(wanted: dict[str, Any]) -> StartTask:
 @app_conversations.replay(remade=True, has_key=True)
 @app_conversations.fails()
 @app_conversations.arguments(schemas.AppConversationStartRequest(), required=False)
-@app_conversations.response(200, _STARTS, description="One array; each change of the start task adds it once more")
+@app_conversations.response(
+    200, _STARTS, description="An array, to which each change of the start task adds the task again"
+)
 def stream_app_conversation_start(wanted: dict[str, Any]) -> Response:
     """Start an app conversation and stream every state of its start task; the stream ends at READY or ERROR."""
     start = _create_start(wanted)
@@ -137,7 +139,7 @@ def _require_failed(wanted: dict[str, Any]) -> None:
         return
     [failed] = current_store.start_tasks.get_many([UUID(identity).hex])
     if failed is None or failed.status != "ERROR":
-        fault = "There is no failed start of this id: name one whose status is ERROR, or leave the member out"
+        fault = "No failed start has this id: use the id of a start task with status ERROR, or leave the member out"
         raise InvalidInput("body", {"failed_start_id": [fault]})
 
 
@@ -258,7 +260,7 @@ def count_app_conversations(filters: dict[str, Any]) -> Response:
             array_with_holes("AppConversation"),
         ]
     },
-    description="With ids: those, null for an unknown one. Without: a page, newest first",
+    description="With ids: their conversations, null for unknown ids. Without: a page, newest first",
 )
 def list_app_conversations(search: dict[str, Any]) -> Response:
     """List app conversations, or get app conversations by id."""

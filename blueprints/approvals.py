@@ -60,8 +60,9 @@ pending_actions = Blueprint("Pending Actions", __name__, url_prefix="/api/v1/pen
 
 
 _EVENTS = (
-    "Events: `reset` (discard what you have: a snapshot follows), `snapshot`, `ready`, then `opened`, `changed`, "
-    "`decided`, `expired`, `closed`; `id:` is to be sent back as Last-Event-ID"
+    "Events: `reset` (discard the known state: a snapshot follows), `snapshot`, `ready`, "
+    "then `opened`, `changed`, `decided`, `expired`, `closed`. A reconnecting client sends "
+    "`id:` as Last-Event-ID"
 )
 
 
@@ -100,7 +101,7 @@ inbox_stream = Blueprint("Inbox Stream", __name__, url_prefix="/api/v1/pending-a
             "in": "header",
             "name": "Last-Event-ID",
             "schema": {"type": "string", "pattern": CHANGE_ID},
-            "description": "Sent by a browser that connects again; last_event_id does not count then.",
+            "description": "Sent by a reconnecting browser; last_event_id is then ignored.",
         }
     ]
 )

@@ -1,4 +1,4 @@
-"""The audit: who decided what about pending actions, as pages or as JSON lines. Source: docs/approvals.md."""
+"""The audit: decisions about pending actions and their authors, as pages or JSON lines. Source: docs/approvals.md."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ _PAGE = 100
 Cursor = TypeVar("Cursor")
 
 _FORMS = {
-    "description": "A page; with `format=jsonl` a stream of all entries, one to a line. One that fails breaks off.",
+    "description": "A page. With `format=jsonl`: a stream of all entries, one per line, which ends early if it fails.",
     "content": {"application/json": {"schema": AuditPage}, JSON_LINES: {"schema": {"type": "string"}}},
 }
 

@@ -96,18 +96,19 @@ _STATUSES = {
     "in": "query",
     "name": "status",
     "schema": {"type": "array", "items": {"type": "string", "enum": list(EXECUTION_STATUSES)}},
-    "description": "Repeat the parameter for each of several; absent: all.",
+    "description": "Repeat the parameter for several values; absent: all.",
 }
 
 _EVENTS = (
-    "Events: `reset` (discard what you have, and read the list again) and `ready`, then `changed` with an item of the "
-    "list and `deleted` with its id; `id:` is to be sent back as Last-Event-ID"
+    "Events: `reset` (discard the known list, and read it again) and `ready`, then "
+    "`changed` with an item of the list and `deleted` with its id. A reconnecting client "
+    "sends `id:` as Last-Event-ID"
 )
 _HEADER = {
     "in": "header",
     "name": "Last-Event-ID",
     "schema": {"type": "integer", "minimum": 0},
-    "description": "Sent by a browser that connects again; last_event_id does not count then.",
+    "description": "Sent by a reconnecting browser; last_event_id is then ignored.",
 }
 
 _CONVERSATION, _SANDBOX = schemas.ListedConversation(), SandboxInfo(exclude=("session_api_key",))
@@ -126,9 +127,7 @@ def _brings_an_agent() -> bool:
 @conversations.fails(404, 429, 502)
 @conversations.arguments(schemas.SkillsChoice(), location="query")
 @conversations.arguments(schemas.StartConversationRequest(), required=False)
-@conversations.alt_response(
-    200, schema=schemas.ConversationInfo, description="A conversation of that id exists: that one"
-)
+@conversations.alt_response(200, schema=schemas.ConversationInfo, description="The existing conversation with that id")
 @conversations.response(201, schemas.ConversationInfo)
 def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[dict[str, Any], int, dict[str, str]]:
     """Start a conversation, once per id. With an agent it gets a sandbox, and the response waits for the start."""

@@ -99,7 +99,7 @@ def get_event_histogram(query: dict[str, Any], conversation_id: ConversationId) 
 @events.fails(409, 414)
 @events.arguments(EventSearch(), location="query")
 @events.response(
-    200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: the seq to read after next", **_SEQ}}
+    200, EventPage, headers={"X-Last-Seq": {"description": "With after_seq: the after_seq of the next page", **_SEQ}}
 )
 def search_conversation_events(search: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Search events, a page at a time, in the order of their timestamps; or read the events after a seq."""
@@ -148,7 +148,7 @@ def get_conversation_event(conversation_id: ConversationId, event_id: str) -> Re
         }
     ],
     requestBody={
-        "description": "The ids as an array, as existing clients send them; the query is ignored then.",
+        "description": "The ids as an array, for existing clients; the query is then ignored.",
         "content": {"application/json": {"schema": {"type": "array", "items": {"type": "string"}, "maxItems": 100}}},
     },
 )
@@ -266,7 +266,7 @@ def batch_get_app_conversation_events(conversation_id: ConversationId) -> Respon
             "in": "header",
             "name": "Last-Event-ID",
             "schema": {"type": "integer", "minimum": 0},
-            "description": "Sent by a browser that connects again; after_seq is ignored then.",
+            "description": "Sent by a reconnecting browser; after_seq is then ignored.",
         }
     ]
 )

@@ -36,16 +36,17 @@ EXPORT_TYPES = (JSON_LINES, "application/jsonl")
 _LINES = {
     "type": "string",
     "pattern": LINES,
-    "description": "The first line has `format`, `version`, `events` and the conversation. Each line of an event is an "
-    "`Event`, or a JSON string of its bytes. After that of an action that was decided comes one with its "
-    "`action_id`, and who decided it, how and when. The last line has the SHA-256 of all bytes before it.",
+    "description": "The first line has `format`, `version`, `events` and the conversation. Each line of an "
+    "event is an `Event`, or a JSON string of its bytes. A decided action is followed by a "
+    "line with its `action_id`, and the author, kind and time of the decision. The last "
+    "line has the SHA-256 of all bytes before it.",
 }
 
 _BODY = {
     "requestBody": {
         "required": True,
-        "description": "An export: the conversation's first line, a line for each event, and the digest of all. Lines "
-        "of decisions are read over.",
+        "description": "An export: the conversation's first line, a line for each event, and the digest of "
+        "all. Lines of decisions are ignored.",
         "content": {media_type: {"schema": _LINES} for media_type in EXPORT_TYPES},
     }
 }

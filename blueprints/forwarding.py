@@ -52,9 +52,9 @@ _PIECE = 16 * 1024
 _SERVICES: dict[str, tuple[dict[str, str], Scope]] = {
     "bash": (
         {
-            "GET": "Read what commands printed",
+            "GET": "Read the output of commands",
             "POST": "Run or stop a command",
-            "DELETE": "Forget what commands printed",
+            "DELETE": "Delete the output of commands",
         },
         "approve",
     ),
@@ -123,7 +123,9 @@ def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | 
     view.__name__ = (named.name if named else f"{method.lower()}_{service}") + ("_of_sandbox" if alone else "")
     whose = "a sandbox" if alone else "the conversation's sandbox"
     view.__doc__ = f"{what}, by the agent server of {whose}."
-    document: dict[str, Any] = {"responses": {"200": {"description": "As it answers", "content": {"*/*": _ANY}}}}
+    document: dict[str, Any] = {
+        "responses": {"200": {"description": "The agent server's response", "content": {"*/*": _ANY}}}
+    }
     document |= {"requestBody": _BODY} if method == "POST" else {}
     parameters = [CID] if alone else []
     if named:

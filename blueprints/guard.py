@@ -148,7 +148,7 @@ class Guard:
             return  # the first frame has the key
         if needs.hook and g.principal.sandbox_id is not None:
             if (request.view_args or {}).get("sandbox_id", g.principal.sandbox_id) != g.principal.sandbox_id:
-                raise Unauthorized("The hook key is that of another sandbox than the path names")
+                raise Unauthorized("The hook key belongs to another sandbox than the path names")
             return
         if g.principal is NOBODY:
             raise Unauthorized("A key is needed: Authorization: Bearer KEY, or X-Session-API-Key: KEY")
@@ -165,7 +165,7 @@ class Guard:
         """Return a person's principal. Raises Unauthorized for a request with a key too, Forbidden without a right."""
         if shown_key(needs) is not None:
             raise Unauthorized(
-                f"The request shows a key and comes from {person.name} through the proxy: send one of both"
+                f"The request shows a key and comes from {person.name} through the proxy: send only one of both"
             )
         if found := self._store.access.people.admit(person, (request.view_args or {}).get("conversation_id")):
             return found
@@ -197,7 +197,7 @@ class Guard:
             return found
         if not needs.hook and (sandbox := self._sandbox(key)):
             g.principal = sandbox
-            raise Forbidden("The hook key of a sandbox opens its webhooks alone")
+            raise Forbidden("The hook key of a sandbox is only valid for its webhooks")
         if _is_socket():  # existing clients expect this status. Source: the agent-server wire, 5
             count_failure()
             raise Forbidden("The key is wrong, was revoked or has expired")
@@ -262,10 +262,10 @@ def shown_key(needs: Needs) -> str | None:
     is_read = bool(query) and (_is_socket() or "session_api_key" in query)
     in_query = request.args.get("session_api_key") if is_read else None
     if in_query is not None and not _is_socket():
-        raise Unauthorized("A key in the query opens sockets alone: show it in a header")
+        raise Unauthorized("A key in the query is only valid for sockets: send it in a header")
     shown = {key for key in (bearer, header, in_query) if key is not None}
     if len(shown) > 1:
-        raise Unauthorized("The request shows two different keys: show one of them")
+        raise Unauthorized("The request has two different keys: send one of them")
     return shown.pop() if shown else None
 
 

@@ -77,9 +77,7 @@ class _Scrape(Collector):
         yield _by("info", "1, with the release of the server", "version python", {releases: 1})
         yield from _requests(routes)
         yield from _processes(*processes)
-        yield _gauge(
-            "workers_configured", "Worker processes that the settings ask for", current_server().config.http.workers
-        )
+        yield _gauge("workers_configured", "Configured worker processes", current_server().config.http.workers)
         try:
             reading, targets = current_store.gauges.read(), current_store.notifications.targets.states()
         except UNAVAILABLE:
@@ -101,7 +99,7 @@ def _requests(routes: list[RouteCounts]) -> Iterator[Metric]:
     trips = {(one.method, one.route): one.trips for one in routes}
     yield _by("requests", "Responses by route and class of status", "method route status_class", responses, _COUNTER)
     yield _histograms(
-        "request_seconds", "Until the response was ready; of a stream until it began", "method route", seconds
+        "request_seconds", "Time until the response was ready, or the stream began", "method route", seconds
     )
     told = "Round trips to Redis until the response was ready"
     yield _by("request_redis_round_trips", told, "method route", trips, _COUNTER)
@@ -111,14 +109,16 @@ def _processes(*kinds: ProcessCounts) -> Iterator[Metric]:
     seconds = {one.kind: one.trips for one in kinds}
     failed, started = {one.kind: one.failed_trips for one in kinds}, {one.kind: one.started for one in kinds}
     yield _histograms("redis_seconds", "Round trips to Redis, with the wait for a connection", "process", seconds)
-    yield _by("redis_failures", "Round trips that Redis did not answer", "process", failed, _COUNTER)
-    yield _by("processes_started", "Processes of this host that began", "process", started, _COUNTER)
+    yield _by("redis_failures", "Round trips without an answer from Redis", "process", failed, _COUNTER)
+    yield _by("processes_started", "Started processes of this host", "process", started, _COUNTER)
     workers, _ = kinds
-    yield _gauge("workers", "Worker processes of this host now", workers.processes)
-    yield _gauge("followers", "Sockets, streams and long polls of this host now", sum(one.followers for one in kinds))
+    yield _gauge("workers", "Current worker processes of this host", workers.processes)
+    yield _gauge(
+        "followers", "Current sockets, streams and long polls of this host", sum(one.followers for one in kinds)
+    )
     yield _counter("followers_dropped", "Followers that were too slow for the ring", sum(one.dropped for one in kinds))
     ended = {status: sum(one.starts[status] for one in kinds) for status in workers.starts}
-    told = "Start tasks that processes of this host brought to an end"
+    told = "Start tasks that processes of this host completed"
     yield _by("start_tasks_ended", told, "status", ended, _COUNTER)
     calls = {call: sum(one.objects[call] for one in kinds) for call in workers.objects}
     yield _by("cold_calls", "Calls of cold storage by processes of this host", "verb outcome", calls, _COUNTER)
@@ -147,7 +147,7 @@ def _store(reading: StoreGauges) -> Iterator[Metric]:
     yield _gauge("hosts", "Hosts whose supervisor has a heartbeat within HOST_SECONDS", reading.living_hosts)
     if reading.used_memory_bytes is not None:
         yield _gauge("store_used_memory_bytes", "Memory that Redis uses", reading.used_memory_bytes)
-        yield _gauge("store_max_memory_bytes", "Its limit; 0: it has none", reading.max_memory_bytes or 0)
+        yield _gauge("store_max_memory_bytes", "Memory limit of Redis; 0: none", reading.max_memory_bytes or 0)
 
 
 def _spending(reading: StoreGauges) -> Iterator[Metric]:
@@ -158,10 +158,10 @@ def _spending(reading: StoreGauges) -> Iterator[Metric]:
     calls = {model: spent.calls for model, spent in models.items()}
     estimated = {model: spent.estimated for model, spent in models.items()}
     dollars = {model: spent.nanos / 1e9 for model, spent in models.items()}
-    yield _by("model_tokens", "Tokens that sandboxes used, as responses say it", "model kind", tokens, _COUNTER)
+    yield _by("model_tokens", "Tokens that sandboxes used, according to responses", "model kind", tokens, _COUNTER)
     yield _by("model_calls", "Calls of models by sandboxes", "model", calls, _COUNTER)
-    yield _by("model_calls_estimated", "Calls that did not say what they used", "model", estimated, _COUNTER)
-    yield _by("model_dollars", "What the calls cost by the prices of models", "model", dollars, _COUNTER)
+    yield _by("model_calls_estimated", "Calls without a report of their usage", "model", estimated, _COUNTER)
+    yield _by("model_dollars", "Cost of the calls by the prices of models", "model", dollars, _COUNTER)
     yield _counter("model_calls_refused", "Calls of models that a budget refused", reading.refused_calls)
 
 

@@ -78,8 +78,8 @@ _DOCUMENTED = {
     "in": "header",
     "name": CONVERSATION,
     "schema": {"type": "string", "format": "uuid"},
-    "description": "The conversation to go on with. An unknown id is that of the conversation that begins; without "
-    "one, the server chooses it.",
+    "description": "The conversation to continue. An unknown id becomes the id of a new conversation. "
+    "Default: a new conversation.",
 }
 _RETURNED = {CONVERSATION: {"description": "The conversation.", "schema": {"type": "string", "format": "uuid"}}}
 

@@ -187,7 +187,7 @@ def _weakness(isolation: dict[str, Any]) -> str:
     ]
     if not isolation["specs"] and (alone := weak.get(isolation["kind"])):  # a supervisor of an earlier release
         found = [f"Process sandboxes of the host {isolation['host']} are {alone}."]
-    return " ".join([*found, "`isolation` says what they reach."] if found else [])
+    return " ".join([*found, "`isolation` lists their access."] if found else [])
 
 
 notifications = Blueprint("Notifications", __name__, url_prefix="/api/v1")

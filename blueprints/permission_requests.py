@@ -166,7 +166,7 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
         {"in": "header", "name": name, "schema": {"type": "string"}, "description": description}
         for name, description in (
             ("X-Agent-Host", "Name of the machine. Absent: the address from which the hook asks."),
-            ("X-Agent-User", "User on the machine. Absent: nobody is named."),
+            ("X-Agent-User", "User on the machine. Absent: unknown."),
             ("X-Agent-Version", "Version of the agent."),
         )
     ]
@@ -174,7 +174,9 @@ def _report(asking: Asking, session: Session, heard: Heard) -> None:
 @hooks.arguments(HookQuery(), location="query")
 @hooks.arguments(HookEvent())
 @hooks.response(
-    200, HookAnswer, description="The agent's own form, after a line feed every few seconds; `{}` is no opinion"
+    200,
+    HookAnswer,
+    description="The agent's own form, preceded by a line feed every few seconds; `{}` means no decision",
 )
 def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) -> Response:
     """Take an event of an agent's hook, and answer in the agent's format. Agents: claude, qwen, copilot."""

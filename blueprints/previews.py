@@ -73,11 +73,11 @@ _MOST_AUDITED = 100
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
-NEEDS_BOTH = "A preview shows what nobody approves: it needs a key with the scopes write and approve"
+NEEDS_BOTH = "A preview shows unapproved content: it needs a key with the scopes write and approve"
 
 NO_HOST = (
-    "This server has no host of previews: set PREVIEW_HOST to a domain whose names lead to it, such as "
-    "preview.example.org, or reach it by a name of loopback"
+    "This server has no host of previews: set PREVIEW_HOST to a domain whose names resolve to it, such as "
+    "preview.example.org, or use a loopback name of the server"
 )
 
 _log = logging.getLogger(__name__)
@@ -281,7 +281,7 @@ class _HostRequest:
         site, sent = self._headers.get("Sec-Fetch-Site"), self._headers.get("Origin")
         if site == "same-origin":
             return
-        refused = _Refusal("403 Forbidden", "A page elsewhere may not ask for this: open it in a tab of its own")
+        refused = _Refusal("403 Forbidden", "Other pages may not request this: open it in a separate tab")
         if site not in (None, "none") and not self._opens_page():
             raise refused
         if sent is not None and origin(sent) != self._origin:
@@ -381,7 +381,7 @@ class _HostRequest:
         if self._headers.get("Upgrade", "").lower() != "websocket":
             return False
         if self._headers.get("Origin") is None or self._environ.get("gunicorn.socket") is None:
-            raise _Refusal("403 Forbidden", "A WebSocket of a preview is opened by its own page")
+            raise _Refusal("403 Forbidden", "Only the preview's own page can open its WebSockets")
         return True
 
     def _sent_headers(self, upgrade: bool) -> list[tuple[str, str]]:

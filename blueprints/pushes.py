@@ -28,7 +28,7 @@ from store.sandboxes.sandboxes import SandboxId
 
 pushes = Blueprint("Pushes", __name__, url_prefix="/api/v1/app-conversations/<conversation_id:conversation_id>/git")
 
-NEEDS_BOTH = "A push takes out of the sandbox what nobody approves: it needs a key with the scopes write and approve"
+NEEDS_BOTH = "A push sends unapproved content out of the sandbox: it needs a key with the scopes write and approve"
 
 #: Maximum length of a proposed branch name, in characters.
 _MOST_PROPOSED = 60
@@ -77,12 +77,14 @@ def push_app_conversation(wanted: dict[str, Any], conversation_id: ConversationI
     if wanted["url"] not in (None, remote.url):
         raise git.RemoteChanged
     if wanted["branch"] == remote.base:
-        raise git.CannotPush(f"{remote.base} is the remote's default branch: name another one")
+        raise git.CannotPush(f"{remote.base} is the remote's default branch: choose another branch")
     base, api = wanted["base"] or remote.base, None
     if wanted["pull_request"]:
         api = _api(state, spec, remote)
         if not base:
-            raise git.CannotPush("The remote's default branch is not known: name the pull request's as base")
+            raise git.CannotPush(
+                "The remote's default branch is not known: give the pull request's base branch as base"
+            )
     author = git.author_of(g.principal.person or g.principal.belongs_to or g.principal.name)
     work = git.Wanted(wanted["branch"], wanted["title"].strip(), wanted["description"].strip(), author)
     commit = git.commit(agent, folder, remote, work)

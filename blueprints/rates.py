@@ -47,10 +47,10 @@ class Limit(NamedTuple):
 def register_rates(app: Flask, settings: AccessSettings) -> None:
     """Limit the app's requests. Call it after `register_guard`."""
     writing, reading = settings.rate_limit_writes, settings.rate_limit_reads
-    words = "writing requests with one key", "reading requests with one key"
+    words = "writing requests per key", "reading requests per key"
     writes = _limit("RATE_LIMIT_WRITES", writing, words[0], lambda: not _reads() and _has_key())
     reads = _limit("RATE_LIMIT_READS", reading, words[1], lambda: _reads() and _has_key())
-    starts = _limit("RATE_LIMIT_STARTS", settings.rate_limit_starts, "starts of one client", _starts)
+    starts = _limit("RATE_LIMIT_STARTS", settings.rate_limit_starts, "starts per client", _starts)
     limits = sorted(filter(None, (writes, reads, starts)), key=lambda limit: limit.seconds)
 
     @app.before_request

@@ -60,7 +60,7 @@ _PIECE = 16 * 1024
 _DONE = {"success": True}
 
 _ARCHIVE_BODY = {
-    "description": "With `from=archive` alone: the archive.",
+    "description": "Only with `from=archive`: the archive.",
     "required": False,
     "content": {name: {"schema": {"type": "string", "format": "binary"}} for name in ARCHIVE_TYPES},
 }
@@ -164,7 +164,7 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
     """End a sandbox and delete its data from its host. Its conversations stay readable."""
     if query["sandbox_id"] not in (None, sandbox_id):
-        fault = Fault(f"sandbox_id must be that of the path, {sandbox_id}, or absent", "value_error")
+        fault = Fault(f"sandbox_id must be the id in the path, {sandbox_id}, or absent", "value_error")
         raise InvalidInput("query", {"sandbox_id": [fault]})
     current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=DONE_TIMEOUT)
     return _DONE
@@ -257,7 +257,7 @@ class ArchiveBody:
         return next(self._receiver)
 
     def close(self) -> None:
-        self._receiver.close(Outcome.FAILED, "The client has gone")
+        self._receiver.close(Outcome.FAILED, "The client has disconnected")
 
 
 def start_from_archive(spec_id: str, owner: str) -> Sandbox:

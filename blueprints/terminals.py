@@ -89,7 +89,7 @@ _REFUSALS: tuple[type[Exception], ...] = (Refused, NotReachable, AgentUnreachabl
 #: Errors that may prevent the closing entry.
 _NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
-NEEDS_BOTH = "A terminal runs what nobody approves: it needs a key with the scopes write and approve"
+NEEDS_BOTH = "A terminal runs unapproved commands: it needs a key with the scopes write and approve"
 
 _log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class TerminalSession:
                     self._socket.send(binary_frame(piece))
                 now = time.monotonic()
                 if now - self._typed_at > IDLE:
-                    return self._socket.close(GOING_AWAY, f"Nothing was typed for {IDLE / 60:.0f} minutes")
+                    return self._socket.close(GOING_AWAY, f"There was no input for {IDLE / 60:.0f} minutes")
                 if now - began > LONGEST:
                     return self._socket.close(GOING_AWAY, f"A terminal ends after {LONGEST / 3600:.0f} hours")
                 if now - used_at > _USE:
@@ -364,7 +364,9 @@ class CommandSocket:
             pause = _FIRST_POLL if outputs else min(2 * pause, _SLOWEST_POLL)
             if self._has_ended.wait(pause):
                 return
-        self._send_error("CommandNotEnded", f"The agent server has not told the end of command {command_id} in time")
+        self._send_error(
+            "CommandNotEnded", f"The agent server has not reported the end of command {command_id} in time"
+        )
 
     def _resend(self) -> None:
         try:
@@ -416,7 +418,7 @@ class CommandSocket:
             said = body.get("detail") if isinstance(body, dict) else None
             raise AgentUnreachable(said if isinstance(said, str) else f"The agent server answers {answer.status}")
         if not isinstance(body, dict):
-            raise AgentUnreachable("The agent server's response is no JSON object")
+            raise AgentUnreachable("The agent server's response is not a JSON object")
         return body
 
     def _require_client(self) -> None:

@@ -135,7 +135,7 @@ def _place(size: int) -> Iterator[None]:
 
 
 def _stops(event: Event) -> bool:
-    """Return whether an event says that the agent stops, at the end of a turn or for a pending action."""
+    """Return whether an event reports that the agent stops, at the end of a turn or for a pending action."""
     told = event.fields
     return (
         event.kind == "ConversationStateUpdateEvent"
@@ -149,7 +149,7 @@ def _tell(told: dict[str, Any]) -> dict[str, bool]:
     conversation_id = ConversationId(told.pop("id"))
     if too_long := told.pop("too_long"):
         current_app.logger.warning(
-            "conversation %s: its agent reports more than is kept of %s", conversation_id, ", ".join(too_long)
+            "conversation %s: its agent reports more items than the limit of %s", conversation_id, ", ".join(too_long)
         )
     _keep(g.principal.sandbox_id, conversation_id, told)
     return {"success": True}

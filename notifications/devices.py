@@ -145,7 +145,7 @@ class Rings:
         ring = json.loads(body)
         left = (ring.pop("until") - at) // 1_000_000
         if left <= 0:
-            raise OutOfTime("it came too late: what it tells of has ended")
+            raise OutOfTime("it came too late: its subject has ended")
         address, key = self._store.devices.address_of(device), self._store.devices.push_key()
         headers = {
             "authorization": f"vapid t={self._signed(address.endpoint, key, at)}, k={_text(public_point(key))}",
@@ -159,7 +159,7 @@ class Rings:
             del headers["topic"]
         status = self._posts.send(address.endpoint, headers, _sealed(json.dumps(ring), address))
         if status in (404, 410):
-            raise TargetGone(f"its push service responded {status}: the device rings no more")
+            raise TargetGone(f"its push service responded {status}: the device gets no more notifications")
 
     def _signed(self, endpoint: str, key: ec.EllipticCurvePrivateKey, at: Micros) -> str:
         parts = urlsplit(endpoint)

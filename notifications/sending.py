@@ -54,7 +54,7 @@ TRY_SECONDS, _MOST_BYTES = 10.0, 64 * 1024
 _WORDS: tuple[tuple[type[Exception], str], ...] = (
     (httpx.ConnectTimeout, "it took no connection in time"),
     (httpx.ConnectError, "it takes no connection"),
-    (httpx.TimeoutException, "it sent no whole response in time"),
+    (httpx.TimeoutException, "it sent no complete response in time"),
     (httpx.RemoteProtocolError, "it ended the connection within the response, or the response is no HTTP"),
     (httpx.NetworkError, "the connection broke"),
 )
@@ -267,7 +267,7 @@ class Services:
             except HostUnknown:
                 continue  # some services have a topic there, and an unresolved host is not reached
             except AddressRefused:
-                raise NotDelivered("its host has an address that nothing is sent to") from None
+                raise NotDelivered("its host has a forbidden address") from None
         return service
 
 

@@ -536,7 +536,7 @@ class RemoteQuery(BaseSchema):
 
 
 class Remote(BaseSchema):
-    """Where the work of a conversation can be pushed, with proposed names for the push."""
+    """The remote for the work of a conversation, with proposed names for a push."""
 
     path = fields.String(
         required=True, metadata={"description": "Path of the repository in the conversation's folder."}

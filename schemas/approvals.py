@@ -857,9 +857,9 @@ ChangeId = partial(
 
 
 class InboxStreamQuery(PendingActionFilter):
-    """Where a stream begins, and its filters.
+    """The beginning of a stream, and its filters.
 
-    With `tag`, the end of an action is sent whatever its tags are by then.
+    With `tag`, the end of an action is sent even if its tags have changed.
     """
 
     class Meta(PendingActionFilter.Meta):

@@ -257,7 +257,7 @@ class AuditEntry(BaseSchema):
 
 
 class ActionDecision(BaseSchema):
-    """Who decided an action, how, when and why: a part of its audit entry."""
+    """The decision about an action, with its author, time and reason: a part of its audit entry."""
 
     action_ids = fields.List(
         fields.String(), required=True, metadata={"description": "All actions of the audit entry."}

@@ -65,7 +65,7 @@ class OwnHooks(BaseSchema):
 
 
 class Home(BaseSchema):
-    """Where clients put the folders of conversations that have no sandbox yet."""
+    """The parent folder for conversations that have no sandbox yet."""
 
     home = fields.String(required=True)
     favorites = fields.Constant(_NOTHING)

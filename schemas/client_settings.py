@@ -270,7 +270,7 @@ class ProfileActivated(ProfileDone):
 
 
 class AgentProfile(_Open):
-    """An agent for new conversations: a model's profile, and what the agent may use."""
+    """An agent for new conversations: a model's profile, and the agent's tools and secrets."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {
         "anyOf": [
@@ -324,7 +324,7 @@ class AgentProfileDraft(BaseSchema):
 
 
 class AgentProfileReport(BaseSchema):
-    """What a start with the profile would use."""
+    """The effective settings of a start with the profile."""
 
     agent_kind = fields.String(required=True)
     valid = fields.Boolean(required=True)

@@ -497,7 +497,7 @@ class RunQuery(BaseSchema):
 
 
 class ListStreamQuery(BaseSchema):
-    """Where a stream begins."""
+    """The beginning of a stream."""
 
     after = ChangeNumber(
         data_key="last_event_id",

@@ -79,7 +79,7 @@ class DestinationSearch(BaseSchema):
 
 
 class AskedBudgetInfo(BaseSchema):
-    """A spent budget of models, and what an approval adds to it: the same amount again."""
+    """A spent budget of models, and the amount that an approval adds to it, which equals the budget."""
 
     setting = fields.String(required=True, metadata={"enum": list(BUDGET_SETTINGS)})
     key_id = fields.String(

@@ -417,7 +417,7 @@ class Follow(BaseSchema):
 
 
 class Stream(EventFilter):
-    """Where a stream begins, and the filters of its events."""
+    """The beginning of a stream, and the filters of its events."""
 
     after_seq = Place(metadata={"description": "Send the events after this seq; default: 0, all events."})
 

@@ -1,4 +1,4 @@
-"""OpenAI's shapes: models, chat completions, responses and errors. A model here stands for an agent.
+"""OpenAI's shapes: models, chat completions, responses and errors. A model represents an agent.
 
 Source: OpenAI's API reference, and the gateway of the published agent server. Unknown members are ignored, as there.
 """

@@ -91,7 +91,7 @@ class SandboxPlaces(BaseSchema):
 
 
 class ServerInfo(BaseSchema):
-    """What clients check before their first request. Source: the agent-server wire."""
+    """The facts that clients check before their first request. Source: the agent-server wire."""
 
     title = fields.String(required=True)
     version = fields.String(

@@ -86,7 +86,7 @@ class SpecAgent(BaseSchema):
 
 
 class MissingInfo(BaseSchema):
-    """What an agent lacks in order to think."""
+    """The missing requirement of an agent that cannot think."""
 
     what = fields.String(
         required=True,
@@ -189,7 +189,7 @@ class LogTail(BaseSchema):
 
 
 class Isolation(BaseSchema):
-    """What isolates a sandbox from its host, and what does not. docs/isolation.md explains the kinds."""
+    """The isolation of a sandbox from its host. docs/isolation.md explains the kinds."""
 
     kind = fields.String(required=True, metadata={"enum": ["bubblewrap", "landlock", "container", "none"]})
     network = fields.String(
@@ -235,7 +235,7 @@ class StrayConversations(BaseSchema):
 class SandboxInfo(BaseSchema):
     """A sandbox. Key, URLs and resource use are null unless it is RUNNING. The key needs the scope `approve`.
 
-    The key of a warm sandbox, which nobody has used yet, is null too.
+    The key of a warm sandbox, which is still unused, is null too.
     """
 
     id = fields.String(required=True)

@@ -33,7 +33,7 @@ _MOST_NUMBERED = 100
 def check_key(name: str, key: str) -> None:
     """Raise ConfigError for an invalid key. The message names its source, and does not contain the key."""
     if not _KEY.fullmatch(key):
-        raise ConfigError(f"{name} must have from 16 to 512 characters, all of them printable ASCII and none a blank")
+        raise ConfigError(f"{name} must have from 16 to 512 characters, only printable ASCII without blanks")
 
 
 def read_keys(variable: Callable[[str, str], str], file: Path) -> tuple[str, ...]:
@@ -75,56 +75,60 @@ class AccessSettings:
 
     auth: str = setting(
         "auto",
-        "`auto`: API keys are needed where one is set; without one, no key is needed on a loopback address, and on any "
-        "other a key is made in the file `key` in DATA_DIR. `keys`: always needed, and made where none is set. `open`: "
-        "never needed.",
+        "`auto`: API keys are needed if one is set. Otherwise no key is needed on a loopback "
+        "address, and on any other address a key is made in the file `key` in DATA_DIR. `keys`: "
+        "keys are always needed, and one is made if none is set. `open`: no key is needed.",
         choices=("auto", "keys", "open"),
     )
     api_keys: tuple[str, ...] = setting(
         (),
-        "Admin keys: one, several with commas, or one per variable; also the line of the file `key` in DATA_DIR. An "
-        "empty variable counts as unset. Commas without a key, and an empty file, stop the start. 16 characters or "
-        "more, printable ASCII without blanks.",
+        "Admin keys: one, several separated by commas, or one per variable; also the line of "
+        "the file `key` in DATA_DIR. An empty variable is equivalent to an unset one. Commas "
+        "without a key, and an empty file, stop the start. At least 16 characters, printable "
+        "ASCII without blanks.",
         secret=True,
         names="`SESSION_API_KEY`, `SESSION_API_KEYS`, `OH_SESSION_API_KEYS_0` …",
     )
     person_header: str = setting(
         "",
-        "Header in which a proxy names the person whom it has authenticated, such as `X-Forwarded-User` "
-        "(docs/access.md, People). Needs `AUTH=keys`, PERSON_PROXIES and PERSON_PROXY_SECRET. Unset: no header names "
-        "anybody.",
+        "Header in which a proxy names the person that it authenticated, such as "
+        "`X-Forwarded-User` (docs/access.md, People). Needs `AUTH=keys`, PERSON_PROXIES and "
+        "PERSON_PROXY_SECRET. Unset: people are not read from headers.",
     )
     person_groups_header: str = setting(
-        "", "Header in which that proxy names the person's groups, with commas, such as `X-Forwarded-Groups`."
+        "", "Header in which the proxy names the person's groups, separated by commas, such as `X-Forwarded-Groups`."
     )
     person_proxies: tuple[str, ...] = setting(
         (),
-        "Addresses or networks from which that proxy connects, with commas. From any other address a request with "
-        "PERSON_HEADER is refused.",
+        "Addresses or networks of the proxy, separated by commas. A request with PERSON_HEADER "
+        "from any other address is refused.",
     )
     person_proxy_secret: str = setting(
         "",
-        "What that proxy sends in `X-Person-Proxy-Secret` with each request: 16 characters or more, printable ASCII "
-        "without blanks. Without it a request with PERSON_HEADER is refused.",
+        "Secret that the proxy sends in `X-Person-Proxy-Secret` with each request: at least 16 "
+        "characters, printable ASCII without blanks. A request with PERSON_HEADER is refused "
+        "without it.",
         secret=True,
     )
     rate_limit_writes: str = setting(
         "6000/minute",
-        "Writing requests with one key: `NUMBER/second`, `/minute`, `/hour` or `/day`; 429 beyond. `none`: no limit.",
+        "Writing requests per key: `NUMBER/second`, `/minute`, `/hour` or `/day`; 429 beyond. `none`: no limit.",
     )
     rate_limit_reads: str = setting(
-        "none", "Reading requests with one key; `none`: no limit, and no round trip to count them."
+        "none", "Reading requests per key; `none`: no limit, and no round trip to count them."
     )
     rate_limit_starts: str = setting(
         "120/minute",
-        "Starts and resumes of sandboxes and starts of app conversations with one key, without keys of one address.",
+        "Starts and resumes of sandboxes, and starts of app conversations, per key, or per address without a key.",
     )
-    rate_limit_failures: str = setting("60/minute", "Requests of one address with a wrong key or without one.")
+    rate_limit_failures: str = setting("60/minute", "Requests per address with a wrong key or without a key.")
     max_followers_per_key: int = limit(
-        1000, "Most sockets, streams and long polls with one key per worker; one more is refused.", least=1
+        1000, "Maximum number of sockets, streams and long polls per key and worker. Others are refused.", least=1
     )
     max_silent_sockets: int = limit(
-        64, "Most sockets of one address per worker that have not shown a key yet; one more is refused.", least=1
+        64,
+        "Maximum number of sockets per address and worker that have not yet sent a key. Others are refused.",
+        least=1,
     )
 
     def __post_init__(self) -> None:
@@ -153,8 +157,8 @@ class AccessSettings:
         ):
             if not _HEADER.fullmatch(header) or len(header) > MOST_HEADER or header.lower() in _TAKEN:
                 raise ConfigError(
-                    f"{name} must be the name of a header of letters, digits and hyphens that says nothing else, such "
-                    f"as X-Forwarded-User, not {header!r}"
+                    f"{name} must be the name of a header of letters, digits and hyphens without another meaning, "
+                    f"such as X-Forwarded-User, not {header!r}"
                 )
         if self.person_header.lower() == self.person_groups_header.lower():
             raise ConfigError("PERSON_GROUPS_HEADER must be another header than PERSON_HEADER")

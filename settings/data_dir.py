@@ -52,7 +52,7 @@ def make_secret_key(data_dir: str) -> None:
             Path(unfinished).unlink()
     except OSError as error:
         raise RuntimeError(
-            f"DATA_DIR {folder} cannot be used: {error.strerror}. It keeps the key that seals, unless SECRET_KEY is set"
+            f"DATA_DIR {folder} cannot be used: {error.strerror}. It has the sealing key, unless SECRET_KEY is set"
         ) from None
 
 

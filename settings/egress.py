@@ -151,16 +151,18 @@ def check_egress(spec: Mapping[str, Any]) -> None:
     """Raise ValidationError for an egress that a sandbox of the spec cannot have."""
     if spec["egress"] in (NAMED, NO_WAY):
         if spec["isolation"] == "none":
-            raise ValidationError('Must be "open" with isolation = "none", which holds nothing back.', "egress")
+            raise ValidationError(
+                'Must be "open" with isolation = "none", which does not confine the sandbox.', "egress"
+            )
         if spec["network"] is not None:
             raise ValidationError("Must be absent where `egress` says what is reached.", "network")
     if spec["egress"] != NAMED:
         for key in ("hosts", "presets", "service"):
             if spec[key] is not None:
-                raise ValidationError('Only with egress = "named": remove it, or set that.', key)
+                raise ValidationError('Only with egress = "named": remove this, or set egress.', key)
     names = [service["name"] for service in spec["service"] or []]
     if len(names) != len(set(names)):
-        raise ValidationError("Two have the same name.", "service")
+        raise ValidationError("The name is not unique.", "service")
 
 
 def read_services(

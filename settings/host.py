@@ -21,48 +21,49 @@ class HostSettings:
     )
     sandbox_dir: str = setting("", "Folder of the sandboxes of this host; unset: `sandboxes` in DATA_DIR.")
     supervisor: int = setting(
-        1, "1: the server runs this host's supervisor; 0: a process of its own is the supervisor.", least=0, most=1
+        1, "1: the server runs this host's supervisor; 0: a separate process is the supervisor.", least=0, most=1
     )
     stop_sandboxes: int = setting(
         0,
-        "1, as in `make run`: a supervisor that is told to end stops its sandboxes, which are PAUSED then, with their "
-        "files; 0: they go on, and the next one adopts them.",
+        "1, as in `make run`: a supervisor that ends stops its sandboxes, which become PAUSED "
+        "and keep their files; 0: they continue, and the next supervisor adopts them.",
         least=0,
         most=1,
     )
     resume_sandboxes: int = setting(
         0,
-        "1: sandboxes that ran when their server ended start again with it; 0: they start when they are used.",
+        "1: sandboxes that ran when their server ended start with its next start; 0: they start on their next use.",
         least=0,
         most=1,
     )
     orphan_seconds: float = setting(
         3600.0,
-        "Seconds without a living supervisor after which a process sandbox ends; one that starts before adopts it.",
+        "Seconds without a supervisor after which a process sandbox ends. A supervisor that starts earlier adopts it.",
         least=1,
         most=365 * 86400,
     )
-    sandbox_starts: int = limit(4, "Sandboxes that a host starts at once.", least=1, most=1000)
+    sandbox_starts: int = limit(4, "Number of sandboxes that a host starts simultaneously.", least=1, most=1000)
     sandbox_ports: str = setting(
         "20000-29999",
-        "First and last port of process sandboxes; those that the kernel takes by itself (`ip_local_port_range`) are "
-        "left out.",
+        "First and last port of process sandboxes. Ports that the kernel assigns itself "
+        "(`ip_local_port_range`) are left out.",
     )
     sandbox_users: str = setting(
         "1879048192-2147418111",
-        "First and last user id of process sandboxes where the server is root: each has a user of its own; `none`: "
-        "they run as root. No account and no subordinate id may lie there (docs/isolation.md).",
+        "First and last user id of process sandboxes of a server that runs as root: each has "
+        "its own user. `none`: they run as root. The range may not contain accounts or "
+        "subordinate ids (docs/isolation.md).",
     )
     sandbox_url_host: str = setting("127.0.0.1", "Host name in the URLs of this host's sandboxes.")
     kubernetes_sandboxes: str = setting(
         "auto",
-        'What a sandbox with `runtime = "kubernetes"` is: `pods`, or a Sandbox of `agent-sandbox`; `auto`: a Sandbox '
-        "where the cluster has them (docs/kubernetes.md).",
+        'Form of a sandbox with `runtime = "kubernetes"`: `pods`, or a Sandbox of '
+        "`agent-sandbox`. `auto`: a Sandbox if the cluster has them (docs/kubernetes.md).",
         choices=("auto", "pods", "agent-sandbox"),
     )
     kubernetes_egress_image: str = setting(
         "",
-        'Image of this server, of which a pod with `egress = "named"` gets a container that carries its way out.',
+        'Image of this server. A pod with `egress = "named"` gets a container of it with the egress proxy.',
     )
     log_level: str = setting(
         "info",
@@ -71,8 +72,9 @@ class HostSettings:
     )
     log_format: str = setting(
         "auto",
-        "`text`: lines for people, in colours at a terminal unless NO_COLOR is set; `json`: every line of the standard "
-        "error is one JSON object (docs/monitoring.md); `auto`: text at a terminal, else JSON.",
+        "`text`: lines for people, with colours at a terminal unless NO_COLOR is set; `json`: "
+        "every line of standard error is a JSON object (docs/monitoring.md); `auto`: text at a "
+        "terminal, else JSON.",
         choices=("auto", "json", "text"),
     )
 
@@ -83,7 +85,7 @@ class HostSettings:
 
     @property
     def name(self) -> str:
-        """Return the name of this host among those that share a Redis."""
+        """Return the name of this host among the hosts of a Redis."""
         return self.host_id or socket.gethostname()
 
     @property

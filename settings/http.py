@@ -15,70 +15,73 @@ class HttpSettings:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(8000, "Port to listen on.", least=1, most=65535)
     public_url: str = setting(
-        "", "URL by which people reach this server. Set: notifications have links that show one action and ask."
+        "",
+        "URL of this server for people. If it is set, notifications have links that show an "
+        "action and ask for a decision.",
     )
     webhook_base_url: str = setting(
-        "", "URL that sandboxes post to, of `/api/v1/webhooks`; unset: that of HOST and PORT."
+        "", "URL that sandboxes post to, without `/api/v1/webhooks`; unset: the URL of HOST and PORT."
     )
     allowed_hosts: tuple[str, ...] = setting(
         (),
-        "Host names by which clients reach the server, with commas, beside those of loopback: `agents.example.org`, "
-        "`*.example.org`, `*`. A request for another host gets 421. Unset: loopback alone where no key is needed, any "
-        "host where keys are.",
+        "Host names of the server for clients, separated by commas, in addition to those of "
+        "loopback: `agents.example.org`, `*.example.org`, `*`. A request for another host gets "
+        "421. Unset: only loopback if no key is needed, else any host.",
     )
     allowed_origins: tuple[str, ...] = setting(
         (),
-        "Origins of web pages elsewhere that may use the server and its sandboxes, with commas: "
-        "`https://app.example.org`.",
+        "Origins of other web pages that may use the server and its sandboxes, separated by "
+        "commas: `https://app.example.org`.",
     )
     preview_host: str = setting(
         "",
-        "Domain of previews, whose names must lead to this server: with `preview.example.org` a preview is at "
-        "`PORT-SANDBOX.preview.example.org`, at the port of the server. Not the server's own domain, nor one above it. "
-        "Unset: `preview.localhost`, for clients that reach the server by a name or an address of loopback.",
+        "Domain of previews, whose names must resolve to this server: with "
+        "`preview.example.org` a preview is at `PORT-SANDBOX.preview.example.org`, at the port "
+        "of the server. It may not be the server's own domain or a parent of it. Unset: "
+        "`preview.localhost`, for clients that reach the server by a loopback name or address.",
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),
-        "Addresses or networks of proxies, with commas, whose `X-Forwarded-For`, `-Proto`, `-Host` and "
-        "`-Prefix` are believed; unset: nobody's.",
+        "Addresses or networks of proxies, separated by commas, whose `X-Forwarded-For`, "
+        "`-Proto`, `-Host` and `-Prefix` are trusted; unset: none.",
     )
     web_concurrency: int = setting(0, "Worker processes; 0 is one per core.", least=0, most=1024)
     drain_seconds: int = setting(
         0,
-        "Seconds after SIGTERM in which the server serves as before while `/ready` is 503, so that a balancer takes "
-        "the host out before the listener closes (docs/scaling.md).",
+        "Seconds after SIGTERM in which the server still serves but `/ready` is 503, so that a "
+        "load balancer removes the host before the listener closes (docs/scaling.md).",
         least=0,
         most=3600,
     )
-    graceful_timeout: int = setting(30, "Seconds that running requests get when the server stops.", least=0, most=3600)
-    max_body_bytes: int = setting(8 * 1024 * 1024, "Largest request body, in bytes; a longer one gets 413.", least=1024)
+    graceful_timeout: int = setting(
+        30, "Seconds that running requests have to finish when the server stops.", least=0, most=3600
+    )
+    max_body_bytes: int = setting(8 * 1024 * 1024, "Maximum request body, in bytes; 413 beyond.", least=1024)
     max_archive_bytes: int = setting(
         2 * 1024 * 1024 * 1024,
-        "Largest archive that a sandbox is started from, in bytes, as it is sent and uncompressed; 413 beyond.",
+        "Maximum archive for the start of a sandbox, in bytes, both as sent and uncompressed; 413 beyond.",
         least=1024,
     )
     max_import_bytes: int = limit(
-        2 * 1024 * 1024 * 1024, "Largest import of a conversation, in bytes; a longer one gets 413.", least=1024
+        2 * 1024 * 1024 * 1024, "Maximum import of a conversation, in bytes; 413 beyond.", least=1024
     )
     body_seconds: float = limit(
-        120.0, "Seconds in which the whole body of a request must come; a slower one gets 408.", least=0.1, most=3600
+        120.0, "Seconds in which the complete body of a request must arrive; 408 beyond.", least=0.1, most=3600
     )
     body_bytes_per_second: int = limit(
-        1024, "Least rate of a body after its first 10 seconds, in bytes per second; a slower one gets 408.", least=1
+        1024, "Minimum rate of a body after its first 10 seconds, in bytes per second; 408 below.", least=1
     )
-    socket_message_bytes: int = limit(
-        1024 * 1024, "Largest message that a client may send over a socket, in bytes.", least=1024
-    )
+    socket_message_bytes: int = limit(1024 * 1024, "Maximum message of a client over a socket, in bytes.", least=1024)
     ping_seconds: float = limit(
-        25.0, "Seconds of silence after which a socket is pinged and a stream gets a comment.", least=0.1, most=3600
+        25.0, "Seconds without data after which a socket gets a ping and a stream gets a comment.", least=0.1, most=3600
     )
     idle_seconds: float = limit(
-        90.0, "Seconds after which a client that answers no ping, or takes no bytes, is dropped.", least=0.2, most=7200
+        90.0, "Seconds after which a client is dropped that answers no ping or reads no bytes.", least=0.2, most=7200
     )
     completion_seconds: float = limit(
         120.0,
-        "Seconds that a call of `/v1/chat/completions` or `/v1/responses` which is not streamed waits for the agent to "
-        "stop. The agent goes on after that. A stream has no such bound.",
+        "Seconds that a call of `/v1/chat/completions` or `/v1/responses` without streaming "
+        "waits for the agent to stop. The agent then continues. Streams have no such limit.",
         least=0.05,
         most=86_400,
     )

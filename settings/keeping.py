@@ -32,32 +32,34 @@ class KeepingSettings:
 
     retention_days: float = setting(
         0.0,
-        "Days without a change after which a conversation is deleted, with its sandbox if that has no other; 0: it is "
-        "kept. None that runs or waits is deleted (docs/keeping.md).",
+        "Days without a change after which a conversation is deleted, with its sandbox if the "
+        "sandbox has no other conversation; 0: never. A conversation that runs or waits is not "
+        "deleted (docs/keeping.md).",
         least=0,
         most=36_500,
     )
     retention_tags: tuple[str, ...] = setting(
         (),
-        "The same days of conversations with a tag, with commas: `NAME:DAYS` or `NAME=VALUE:DAYS`, such as "
-        "`trial:7,project=alpha:365,keep:0`. Of several the longest counts, and 0 is longest.",
+        "The days of conversations with a tag, separated by commas: `NAME:DAYS` or "
+        "`NAME=VALUE:DAYS`, such as `trial:7,project=alpha:365,keep:0`. The longest of several "
+        "applies, and 0 is the longest.",
     )
     cold_url: str = setting(
         "",
-        "Where the events of conversations lie that rest: `file:///FOLDER` or `s3://BUCKET/PREFIX`. Every server and "
-        "supervisor of one Redis needs the same, and no other Redis may use it (docs/keeping.md).",
+        "Place for the events of inactive conversations: `file:///FOLDER` or "
+        "`s3://BUCKET/PREFIX`. Every server and supervisor of a Redis needs the same value, and "
+        "no other Redis may use the place (docs/keeping.md).",
     )
     cold_days: float = setting(
         0.0,
-        "Days without a change after which supervisors move the events of a conversation from Redis to COLD_URL; "
-        "0: none is moved, and those that were stay readable.",
+        "Days without a change after which supervisors move the events of a conversation from "
+        "Redis to COLD_URL; 0: never, but moved events stay readable.",
         least=0,
         most=36_500,
     )
     cold_s3_endpoint: str = setting(
         "",
-        "The S3 of a COLD_URL with `s3://` where it is not that of AWS' own variables: a URL such as "
-        "`http://minio:9000`.",
+        "URL of the S3 service of COLD_URL if it is not in AWS' own variables, such as `http://minio:9000`.",
     )
 
     def __post_init__(self) -> None:

@@ -18,39 +18,44 @@ class ConversationLimits:
 
     confirmation_seconds: int = setting(
         0,
-        "Seconds after which a pending action is rejected, where neither its conversation nor the spec of its sandbox "
-        "says otherwise; 0: it waits forever.",
+        "Seconds after which a pending action is rejected, unless its conversation or the spec "
+        "of its sandbox has a value; 0: never.",
         least=0,
         most=MOST_CONFIRMATION_SECONDS,
     )
     audit_days: int = setting(
         400,
-        "Days for which the audit of a deleted conversation is kept, and entries in the audit of all conversations.",
+        "Days for which the audit of a deleted conversation is stored, and entries in the audit of all conversations.",
         least=1,
         most=36_500,
     )
     max_pending_actions: int = setting(
         256,
-        "Most actions of a conversation that wait for a decision, 409 beyond; where none waits, most kept open.",
+        "Maximum number of pending actions of a conversation; 409 beyond. Without pending "
+        "actions: maximum number of open actions.",
         least=1,
         most=1000,
     )
     max_conversation_bytes: int = setting(
         1 << 30,
-        "Most bytes that the log of a conversation has in Redis, where it is packed; 413 beyond.",
+        "Maximum size of a conversation's log in Redis, in bytes as stored (packed); 413 beyond.",
         least=1 << 20,
         most=1 << 40,
     )
     max_event_kinds: int = limit(
-        256, "Most pairs of kind and source among the events of a conversation; 422 beyond.", least=1, most=1000
+        256,
+        "Maximum number of pairs of kind and source among the events of a conversation; 422 beyond.",
+        least=1,
+        most=1000,
     )
     max_reason_bytes: int = limit(
-        2048, "Longest reason of a rejection, in bytes of UTF-8; a longer one gets 422.", least=64, most=32_768
+        2048, "Maximum reason of a rejection, in bytes of UTF-8; 422 beyond.", least=64, most=32_768
     )
     cold_max_bytes: int = limit(
         256 * 1024 * 1024,
-        "A conversation that takes more bytes of Redis' memory than this stays there. One of 8 MiB or more goes in "
-        "pieces, so that Redis serves others meanwhile; a request that needs its events waits for all of them.",
+        "Maximum memory of a conversation in Redis, in bytes, at which it is still moved. A "
+        "conversation of 8 MiB or more is moved in pieces, so that Redis serves others "
+        "meanwhile. A request that needs its events waits for all of them.",
         least=1024,
         most=16 * 1024 * 1024 * 1024,
     )
@@ -63,24 +68,26 @@ class ConversationLimits:
 class SandboxLimits:
     """Sandboxes: their number on all hosts, and their start, idle and retention times."""
 
-    max_sandboxes: int = setting(20, "Most sandboxes that run or start, on all hosts.", least=1, most=10_000)
+    max_sandboxes: int = setting(
+        20, "Maximum number of running and starting sandboxes on all hosts.", least=1, most=10_000
+    )
     sandbox_overflow: str = setting(
         "pause",
-        "When one more is wanted: `pause` the one that has been idle for longest, or `refuse` it (429).",
+        "If a start needs a place: `pause` the sandbox that has been idle for longest, or `refuse` the start (429).",
         choices=("pause", "refuse"),
     )
     place_seconds: float = setting(
         300.0,
-        "Seconds that a start waits for a place while MAX_SANDBOXES run and none is idle, then it fails (429).",
+        "Seconds that a start waits for a place while MAX_SANDBOXES run and none is idle; 429 beyond.",
         least=0,
         most=86_400,
     )
     keep_failed_days: float = setting(
-        30.0, "Days after which a failed sandbox is deleted with its files; 0 keeps it.", least=0, most=36_500
+        30.0, "Days after which a failed sandbox is deleted with its files; 0: never.", least=0, most=36_500
     )
     sandbox_sharing: str = setting(
         "per_conversation",
-        "`per_conversation`: each app conversation starts a sandbox; `shared`: one serves several.",
+        "`per_conversation`: each app conversation starts a sandbox; `shared`: a sandbox serves several.",
         choices=("per_conversation", "shared"),
     )
     sandbox_start_seconds: float = setting(
@@ -94,36 +101,42 @@ class SandboxLimits:
     )
     max_stopped: int = limit(
         1000,
-        "Most sandboxes that are kept without running (paused, failed, missing); then a new one is refused (429).",
+        "Maximum number of stored sandboxes that do not run (paused, failed, missing). Beyond "
+        "it a new sandbox is refused (429).",
         least=1,
         most=100_000,
     )
     workspace_seconds: float = limit(
         3600.0,
-        "Seconds without use after which a workspace sandbox, which a client had before its first conversation, is "
-        "deleted with its files.",
+        "Seconds without use after which a workspace sandbox, created before its client's first "
+        "conversation, is deleted with its files.",
         least=60,
         most=31_536_000,
     )
     start_task_days: float = limit(
-        7.0, "Days after which a finished start task of an app conversation is forgotten.", least=0.001, most=36_500
+        7.0, "Days after which a finished start task of an app conversation is deleted.", least=0.001, most=36_500
     )
     max_conversations_per_sandbox: int = limit(
-        100, "Most conversations in one sandbox, those that start included; 429 beyond.", least=1, most=100_000
+        100, "Maximum number of conversations in a sandbox, including starting ones; 429 beyond.", least=1, most=100_000
     )
     max_starts: int = limit(
-        1000, "Most starts of app conversations that are under way on all hosts; 429 beyond.", least=1, most=1_000_000
+        1000,
+        "Maximum number of unfinished starts of app conversations on all hosts; 429 beyond.",
+        least=1,
+        most=1_000_000,
     )
     max_sandbox_bytes: int = limit(
-        16 << 30, "Most bytes that one sandbox posts in all; 507 beyond.", least=1 << 20, most=1 << 50
+        16 << 30, "Maximum total size of a sandbox's posts, in bytes; 507 beyond.", least=1 << 20, most=1 << 50
     )
     rate_limit_hook_bytes: str = limit(
         "200000000/minute",
-        "Bytes of what one sandbox posts, as RATE_LIMIT_WRITES; 429 beyond, before the body is read.",
+        "Rate limit of a sandbox's posts in bytes, in the form of RATE_LIMIT_WRITES; 429 "
+        "beyond, before the body is read.",
     )
     wake_seconds: float = limit(
         25.0,
-        "Seconds that a message, a run or a setting waits for a sandbox that it wakes; 0: it wakes none and gets 503.",
+        "Seconds that a message, a run or a setting waits for the sandbox that it resumes; 0: "
+        "it resumes none and gets 503.",
         least=0,
         most=600,
     )

@@ -12,18 +12,20 @@ class ModelSettings:
 
     model_prices: str = setting(
         "",
-        "What models cost, with commas: `MODEL=INPUT/OUTPUT` or `MODEL=INPUT/OUTPUT/CACHED`, in US dollars per million "
-        "tokens, such as `qwen3:32b=0/0, mine=0.5/1.5/0.05`. Overrides and extends the table of the bundled agent.",
+        "Prices of models, separated by commas: `MODEL=INPUT/OUTPUT` or "
+        "`MODEL=INPUT/OUTPUT/CACHED`, in US dollars per million tokens, such as `qwen3:32b=0/0, "
+        "mine=0.5/1.5/0.05`. Overrides and extends the table of the bundled agent.",
     )
     model_budget_conversation: str = setting(
         "",
-        "Most that the sandbox of a conversation may spend on models through its way out: dollars, `NUMBER tokens`, or "
-        "both with a comma: `5, 2000000 tokens`. Beyond it its calls are refused (docs/egress.md). Unset: no bound.",
+        "Maximum that the sandbox of a conversation may spend on models through the egress "
+        "proxy: dollars, `NUMBER tokens`, or both separated by a comma: `5, 2000000 tokens`. "
+        "Calls beyond it are refused (docs/egress.md). Unset: no limit.",
     )
     model_budget_key: str = setting(
-        "", "The same for all sandboxes that one key has started, in a day (UTC). Unset: no bound."
+        "", "The maximum of all sandboxes that a key has started, per day (UTC). Unset: no limit."
     )
-    model_budget_day: str = setting("", "The same for all sandboxes together, in a day (UTC). Unset: no bound.")
+    model_budget_day: str = setting("", "The maximum of all sandboxes together, per day (UTC). Unset: no limit.")
 
     def __post_init__(self) -> None:
         check_bounds(self)

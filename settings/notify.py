@@ -36,56 +36,54 @@ class NotifySettings:
 
     notify_urls: str = setting(
         "",
-        "Apprise URLs, separated by spaces, which are notified of what waits, was decided, expired, finished or "
-        "failed: `mailto://…`, `slack://…`. With NOTIFY_WEBHOOKS 32 at most.",
+        "Apprise URLs, separated by spaces, that are notified of pending, decided, expired, "
+        "finished and failed work: `mailto://…`, `slack://…`. At most 32 with NOTIFY_WEBHOOKS.",
         secret=True,
     )
     notify_webhooks: str = setting(
         "",
-        "Webhooks that are notified, separated by spaces: `URL|whsec_SECRET`, the secret in Base64. Each request is "
-        "signed after Standard Webhooks.",
+        "Webhooks that are notified, separated by spaces: `URL|whsec_SECRET`, with the secret "
+        "in Base64. Each request is signed as Standard Webhooks define.",
         secret=True,
     )
     notify_events: str = setting(
         "",
-        "Types of the events that are notified of, with commas: `action.pending`, `action.decided`, `action.expired`, "
-        "`destination.pending`, `destination.decided`, `destination.expired`, "
-        "`budget.pending`, `budget.decided`, `budget.expired`, "
+        "Types of events with notifications, separated by commas: `action.pending`, "
+        "`action.decided`, `action.expired`, `destination.pending`, `destination.decided`, "
+        "`destination.expired`, `budget.pending`, `budget.decided`, `budget.expired`, "
         "`conversation.finished`, `conversation.error`, `sandbox.error`. Unset: all.",
     )
     notify_risk: str = setting(
         "LOW",
-        "Actions of a lower risk are not notified of. The risk is the greater of the agent's own word and of what the "
-        "server sees; an unknown word counts as HIGH.",
+        "Minimum risk of actions with notifications. The risk is the greater of the agent's and "
+        "the server's rating. An unknown rating counts as HIGH.",
         choices=("LOW", "MEDIUM", "HIGH"),
     )
-    notify_tools: str = setting("", "Tools whose actions are notified of, with commas. Unset: all.")
+    notify_tools: str = setting("", "Tools whose actions have notifications, separated by commas. Unset: all.")
     notify_tags: str = setting(
         "",
-        "Tags of conversations that are notified of, with commas: `NAME` or `NAME=VALUE`. Unset: all conversations. "
-        "Sandboxes have no tags, and are always notified of.",
+        "Tags of conversations with notifications, separated by commas: `NAME` or `NAME=VALUE`. "
+        "Unset: all conversations. Sandboxes have no tags, and always have notifications.",
     )
     notify_private: int = setting(
         0,
-        "1: webhooks may be sent to private and loopback addresses. To link-local ones they are never sent.",
+        "1: webhooks may be sent to private and loopback addresses, but never to link-local addresses.",
         least=0,
         most=1,
     )
     push_private: int = setting(
         0,
-        "1: push services of devices may have private and loopback addresses, and plain HTTP. Everyone with the scope "
-        "`read` can then have this server send requests to them.",
+        "1: push services of devices may have private and loopback addresses, and plain HTTP. "
+        "Everyone with the scope `read` can then make this server send requests to them.",
         least=0,
         most=1,
     )
     push_contact: str = setting(
         "",
-        "`mailto:` or `https:` URL by which push services reach the operator, as Apple's demands. "
+        "`mailto:` or `https:` URL of the operator for push services, which Apple's requires. "
         "Unset: PUBLIC_URL, if it begins with `https:`.",
     )
-    link_seconds: int = limit(
-        86_400, "Seconds for which the link of a notification can be used.", least=60, most=2_592_000
-    )
+    link_seconds: int = limit(86_400, "Lifetime of the link in a notification, in seconds.", least=60, most=2_592_000)
 
     def __post_init__(self) -> None:
         check_bounds(self)

@@ -24,57 +24,64 @@ class RedisSettings:
 
     redis_url: str = setting(
         "",
-        "The Redis to use: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
-        "`redis+cluster://HOST,HOST`, users and passwords percent-encoded; those of the sentinels themselves as "
-        "`?sentinel_username=…&sentinel_password=…`. Unset: an embedded one.",
+        "The Redis: `redis://`, `rediss://`, `unix://`, `redis+sentinel://HOST,HOST/NAME` or "
+        "`redis+cluster://HOST,HOST`, with users and passwords percent-encoded, and those of "
+        "the sentinels as `?sentinel_username=…&sentinel_password=…`. Unset: an embedded store.",
         secret=True,  # it may contain a password
     )
     data_dir: str = setting(
-        DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes; only its owner may read it."
+        DATA_DIR, "Folder of the embedded store's append-only file and of the sandboxes. Only its owner can read it."
     )
     durability: str = setting(
         "",
-        "What must hold before a write is acknowledged: `fsync`: it is on the disk of Redis; `replicas:N`: N replicas "
-        "have it; `none`: Redis has it. A write of which this is not known gets 503. Unset: `fsync` with the embedded "
-        "store, `none` with a REDIS_URL.",
+        "Condition for the acknowledgement of a write: `fsync`: it is on the disk of Redis; "
+        "`replicas:N`: N replicas have it; `none`: Redis has it. A write without the known "
+        "condition gets 503. Unset: `fsync` with the embedded store, `none` with a REDIS_URL.",
     )
     max_store_bytes: int = setting(
         0,
-        "Most memory of the embedded store, in bytes; 507 before it is used up. 0: half of what the machine, or the "
-        "container, has. A Redis of yours has its own `maxmemory`.",
+        "Maximum memory of the embedded store, in bytes; 507 before it is used up. 0: half of "
+        "the memory of the machine or the container. Your own Redis has its own `maxmemory`.",
         least=0,
         most=1 << 44,
     )
     secret_key: str = setting(
         "",
-        "Seals the secrets of conversations and the keys of sandboxes, 16 characters or more. Several, separated by "
-        "commas: the first seals, all open; hosts of one Redis need the same. Unset: the key in `DATA_DIR/secret_key`, "
-        "which is made at the first start.",
+        "Key of at least 16 characters that seals the secrets of conversations and the keys of "
+        "sandboxes. Several are separated by commas: the first seals, and all open. Hosts of a "
+        "Redis need the same value. Unset: the key in `DATA_DIR/secret_key`, which is made at "
+        "the first start.",
         secret=True,
     )
     redis_timeout: float = limit(
         1.0,
-        "Timeout of one try of a command, in seconds; a command is tried twice. What `/ready` asks waits half of it.",
+        "Timeout of a try of a command, in seconds. A command is tried twice. Checks for `/ready` wait half of it.",
         least=0.05,
         most=60,
     )
     redis_connections: int = limit(
-        64, "Most connections to Redis per worker, in a cluster to each of its nodes.", least=1, most=10_000
+        64,
+        "Maximum number of connections to Redis per worker, in a cluster to each of its nodes.",
+        least=1,
+        most=10_000,
     )
     max_followers: int = setting(
-        2000, "Most sockets, streams and long polls per worker; one more is refused.", least=1, most=100_000
+        2000, "Maximum number of sockets, streams and long polls per worker. Others are refused.", least=1, most=100_000
     )
     follower_bytes: int = limit(
         4 * 1024 * 1024,
-        "Events that a worker keeps for the slowest follower of a conversation, in bytes; a slower one is dropped.",
+        "Maximum size of the events that a worker keeps for the slowest follower of a "
+        "conversation, in bytes. A slower follower is dropped.",
         least=64 * 1024,
     )
     text_cache_bytes: int = limit(
-        64 * 1024 * 1024, "Most message text that a worker keeps for the `body` filter, in bytes.", least=0
+        64 * 1024 * 1024,
+        "Maximum size of the message text that a worker keeps for the `body` filter, in bytes.",
+        least=0,
     )
     max_idempotency_keys: int = limit(
         50_000,
-        "Most Idempotency-Keys of one client that are remembered, each for 24 hours; 429 beyond.",
+        "Maximum number of a client's remembered Idempotency-Keys, each for 24 hours; 429 beyond.",
         least=1,
         most=10_000_000,
     )
@@ -89,7 +96,7 @@ class RedisSettings:
                 f"DURABILITY must be fsync, none or replicas:N with N from 1 to 99, not {self.durability!r}"
             )
         if any(len(key) < 16 for key in self.secret_keys):
-            raise ConfigError("SECRET_KEY must have 16 characters or more, each of several too")
+            raise ConfigError("Each key of SECRET_KEY must have at least 16 characters")
 
     @property
     def embedded_folder(self) -> Path | None:

@@ -87,7 +87,7 @@ def _check_container(spec: Mapping[str, Any]) -> None:
     if not spec["image"]:
         raise ValidationError(f"Missing: the {spec['runtime']} runtime needs one.", "image")
     if folder != "." and not (folder.startswith("/") and folder.strip("/")):
-        raise ValidationError('Must be "." (the image\'s own) or an absolute path but /.', "working_dir")
+        raise ValidationError('Must be "." (the image\'s own) or an absolute path other than /.', "working_dir")
     for key, absent in _OF_PROCESSES.items():
         if spec[key] != absent:
             raise ValidationError("Only for the process runtime: a container is isolated.", key)
@@ -96,7 +96,7 @@ def _check_container(spec: Mapping[str, Any]) -> None:
             'Must be a network that publishes ports, neither host nor none: egress = "none" is no network.', "network"
         )
     if spec["network"] == NAMED:
-        raise ValidationError('Must be absent: egress = "named" is that way out.', "network")
+        raise ValidationError('Must be absent with egress = "named".', "network")
     if spec["network"] is not None and not re.fullmatch(r"[\w.-]+", spec["network"]):
         raise ValidationError("Must be the name of a network of the engine.", "network")
     if memory < _LEAST_MEMORY_MB:
@@ -154,7 +154,7 @@ class AgentOfSpec:
 
 
 class Missing(NamedTuple):
-    """What the agent of a spec lacks in order to think."""
+    """The missing requirement of a spec's agent that cannot think."""
 
     what: str  #: "model" or "key"
     words: str  #: for people
@@ -280,7 +280,8 @@ class _Spec(_Strict):
     )
     isolation = fields.String(load_default="auto", validate=validate.OneOf(["auto", "required", "none"]))
     readable = fields.List(
-        fields.String(validate=validate.Regexp(r"/.", error="Must be an absolute path but /.")), load_default=list
+        fields.String(validate=validate.Regexp(r"/.", error="Must be an absolute path other than /.")),
+        load_default=list,
     )
     network = fields.String(load_default=None)
     capabilities = fields.List(
@@ -442,7 +443,7 @@ def _read(file: Path) -> list[Spec]:
     found = document.pop("spec", None)
     if document or not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
         wrong = next(iter(document), "spec")
-        raise ConfigError(f"{file}: {wrong}: the file has one or more tables [[spec]] and nothing else")
+        raise ConfigError(f"{file}: {wrong}: the file must only have tables [[spec]], at least one")
     specs: list[Spec] = []
     for number, entry in enumerate(found, 1):
         name = f"{file}: spec {number}" + (f" ({entry['id']})" if isinstance(entry.get("id"), str) else "")

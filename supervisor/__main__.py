@@ -143,7 +143,7 @@ def _spans() -> Any:
             traces.use(spans)
             return spans
     except (ImportError, ValueError) as error:  # a broken package, or a variable that the SDK cannot read
-        reason = f"OTEL_… asks for traces, and nothing is traced: {error}"
+        reason = f"OTEL_… requests traces, but none are recorded: {error}"
     log.warning(reason)
     return None
 

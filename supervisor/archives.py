@@ -80,9 +80,7 @@ _OUTCOMES: dict[type[Exception], Outcome] = {
     MemberRefused: Outcome.REFUSED,
     ArchiveTooLarge: Outcome.TOO_LARGE,
 }
-_BUSY = (
-    f"The host of the sandbox packs or unpacks {MOST_AT_ONCE} archives, as many as it may at once: try again shortly"
-)
+_BUSY = f"The host of the sandbox packs or unpacks {MOST_AT_ONCE} archives, which is its maximum: try again shortly"
 _ENDS = "The supervisor of the sandbox's host ended"
 
 
@@ -116,7 +114,7 @@ def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
     except zstd.ZstdError as error:
         raise ArchiveUnreadable(f"It is not a zstd archive, or one with a window of more than 8 MiB: {error}") from None
     if decompressor is not None:
-        raise ArchiveUnreadable("It ends too early: the archive is not whole")
+        raise ArchiveUnreadable("It ends too early: the archive is incomplete")
 
 
 def _steps(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -448,9 +446,7 @@ class HostFiles:
             yield False
             return
         if last and self._clock() < last.until:
-            raise NotRecorded(
-                f"{last.refusal}. It is not read again before {last.until - self._clock():.0f} s are over"
-            )
+            raise NotRecorded(f"{last.refusal}. It is read again after {last.until - self._clock():.0f} s")
         began, refusal = self._clock(), ""
         try:
             yield True

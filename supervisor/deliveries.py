@@ -138,4 +138,4 @@ def tell(
     except UNAVAILABLE:
         raise
     except Exception:
-        log.exception("conversation %s: its log does not take the event of this: %s", conversation_id, detail)
+        log.exception("conversation %s: its log refuses the event of this: %s", conversation_id, detail)

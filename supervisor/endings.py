@@ -520,7 +520,7 @@ class Endings:
         try:
             return self.clear(sandbox)
         except Exception as failure:
-            self._failed(sandbox, f"{reason}. What is left of it cannot be ended: {failure}", "")
+            self._failed(sandbox, f"{reason}. Its remaining processes cannot be ended: {failure}", "")
             raise
 
     def _failed(self, sandbox: Sandbox, reason: str, text: str, **cleared: None) -> None:

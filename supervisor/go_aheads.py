@@ -85,10 +85,10 @@ class GoAheadDriver:
         failed = self._failed[go_ahead.id]
         if failed < MOST_FAILED:
             if failed == 1:
-                log.exception("a look whether %s lets agents go on failed: it is made again", go_ahead.member)
+                log.exception("the check whether %s lets agents continue has failed: it is repeated", go_ahead.member)
             return min(_POLL * 2.0 ** (failed - 1), _LONGEST_POLL)
         del self._failed[go_ahead.id]
-        log.exception("%s is allowed, and %d looks at its agents failed: %s", go_ahead.member, failed, NOBODY_TOLD)
+        log.exception("%s is allowed, and %d checks of its agents failed: %s", go_ahead.member, failed, NOBODY_TOLD)
         return None
 
     def _look(self, go_ahead: GoAhead) -> float | None:

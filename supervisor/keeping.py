@@ -156,7 +156,7 @@ class ColdSweep:
             return
         self._listed = None
         log.info(
-            "cold storage has %d objects; %d are of no conversation of this Redis, and stay",
+            "cold storage has %d objects; %d belong to no conversation of this Redis, and are kept",
             *(self._number, self._strange),
             extra={"fields": {"objects": self._number, "strange": self._strange}},
         )

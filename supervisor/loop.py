@@ -58,8 +58,8 @@ _MOST_SERVED = 16
 MOST_OF_ONE, MOST_WAITING = 2, 64
 
 _FULL = (
-    f"{MOST_WAITING} requests for the files of this sandbox are already waiting, the most allowed; {MOST_OF_ONE} are "
-    "served at once: try again shortly"
+    f"{MOST_WAITING} requests for the files of this sandbox are already waiting, which is the maximum, and "
+    f"{MOST_OF_ONE} are served at once: try again shortly"
 )
 
 #: Requests whose handlers return at once and use their own threads.

@@ -41,7 +41,9 @@ def main(words: list[str]) -> int:
         return 1
     except Exception:
         _log.exception("rehearsal %s failed", rehearsal_id)
-        rehearsals.fail(rehearsal_id, runner, "An error of the server ended the rehearsal; its log says which")
+        rehearsals.fail(
+            rehearsal_id, runner, "An error of the server ended the rehearsal. The server's log describes it"
+        )
         return 1
     return 0
 

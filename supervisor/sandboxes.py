@@ -207,8 +207,10 @@ class Reconciler:
 
     def _leave(self, sandbox: Sandbox) -> None:
         """Show a sandbox as MISSING whose files are in another folder, because its processes may run there."""
-        detail = f"Another folder has its files, not that of the supervisor that now has the name {self._host.id}. "
-        detail += "It comes back with the supervisor of its folder. HOST_ID gives each folder a name of its own"
+        detail = (
+            f"Its files are in another folder than the folder of the supervisor that is now named {self._host.id}. "
+        )
+        detail += "It returns with the supervisor of its folder. Give each folder its own HOST_ID"
         if sandbox.status == "ERROR" and sandbox.wanted == "deleted":  # like a MISSING sandbox
             self._endings.report(sandbox, "LEFT")
             return
@@ -256,7 +258,7 @@ class Reconciler:
                 raise
             if self._unsettled.found(start, sandbox.seen_at) <= self._host.start_seconds:
                 raise
-            reason = f"Its agent server told nothing of its conversations within {self._host.start_seconds:g} s"
+            reason = f"Its agent server did not report its conversations within {self._host.start_seconds:g} s"
             self._endings.fail(sandbox, f"{reason}: {error}. {RESUMABLE}")
             self._unsettled.ended(start)
             return False
@@ -337,7 +339,7 @@ class Reconciler:
             failed = str(failure) or type(failure).__name__
         fields: dict[str, Any] = {"back": _failed_return(back, failed) if failed else None, "handle": None}
         if not self._endings.report(sandbox, "", **fields):
-            raise RuntimeFailure("It is another supervisor's by now")
+            raise RuntimeFailure("Another supervisor has it now")
         return replace(sandbox, **fields)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
@@ -349,7 +351,7 @@ class Reconciler:
             sandbox.id, self._host.id, self._host.supervisor, spec.runtime, self._folder(runtime), spec.secret_texts
         )
         if hook_key is None:
-            raise RuntimeFailure("It is not started: it is another supervisor's by now, or is not to run")
+            raise RuntimeFailure("It is not started: another supervisor has it, or it must not run")
         sandbox = self._store.sandboxes.get(sandbox.id)
         handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url, hook_key, self._host.allowed_origins))
         urls = [
@@ -359,7 +361,7 @@ class Reconciler:
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
         if not self._endings.report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **folders_of(handle)):
             runtime.stop(handle)
-            raise RuntimeFailure("It was started here and by now is another supervisor's, or nobody's: it was ended")
+            raise RuntimeFailure("It was started here, but now belongs to another supervisor or to none: it was ended")
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _folder(self, runtime: Runtime) -> str:

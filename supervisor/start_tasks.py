@@ -373,7 +373,7 @@ class StartDriver:
             except UNAVAILABLE:
                 raise
             except Exception:  # it is retried until it is forgotten, and later tasks do not wait
-                log.exception("start task %s: what it has left cannot be removed", failed.id)
+                log.exception("start task %s: its leftovers cannot be removed", failed.id)
 
     def _drive(self, start: StartTask, lease: str) -> None:
         if self._is_taken(start):  # before a sandbox is started in vain

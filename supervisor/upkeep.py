@@ -144,7 +144,7 @@ def _known(runtime: Runtime) -> list[Handle]:
     try:
         return runtime.known()
     except Exception:
-        log.exception("what a runtime has is not known")
+        log.exception("the sandboxes of a runtime are not known")
         return []
 
 

@@ -164,7 +164,7 @@ class ProcessCounts(NamedTuple):
 
 
 class Meter:
-    """The counts of this process, and of those that share its memory."""
+    """The counts of this process, and of the processes that share its memory."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

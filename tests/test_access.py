@@ -199,7 +199,7 @@ def test_a_key_in_the_query_opens_no_plain_request(guarded):
     response = guarded.test_client().get("/api/conversations/count", query_string={"session_api_key": ADMIN})
 
     assert response.status_code == 401
-    assert response.get_json()["detail"] == "A key in the query opens sockets alone: show it in a header"
+    assert response.get_json()["detail"] == "A key in the query is only valid for sockets: send it in a header"
 
 
 def test_the_same_key_in_both_headers_is_one_key(guarded):

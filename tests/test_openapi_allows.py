@@ -81,7 +81,7 @@ UNSAYABLE = (
     "Unknown cursor: ",
     "Must lie in the future",
     "wait needs after_seq",
-    "after_seq goes with neither",
+    "after_seq cannot be combined with",
     "provider_connection_id names ",
     "A message should have a text that is not blank",
 )

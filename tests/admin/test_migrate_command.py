@@ -21,7 +21,9 @@ def test_the_embedded_store_is_migrated_while_no_server_runs(tmp_path):
 
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.count("\n") == 1
-    assert done.stderr.endswith("agent-server: The data have version 1, that of this release. Nothing is left to do.\n")
+    assert done.stderr.endswith(
+        "agent-server: The data have version 1, that of this release. There is nothing to migrate.\n"
+    )
 
 
 @pytest.mark.process("starts programs and an embedded store")

@@ -133,7 +133,7 @@ def test_a_policy_that_holds_less_back_than_one_of_the_sandbox_needs_approve(wor
 
     refused = world.http.post("/api/conversations", json=body, headers=headers)
 
-    assert (refused.status_code, "holds more back" in refused.json["detail"]) == (403, True)
+    assert (refused.status_code, "is stricter" in refused.json["detail"]) == (403, True)
     assert world.joins(sandbox_id) == []
 
 

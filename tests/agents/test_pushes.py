@@ -126,7 +126,7 @@ def test_what_the_remote_has_already_is_not_pushed(folder, spec):
     clone = folder / "theirs"
     git(clone, "checkout", "-q", ".")
     git(clone, "clean", "-qfd")
-    with pytest.raises(CannotPush, match="Nothing has changed that the remote does not have"):
+    with pytest.raises(CannotPush, match="The remote already has all changes"):
         pushed(folder, spec)
 
 
@@ -134,7 +134,7 @@ def test_a_branch_with_other_commits_is_not_overwritten(folder, bare, spec):
     clone = folder / "theirs"
     git(clone, "branch", "agent/mend")
     git(clone, "commit", "-q", "--allow-empty", "-m", "Elsewhere")
-    with pytest.raises(CannotPush, match="The branch has other commits than the folder: name another branch"):
+    with pytest.raises(CannotPush, match="The branch has other commits than the folder: choose another branch"):
         pushed(folder, spec)
 
 
@@ -176,8 +176,10 @@ def test_a_folder_that_is_no_repository_has_several_or_has_no_remote_says_so(tmp
 
     empty = tmp_path / "empty"
     empty.mkdir()
-    assert refusal(empty).startswith("The conversation's folder is no Git repository, so there is nowhere to push to")
-    assert refusal(folder, "other").startswith("other is no Git repository")
+    assert refusal(empty).startswith(
+        "The conversation's folder is not a Git repository, so there is no remote to push to"
+    )
+    assert refusal(folder, "other").startswith("other is not a Git repository")
     git(folder, "init", "-q", "second")
     assert "name one as path, such as one of second, theirs" in refusal(folder)
     assert "The repository has no remote" in refusal(folder, "second")

@@ -61,7 +61,7 @@ def test_a_branch_is_one_word_of_the_command():
         ("owner/name", "forgejo", None, "The repository owner/name was not cloned: Write its URL: this server does"),
         ("--upload-pack=evil/name", None, None, "evil/name was not cloned: Write owner/name or a URL that "),
         ("owner/name", None, {"exit_code": 128, "stderr": "Cloning\nfatal: no\n"}, "was not cloned: fatal: no"),
-        ("owner/name", None, {}, "The repository owner/name was not cloned: Git says nothing"),
+        ("owner/name", None, {}, "The repository owner/name was not cloned: Git gave no reason"),
         ("owner/name", None, AgentRefused(404, "Not Found"), "was not cloned: its agent server runs no commands: "),
     ],
 )

@@ -191,7 +191,7 @@ def test_a_start_that_asks_nothing_is_refused_by_name_where_the_spec_isolates_no
     refused = start(specs, status=422, sandbox_spec_id="open", approval_mode="nothing")
     [fault] = refused["detail"]
     assert fault["loc"] == ["body", "approval_mode"]
-    assert "the spec open isolates none" in fault["msg"]
+    assert "the spec open does not isolate its sandboxes" in fault["msg"]
     start(specs, sandbox_spec_id="open", approval_mode="risky")
 
 

@@ -157,7 +157,7 @@ def test_a_device_that_its_push_service_does_not_know_ends(as_key, phone, status
     outcome = client.post(f"/api/v1/devices/{identity}/test").json
 
     assert not outcome["delivered"]
-    assert outcome["detail"] == f"its push service responded {status}: the device rings no more"
+    assert outcome["detail"] == f"its push service responded {status}: the device gets no more notifications"
     assert items(client) == []
 
 

@@ -146,7 +146,7 @@ def test_a_key_reaches_no_connection_of_another_key(keyed, caller):
     for response, member in ((saved, "llm"), (set_, "agent_settings_diff"), (checked, "llm"), (start, "agent")):
         loc, words = fault(response)
         assert loc == ["body", member]
-        assert "which this key does not keep" in words
+        assert "which this key does not have" in words
 
 
 def test_a_key_that_only_reads_lists_connections_and_changes_none(caller):

@@ -135,7 +135,7 @@ def test_a_start_whose_key_cannot_be_kept_is_refused(one_redis, tmp_path):
     settings = {"REDIS_URL": one_redis, "DATA_DIR": f"{tmp_path}/file/data", "SECRET_KEY": "a key for tests only"}
     said = refused(HOST="0.0.0.0", PORT=str(free_port()), **settings)
 
-    assert "agent-server: a key is needed, and none can be kept in" in said
+    assert "agent-server: a key is needed, but cannot be stored in" in said
     assert "Traceback" not in said
 
 

@@ -86,12 +86,12 @@ def test_an_unknown_url_is_a_failure(services):
     ],
 )
 def test_a_link_local_host_is_refused_before_anything_is_sent(services, url):
-    with pytest.raises(NotDelivered, match="address that nothing is sent to"):
+    with pytest.raises(NotDelivered, match="its host has a forbidden address"):
         services.send(Target("id", "name", url), "title", "text")
 
 
 def test_a_private_host_is_refused_without_the_setting(hook):
-    with pytest.raises(NotDelivered, match="address that nothing is sent to"):
+    with pytest.raises(NotDelivered, match="its host has a forbidden address"):
         Services(private=False).send(target(hook), "title", "text")
 
     assert hook.received == []

@@ -78,7 +78,7 @@ def test_several_keys_are_separated_by_commas_and_none_of_them_is_short():
     assert Config.of(secret_key=f"{ONE}, {OTHER}").redis.secret_keys == (ONE, OTHER)
     assert Config.of(secret_key="x" * 16).redis.secret_keys == ("x" * 16,)
     for short in ("x" * 15, f"{ONE}, {'x' * 15}"):
-        with pytest.raises(ConfigError, match="SECRET_KEY must have 16 characters or more"):
+        with pytest.raises(ConfigError, match="Each key of SECRET_KEY must have at least 16 characters"):
             Config.of(secret_key=short)
 
 

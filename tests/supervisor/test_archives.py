@@ -263,7 +263,7 @@ def test_a_folder_that_took_long_and_is_not_recorded_is_not_read_again_soon(read
 
     assert folder.walked == [True]
     assert [found for found, _ in replies] == [Found.NOT_RECORDED] * 2
-    assert replies[1][1] == b"It was not read within 15 s. It is not read again before 35 s are over"
+    assert replies[1][1] == b"It was not read within 15 s. It is read again after 35 s"
 
 
 def test_a_record_that_gets_no_thread_leaves_the_next_ones_to_be_made(one_store, running, recorder):

@@ -338,7 +338,7 @@ def test_objects_that_redis_does_not_know_are_removed_if_their_conversation_is_h
     with caplog.at_level(logging.INFO, "supervisor"):
         sweep()
     assert set(place.names()) == {lost, strange}
-    assert "cold storage has 2 objects; 1 are of no conversation of this Redis, and stay" in caplog.text
+    assert "cold storage has 2 objects; 1 belong to no conversation of this Redis, and are kept" in caplog.text
 
     an_hour_passes(redis)
     sweep()
@@ -355,7 +355,7 @@ def test_objects_are_listed_once_a_day_and_a_part_at_a_time(redis, place, sweep,
             sweep()
 
     assert [one.getMessage() for one in caplog.records] == [
-        "cold storage has 5 objects; 5 are of no conversation of this Redis, and stay"
+        "cold storage has 5 objects; 5 belong to no conversation of this Redis, and are kept"
     ]
     assert 0 < redis.pttl("{cold}:turn:listing") <= keeping.LISTING * 1000
 

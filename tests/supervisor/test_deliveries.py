@@ -279,7 +279,7 @@ def test_a_decision_that_is_given_up_leaves_its_queue_though_the_log_takes_no_ev
     drive(store, commands, conversation)
 
     assert store.approvals.deliveries.get(conversation) is None
-    assert "its log does not take the event of this" in caplog.text
+    assert "its log refuses the event of this" in caplog.text
 
 
 def test_the_delivery_of_a_conversation_that_was_deleted_is_forgotten(store, commands, agent, sandbox):

@@ -71,7 +71,7 @@ def test_a_sandbox_whose_processes_may_still_live_is_an_error_and_is_not_started
     failed = crash(sandboxes, reconciler, runtime, running)
     assert failed.status == "ERROR"
     assert failed.handle is not None
-    assert "exit code 3. What is left of it cannot be ended: nothing shows" in failed.detail
+    assert "exit code 3. Its remaining processes cannot be ended: nothing shows" in failed.detail
     passes(sandboxes, running, 60)
     clock.now += LONGEST_BACKOFF
     reconciler.reconcile(sandboxes.get(running.id))

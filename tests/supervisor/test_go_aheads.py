@@ -187,7 +187,7 @@ def test_a_look_that_fails_again_and_again_ends_with_a_sentence(store, driver, h
 
     first, last = [one.getMessage() for one in caplog.records if name in one.getMessage()]
     assert "it is made again" in first
-    assert f"{MOST_FAILED} looks at its agents failed: its agents are not told" in last
+    assert f"{MOST_FAILED} checks of its agents failed: its agents are not told" in last
 
 
 def test_what_is_refused_tells_nobody(store, driver, here, name):

@@ -297,7 +297,7 @@ def test_a_message_that_is_given_up_leaves_its_queue_though_the_log_takes_no_eve
     drive(store, commands, conversation)
 
     assert texts(agent) == ["bad", "good"]
-    assert "its log does not take the event of this" in caplog.text
+    assert "its log refuses the event of this" in caplog.text
 
 
 def test_a_message_that_is_no_unicode_is_for_its_agent_to_refuse_and_the_next_is_sent(

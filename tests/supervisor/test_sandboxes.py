@@ -183,7 +183,7 @@ def test_a_supervisor_that_takes_a_host_over_touches_no_sandbox_of_another_folde
 
     seen = sandboxes.get(elsewhere.id)
     assert (seen.status, runtime.called) == ("MISSING", [])
-    assert "Another folder has its files" in seen.detail
+    assert "Its files are in another folder" in seen.detail
     assert seen.handle is not None
 
 
@@ -223,4 +223,4 @@ def test_a_start_whose_agent_server_tells_nothing_of_its_conversations_ends(
 
     assert [look(seconds) for seconds in (0, 10, 20, 29)] == ["STARTING"] * 4
     assert look(42) == "ERROR"
-    assert "told nothing of its conversations within 30 s" in sandboxes.get(started.id).detail
+    assert "did not report its conversations within 30 s" in sandboxes.get(started.id).detail

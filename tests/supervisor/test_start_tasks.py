@@ -715,7 +715,7 @@ def test_what_a_start_has_left_and_cannot_be_removed_holds_up_no_other(store, dr
     driver.clear_failed()
 
     assert sorted(cleared) == sorted(task.id for task in tasks)
-    assert f"start task {cleared[0]}: what it has left cannot be removed" in caplog.text
+    assert f"start task {cleared[0]}: its leftovers cannot be removed" in caplog.text
 
 
 def test_a_failure_without_a_text_is_reported_by_its_kind(store, driver, monkeypatch, caplog):

@@ -283,7 +283,7 @@ def test_a_variable_that_cannot_be_read_is_named_in_a_line_and_the_server_serves
     with store_server(tmp_path) as (url, _), agent_server(tmp_path / "log", REDIS_URL=url, **variables) as (client, _):
         assert client.get("/api/conversations/count").status_code == 200
 
-    assert "nothing is traced: max_queue_size must be" in (tmp_path / "log").read_text()
+    assert "none are recorded: max_queue_size must be" in (tmp_path / "log").read_text()
 
 
 @pytest.mark.process("imports the whole app again")

@@ -131,7 +131,7 @@ def test_work_leaves_as_a_branch_and_a_pull_request_and_no_credential_is_inside(
         "The repository's remote is another one by",
     )
     assert client.post(f"{at}/push", json={**body, "branch": "main"}).json()["detail"] == (
-        "main is the remote's default branch: name another one"
+        "main is the remote's default branch: choose another branch"
     )
     body["branch"] = "agent/mend-the-parser"
     pushed = client.post(f"{at}/push", json={**body, "pull_request": True}).raise_for_status().json()
@@ -163,4 +163,6 @@ def test_a_folder_without_a_repository_says_so(client):
     work = worked(client, "run: echo one > a.txt")
     refused = client.get(f"/api/v1/app-conversations/{work}/git/remote")
     assert refused.status_code == 409
-    assert refused.json()["detail"].startswith("The conversation's folder is no Git repository, so there is nowhere")
+    assert refused.json()["detail"].startswith(
+        "The conversation's folder is not a Git repository, so there is no remote"
+    )
