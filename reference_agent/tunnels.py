@@ -159,8 +159,8 @@ class Terminal:
         """Return the next output, or a line about dropped input; b"" at the end."""
         while True:
             ready, _, _ = select.select([self._master], [], [], _GRACE)
-            if told := self._untyped():
-                return told
+            if notices := self._untyped():
+                return notices
             try:
                 if ready:
                     return os.read(self._master, _PIECE)
@@ -177,9 +177,9 @@ class Terminal:
         with self._changed:
             refused, has_dropped = self._refused, self._has_dropped
             self._refused, self._has_dropped = 0, False
-        told = f"\r\n[{refused:,} bytes were dropped: at most {MOST_TYPED:,} bytes can wait for the program]\r\n"
+        refusal = f"\r\n[{refused:,} bytes were dropped: at most {MOST_TYPED:,} bytes can wait for the program]\r\n"
         dropped = "\r\n[Input before this key that the program had not read was dropped]\r\n"
-        return (told * bool(refused) + dropped * has_dropped).encode()
+        return (refusal * bool(refused) + dropped * has_dropped).encode()
 
     def end(self) -> None:
         """Hang up, then kill the rest of the session."""
@@ -220,8 +220,8 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
         *whole, raw = (raw + piece).split(b"\n")
         for line in whole:
             with contextlib.suppress(ValueError, RecursionError):
-                if isinstance(told := json.loads(line), dict):
-                    yield told
+                if isinstance(message := json.loads(line), dict):
+                    yield message
         if len(raw) > _MOST_LINE:
             return
 
@@ -230,9 +230,7 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
 def open_terminal(identity: str | None = None) -> Response:
     connection, folder = taken_over("terminal"), folder_of(identity)
     cols, rows = asked_number("cols", 80, 1, MOST_COLS), asked_number("rows", 24, 1, MOST_ROWS)
-    with place_among(
-        _terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already. Close a terminal first"
-    ):
+    with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already. Close one first"):
         try:
             terminal = Terminal(folder, cols, rows)
         except OSError as error:
@@ -273,11 +271,11 @@ def show(terminal: Terminal, connection: socket.socket) -> None:
 
 def serve(terminal: Terminal, connection: socket.socket) -> None:
     """Type and resize on the server's command, until it closes the connection. Raises OSError."""
-    for told in lines(connection):
-        if isinstance(told.get("input"), str):
-            terminal.type(told["input"])
-        elif isinstance(told.get("cols"), int) and isinstance(told.get("rows"), int):
-            terminal.resize(told["cols"], told["rows"])
+    for message in lines(connection):
+        if isinstance(message.get("input"), str):
+            terminal.type(message["input"])
+        elif isinstance(message.get("cols"), int) and isinstance(message.get("rows"), int):
+            terminal.resize(message["cols"], message["rows"])
 
 
 ports = Blueprint("ports", __name__)

@@ -88,12 +88,12 @@ class Turn:
 
     def flushed(self) -> list[Event]:
         """Return the message so far as an event, and reset it."""
-        said, thought = self._text, self._thought
+        text, thought = self._text, self._thought
         self._text = self._thought = ""
-        if not (said or thought):
+        if not (text or thought):
             return []
         reasoning = {"reasoning_content": thought} if thought else {}
-        return [events.message("agent", events.parts(said), **reasoning) | {"llm_response_id": fresh()}]
+        return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": fresh()}]
 
     def take_thought(self) -> tuple[list[Event], list[Event], dict[str, str]]:
         """Return the events before an action: a message, or otherwise the action's own thought and reasoning."""
