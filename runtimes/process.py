@@ -99,7 +99,7 @@ def ending(handle: Handle) -> tuple[str, bool]:
     if (known.get("pid"), known.get("started")) != (handle["pid"], handle["started"]):
         return "it was killed from outside", False
     if known.get("orphan_seconds"):
-        return f"its supervisor was gone for {known['orphan_seconds']:g} s (ORPHAN_SECONDS)", True
+        return f"it had no supervisor for {known['orphan_seconds']:g} s (ORPHAN_SECONDS)", True
     if known.get("out_of_memory"):
         return "it needed more memory than it may have", False
     code = known["code"]
@@ -374,7 +374,7 @@ class ProcessRuntime:
         while tree.found(handle["pid"], handle["started"]):
             if time.monotonic() > deadline:
                 left = [each.pid for each in tree.descendants(handle["pid"])]
-                raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end; below it live {left}")
+                raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end. Processes below it: {left}")
             time.sleep(tree.SIGNAL_POLL)
 
 

@@ -311,7 +311,7 @@ def _check_program(program: str, confinement: Confinement) -> None:
             raise RuntimeFailure(f"{program} cannot be run: No such file or directory")
         if not is_seen(program, [*confinement.readable, confinement.work]):
             raise RuntimeFailure(
-                f"{program} cannot be run: the sandbox does not see it; `readable` of its spec names more"
+                f"{program} cannot be run: the sandbox does not see it. Add its path to `readable` of the spec"
             )
 
 

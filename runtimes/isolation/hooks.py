@@ -37,8 +37,8 @@ CONNECT_TIMEOUT = 10.0
 
 
 #: Responses to a sandbox while the proxy is down, and after it ended without a response to a request.
-_NO_PROXY = "503 The way out of sandboxes starts again: try again"
-_PROXY_ENDED = "502 The way out of sandboxes ended, and starts again: the request may have been carried out"
+_NO_PROXY = "503 The way out of sandboxes is restarting. Try again"
+_PROXY_ENDED = "502 The way out of sandboxes is restarting. The request may have been carried out"
 
 #: Start of a request, and of a request for a tunnel, in which no error text can be sent.
 _BEGINS, _TUNNEL = re.compile(rb"[A-Z]{3,16} \S"), b"CONNECT "
@@ -305,7 +305,7 @@ def _read(client: socket.socket, base: bytes, deadline: float) -> tuple[list[byt
     match = _REQUEST_LINE.fullmatch(lines[0])
     path = match[1].partition(b"?")[0] if match else b""
     if not path.startswith(base) or _AMBIGUOUS.search(path):
-        raise _Refused("403 Forbidden", "A sandbox reaches the webhooks of the server and nothing else")
+        raise _Refused("403 Forbidden", "A sandbox reaches only the server's webhooks")
     fields = [line.partition(b":") for line in lines[1:]]
     lengths = [value.strip(b" \t") for name, _, value in fields if name.lower() == b"content-length"]
     if not all(map(_is_field, fields)) or any(name.lower() == b"transfer-encoding" for name, *_ in fields):

@@ -113,10 +113,12 @@ def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
     for secret in (path.resolve() for path in private):
         for path in named:
             if Path(path).resolve().is_relative_to(secret):
-                raise RuntimeFailure(f"its spec's `readable` names {path}, in which the server keeps its own data")
+                raise RuntimeFailure(f"its spec's `readable` names {path}, which contains the server's own data")
         for path in paths:
             if secret.is_relative_to(Path(path).resolve()):
-                raise RuntimeFailure(f"it could read {path}, in which the server keeps {secret}: move one of both")
+                raise RuntimeFailure(
+                    f"it could read {path}, which contains {secret} of the server. Move one of the two"
+                )
     return _outermost(paths)
 
 

@@ -211,7 +211,7 @@ class KubernetesRuntime(Volumes):
             self._cluster.delete(ObjectKind.SERVICE, name)
             self._cluster.delete(ObjectKind.CLAIM, name)
             if not self._cluster.ended(ObjectKind.CLAIM, name):
-                raise RuntimeFailure("its volume is still there: a pod may use it")
+                raise RuntimeFailure("its volume still exists, because a pod may use it")
         self._forget(sandbox_id)
 
     def usage(self, sandbox_id: str) -> Usage:
@@ -397,9 +397,9 @@ class KubernetesRuntime(Volumes):
         """End a pod, delete its secret, and return when the pod is gone. A Sandbox's pod has its own grace period."""
         self._sandboxes.suspend(name)
         found = self._cluster.find(ObjectKind.POD, name)
-        left = f"its pod has not ended; if its node is lost: kubectl delete pod {name} --force"
+        left = f"its pod has not ended. If its node is lost: kubectl delete pod {name} --force"
         if found is not None and managed(found):
-            left += "; else see whether agent-sandbox's controller runs, which ends it"
+            left += ". Otherwise check that agent-sandbox's controller runs, which ends it"
         else:
             self._cluster.delete(ObjectKind.POD, name, grace_seconds=grace_seconds)
         self._cluster.delete(ObjectKind.SECRET, name)

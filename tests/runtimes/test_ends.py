@@ -440,7 +440,7 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
     later = ProcessRuntime(tmp_path, grace=0.5, parent_cgroup=parent)
     seen = later.observe(handle)
     assert seen.state is State.GONE
-    assert seen.detail == "its supervisor was gone for 1 s (ORPHAN_SECONDS)"
+    assert seen.detail == "it had no supervisor for 1 s (ORPHAN_SECONDS)"
     assert seen.by_order
     assert (Path(handle["folder"]) / "work").exists()
 
