@@ -137,15 +137,15 @@ def _wait(ready: Callable[[], bool]) -> None:
 
 def _memory(folder: Path) -> dict[str, float]:
     """Return the private memory of the agent server and its processes in MB, by program. There is one sandbox."""
-    found: dict[str, float] = {}
+    sizes: dict[str, float] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             is_inside = process.environ().get(MARK, "").startswith(str(folder))
             if is_inside and process.cmdline()[1:3] == ["-m", "reference_agent"]:
                 for one in (process, *process.children(recursive=True)):
                     name = "agent server" if one is process else one.name()
-                    found[name] = found.get(name, 0) + one.memory_full_info().uss / 1e6
-    return found
+                    sizes[name] = sizes.get(name, 0) + one.memory_full_info().uss / 1e6
+    return sizes
 
 
 def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
@@ -179,11 +179,11 @@ def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
 
 def _offered(client: httpx.Client) -> dict[str, str]:
     """Return the titles of the agents to measure, by spec: those of this module, and the installed ACP agents."""
-    found = {"reference-agent": "the bundled agent", "scripted": "a scripted ACP agent"}
+    titles = {"reference-agent": "the bundled agent", "scripted": "a scripted ACP agent"}
     for spec in client.get("/sandbox-specs/search").json()["items"]:
         if (agent := table().get(spec["id"])) and agent.speaks_acp:
-            found[spec["id"]] = f"{agent.title} {agent.version}"
-    return found
+            titles[spec["id"]] = f"{agent.title} {agent.version}"
+    return titles
 
 
 def _specs() -> str:

@@ -164,8 +164,8 @@ def varied(events: list[str], copies: int, seed: int) -> Iterator[bytes]:
             yield json.dumps(fields, ensure_ascii=False, separators=(",", ":") if number % 2 else None).encode()
 
 
-def _other(ids: dict[str, str], found: re.Match[str]) -> str:
-    return ids[found[0]]
+def _other(ids: dict[str, str], match: re.Match[str]) -> str:
+    return ids[match[0]]
 
 
 def _time(random: Random) -> str:

@@ -257,10 +257,10 @@ def _request_for(conversation_id: ConversationId, needle: str) -> bytes:
 
 def _find_all(text: bytes, needle: bytes) -> int:
     """Count the occurrences of a needle in one pass."""
-    found, at = 0, text.find(needle)
+    number, at = 0, text.find(needle)
     while at >= 0:
-        found, at = found + 1, text.find(needle, at + len(needle))
-    return found
+        number, at = number + 1, text.find(needle, at + len(needle))
+    return number
 
 
 def _body_warm(

@@ -65,8 +65,8 @@ def model() -> Mapping[str, Any]:
 @cache
 def groups() -> tuple[Group, ...]:
     """Return the groups of keys."""
-    found = model()["group"]
-    return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in found)
+    entries = model()["group"]
+    return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in entries)
 
 
 def keys() -> Iterator[Key]:
@@ -78,13 +78,13 @@ def keys() -> Iterator[Key]:
 @cache
 def fields() -> Mapping[str, Mapping[str, tuple[str, str]]]:
     """Return kind and meaning of the fields of hashes, by key and name."""
-    found = dict[str, dict[str, tuple[str, str]]]()
+    fields_by_key = dict[str, dict[str, tuple[str, str]]]()
     ours = (one for one in Record.__subclasses__() if one.__module__.startswith("store."))
     for record in {one.__qualname__: one for one in ours}.values():  # the last definition has slots
         words = dict(_FIELD.findall(inspect.getsource(record)))
-        of_key = found.setdefault(record.key, {})
+        of_key = fields_by_key.setdefault(record.key, {})
         of_key |= {one.pattern: (one.kind.name, words.get(one.member, "")) for one in stored(record)}
-    return found
+    return fields_by_key
 
 
 def page() -> list[str]:

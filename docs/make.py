@@ -128,8 +128,8 @@ def operations(peer: str) -> set[Operation]:
 
 def reasons() -> list[tuple[list[str], str]]:
     """Return why operations are not served: their patterns, and the reason."""
-    found = tomllib.loads((PEERS / "not_served.toml").read_text())["reason"]
-    return [(one["operations"], one["text"]) for one in found]
+    entries = tomllib.loads((PEERS / "not_served.toml").read_text())["reason"]
+    return [(one["operations"], one["text"]) for one in entries]
 
 
 def reasons_for(operation: Operation) -> list[str]:
@@ -266,16 +266,16 @@ def client() -> str:
 def members(of: type) -> dict[str, tuple[str, str]]:
     """Return the public attributes and methods of a class: how each is written, and its meaning."""
     comments = _ATTRIBUTE.findall(inspect.getsource(of))
-    found = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
+    members_by_name = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
     for name, member in vars(of).items():
-        if name.startswith("_") or name in found:
+        if name.startswith("_") or name in members_by_name:
             continue
         if isinstance(member, property):
-            found[name] = (f"`{name}`", _first_line(member))
+            members_by_name[name] = (f"`{name}`", _first_line(member))
         elif inspect.isfunction(member):
             parameters = [one for one in inspect.signature(member).parameters if one != "self"]
-            found[name] = (f"`{name}({', '.join(parameters)})`", _first_line(member))
-    return found
+            members_by_name[name] = (f"`{name}({', '.join(parameters)})`", _first_line(member))
+    return members_by_name
 
 
 def _first_line(of: object) -> str:

@@ -128,14 +128,14 @@ class Mark:
         """
         if _is_over(self.era):
             return True
-        if tree.found(self.pid, self.started or ""):
+        if tree.process_of(self.pid, self.started or ""):
             return False
         if self.cgroup is not None:
             Cgroup(Path(self.cgroup)).end()
             return True
         if self.user is not None:
             return freed(self.user)
-        return bool(self.init) and tree.found(self.init, self.init_started or "") is None
+        return bool(self.init) and tree.process_of(self.init, self.init_started or "") is None
 
     def _in(self, folder: Path) -> Path:
         return folder / f"{_PREFIX}{self.pid}-{(self.started or '').rpartition('+')[2]}"

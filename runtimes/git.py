@@ -122,8 +122,8 @@ def running(
             for report in folder.glob("fast_import_crash_*"):
                 report.unlink()
             errors.seek(0)
-            told = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
-            raise RuntimeFailure(f"git {words[0]} failed: {told[0]}")
+            reason = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
+            raise RuntimeFailure(f"git {words[0]} failed: {reason[0]}")
 
 
 class Ignored:

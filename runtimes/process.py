@@ -210,7 +210,7 @@ class ProcessRuntime:
         folder = self._folder_of(launch.sandbox_id)
         with failing(f"sandbox {launch.sandbox_id} cannot be started"), locked(lock_of(folder)) as lock:
             handle = read(folder / HANDLE)
-            if handle and (launcher := tree.found(handle["pid"], handle["started"])):
+            if handle and (launcher := tree.process_of(handle["pid"], handle["started"])):
                 if handle.get("start") == launch.start:
                     return Handle(handle)
                 self._end(launcher, Handle(handle))
@@ -228,7 +228,7 @@ class ProcessRuntime:
         """Return the current state. Also complete an interrupted pause."""
         if wrong := fault(Path(handle["folder"]) / "work"):
             return Observation(State.BROKEN, wrong)
-        if tree.found(handle["pid"], handle["started"]) is None:
+        if tree.process_of(handle["pid"], handle["started"]) is None:
             return Observation(State.GONE, *ending(handle))
         freezer = _freezer(handle)
         if freezer.is_wanted and not freezer.is_frozen():
@@ -278,7 +278,7 @@ class ProcessRuntime:
         """
         handles = [each for each in (*known, Handle(read(folder / HANDLE))) if each]
         for each in handles:
-            if launcher := tree.found(each["pid"], each["started"]):
+            if launcher := tree.process_of(each["pid"], each["started"]):
                 self._end(launcher, each)
         if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder)):
             raise RuntimeFailure(UNSHOWN.format(folder))
@@ -297,7 +297,7 @@ class ProcessRuntime:
     def usage(self, sandbox_id: str) -> Usage:
         """Return the current usage of its processes. Cost: one file per process, or two of its cgroup."""
         handle = read(self._folder_of(sandbox_id) / HANDLE)
-        if not handle or tree.found(handle["pid"], handle["started"]) is None:
+        if not handle or tree.process_of(handle["pid"], handle["started"]) is None:
             return Usage(None, None)
         return usage_of(Handle(handle))
 
@@ -371,7 +371,7 @@ class ProcessRuntime:
             launcher.terminate()
             launcher.resume()  # otherwise a stopped one would not handle it
         deadline = time.monotonic() + self._grace + END_TIMEOUT
-        while tree.found(handle["pid"], handle["started"]):
+        while tree.process_of(handle["pid"], handle["started"]):
             if time.monotonic() > deadline:
                 left = [each.pid for each in tree.descendants(handle["pid"])]
                 raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end. Processes below it: {left}")
@@ -394,7 +394,7 @@ def _freezer(handle: Handle) -> Freezer:
 def _living(handle: Handle) -> Iterator[Freezer]:
     """Yield the freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
     with locked(lock_of(Path(handle["folder"]))):
-        if tree.found(handle["pid"], handle["started"]) is None:
+        if tree.process_of(handle["pid"], handle["started"]) is None:
             raise RuntimeFailure(f"the sandbox ended: {ending(handle)[0]}")
         yield _freezer(handle)
 

@@ -54,7 +54,7 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def found(pid: int, start: str) -> psutil.Process | None:
+def process_of(pid: int, start: str) -> psutil.Process | None:
     """Return the living process of an id and a start. A signal through it never reaches a later process of that id."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -234,22 +234,22 @@ def ids_below(pid: int) -> list[int]:
     """
     if not _CHILDREN.exists():
         return [each.pid for each in descendants(pid)]
-    found, parents = [], [pid]
+    ids, parents = [], [pid]
     while parents:
         below = children(parents.pop())
-        found += below
+        ids += below
         parents += below
-    return found
+    return ids
 
 
 def children(pid: int) -> list[int]:
     """Return the ids of a process's children, as far as the kernel lists them; empty without such lists."""
-    found: list[int] = []
+    ids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                ids += map(int, (thread / "children").read_text().split())
+    return ids
 
 
 def _stands_still(pid: int) -> bool:

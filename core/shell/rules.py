@@ -201,14 +201,14 @@ def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
 def uncovered(command: Command) -> list[Word]:
     """Return the words of a command that `*` does not match: they may run another program, or write elsewhere."""
     words = command.words[1:]
-    found = _covered_by_program(command.name, words)
-    return [word for word, is_covered in zip(words, found, strict=True) if not is_covered]
+    covered = _covered_by_program(command.name, words)
+    return [word for word, is_covered in zip(words, covered, strict=True) if not is_covered]
 
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
     """Return for each word whether `*` may match it: never for words that name secrets."""
-    found = _covered_by_program(name, words)
-    return [is_covered and not _may_name_secret(word) for is_covered, word in zip(found, words, strict=True)]
+    covered = _covered_by_program(name, words)
+    return [is_covered and not _may_name_secret(word) for is_covered, word in zip(covered, words, strict=True)]
 
 
 def _may_name_secret(word: Word) -> bool:

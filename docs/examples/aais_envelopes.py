@@ -79,10 +79,10 @@ def resolved(request: dict[str, Any], entry: dict[str, Any], sequence: int) -> l
     identifier = f"{entry['hash']}_{number}"
     decision, outcome, message = _outcome(entry["decision"], actor["kind"])
     about = {"request_id": asked["id"], "action_digest": asked["action_digest"]}
-    told = {name: entry[name] for name in ("decision", "reason", "seq", "hash")} | {"digest": entry["digests"][number]}
+    audit = {name: entry[name] for name in ("decision", "reason", "seq", "hash")} | {"digest": entry["digests"][number]}
     if "edited" in entry:
-        told["edited"] = entry["edited"][number]
-    common = {"stream": entry["conversation_id"], "extensions": {EXTENSION: told}}
+        audit["edited"] = entry["edited"][number]
+    common = {"stream": entry["conversation_id"], "extensions": {EXTENSION: audit}}
     resolution = {"id": f"res_{identifier}", **about, "resolved_at": entry["time"], "outcome": outcome}
     resolution["message"] = message
     envelopes = []

@@ -81,7 +81,7 @@ from runtimes.docker.engine import (
     work_folder,
 )
 from runtimes.isolation import NAMED
-from runtimes.isolation.container import Order, carry_for, told
+from runtimes.isolation.container import Order, carried_ports, carry_for
 from runtimes.shadow import Shadow, beside
 from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 
@@ -214,7 +214,7 @@ class DockerRuntime(Volumes):
                 return Observation(State.GONE, _ending(container.attrs["State"]))
             if _is_unhealthy(container.attrs):
                 return Observation(State.GONE, "its container reports that it is unhealthy")
-            if handle.get("is_carried") and told(str(container.id)) is None:
+            if handle.get("is_carried") and carried_ports(str(container.id)) is None:
                 return Observation(State.GONE, "the process that carries its connections was ended")
             return Observation(State.RUNNING)
 
@@ -340,7 +340,7 @@ class DockerRuntime(Volumes):
             try:
                 container = _container_of(engine, handle)
                 if container.status != status:
-                    _ask(container, verb, status)
+                    _change(container, verb, status)
             except docker.errors.NotFound:
                 raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was deleted") from None
 
@@ -430,7 +430,7 @@ def _end(engine: "docker.DockerClient", sandbox_id: str) -> None:
         remove_container(container)
 
 
-def _ask(container: "Container", verb: str, status: str) -> None:
+def _change(container: "Container", verb: str, status: str) -> None:
     """Ask the engine to change a container to a status. Raises the engine's errors."""
     try:
         getattr(container, verb)()

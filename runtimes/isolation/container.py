@@ -52,7 +52,7 @@ class Order:
     egress: str = ""  #: path of the proxy's socket; "": only webhooks go out
 
 
-def told(container: str) -> dict[str, int] | None:
+def carried_ports(container: str) -> dict[str, int] | None:
     """Return a container's ports on the host by name; None if no process carries for it."""
     with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError, ValueError):
         client.settimeout(_TELL_TIMEOUT)
@@ -71,7 +71,7 @@ def carry_for(order: Order, among: range) -> dict[str, int]:
     among: the range of sandbox ports on the host. Raises RuntimeFailure.
     """
     deadline = time.monotonic() + _START_TIMEOUT
-    while (ports := told(order.container)) is None:
+    while (ports := carried_ports(order.container)) is None:
         with socket.socket(socket.AF_UNIX) as held:
             try:
                 held.bind(_name(order.container))
@@ -94,11 +94,11 @@ def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
         raise RuntimeFailure(f"its connections cannot be carried: {error.strerror}") from error
     assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdout as said:
+    with process.stdout as output:
         with contextlib.suppress(BrokenPipeError), process.stdin as sent:
             sent.write(json.dumps(asdict(order)).encode())
-        ready, _, _ = select.select([said], [], [], _START_TIMEOUT)
-        text = said.read().decode(errors="replace").strip() if ready else "it says nothing"
+        ready, _, _ = select.select([output], [], [], _START_TIMEOUT)
+        text = output.read().decode(errors="replace").strip() if ready else "it says nothing"
     if text != "ready":
         process.kill()
         why = text.rpartition("\n")[2] or "their process ended"
@@ -120,16 +120,16 @@ def main(held: int) -> int:
         ended = _carry(order)
         with socket.socket(fileno=held) as asked:
             asked.listen(16)
-            serve(asked, partial(_tell, json.dumps(dict(order.ports)).encode()), 1)
-            _say("ready")
+            serve(asked, partial(_send_ports, json.dumps(dict(order.ports)).encode()), 1)
+            _report("ready")
             select.select([ended], [], [])
     except OSError as error:
-        _say(error.strerror or str(error))
+        _report(error.strerror or str(error))
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     """Print the only line that the supervisor reads; later output has no reader."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
@@ -138,7 +138,7 @@ def _say(line: str) -> None:
         os.dup2(nowhere, each)
 
 
-def _tell(ports: bytes, client: socket.socket) -> None:
+def _send_ports(ports: bytes, client: socket.socket) -> None:
     """Send the container's ports to a client. Raises OSError."""
     client.settimeout(_TELL_TIMEOUT)
     client.sendall(ports)

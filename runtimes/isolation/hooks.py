@@ -148,7 +148,7 @@ class WayOut:
         try:
             proxy = self._connected()
         except OSError:
-            _say(client, _NO_PROXY)
+            _respond(client, _NO_PROXY)
             return
         with proxy:
             proxy.sendall(f"{self.key}\n".encode())
@@ -174,7 +174,7 @@ class WayOut:
         return proxy
 
 
-def _say(client: socket.socket, status: str, detail: str = "") -> None:
+def _respond(client: socket.socket, status: str, detail: str = "") -> None:
     """Send a status and a sentence, by default the status' own, and close the connection. Raises OSError."""
     body = f'{{"detail": "{detail or status.partition(" ")[2]}"}}'
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -206,7 +206,7 @@ class _Exchange:
                 self._client.sendall(piece)
             if self._waits:
                 self._is_broken = True
-                _say(self._client, _PROXY_ENDED)
+                _respond(self._client, _PROXY_ENDED)
             self._client.shutdown(socket.SHUT_RDWR if self._is_broken else socket.SHUT_WR)
         except OSError:
             end(self._client, self._proxy)
@@ -266,7 +266,7 @@ class Hooks:
             client.settimeout(_TIMEOUT)
             server = self._connected()
         except _Refused as refusal:
-            _say(client, refusal.status, str(refusal))
+            _respond(client, refusal.status, str(refusal))
             return
         with server:
             server.sendall(_written(lines, self._host, self.key.encode(), length))

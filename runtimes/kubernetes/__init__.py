@@ -183,12 +183,12 @@ class KubernetesRuntime(Volumes):
         """
         name = name_of(handle["sandbox_id"])
         with naming("the cluster cannot be asked"):
-            found = self._pods.value().get(name)
-            if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is newer
-                found = self._cluster.find(ObjectKind.POD, name)
-        if found is None or handle["pod"] not in (None, found["metadata"]["uid"]):
+            pod = self._pods.value().get(name)
+            if pod is None or handle["pod"] != pod["metadata"]["uid"]:  # it is newer
+                pod = self._cluster.find(ObjectKind.POD, name)
+        if pod is None or handle["pod"] not in (None, pod["metadata"]["uid"]):
             return Observation(State.GONE, "its pod was deleted")
-        return observation(found)
+        return observation(pod)
 
     def pause(self, handle: Handle) -> None:
         """End the pod, because a cluster cannot freeze it."""
@@ -338,9 +338,9 @@ class KubernetesRuntime(Volumes):
 
     def _address(self, name: str) -> str:
         """Return the address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
-        found = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
-        if found is not None and found["spec"].get("clusterIP") not in (None, "None"):
-            return str(found["spec"]["clusterIP"])
+        service = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
+        if service is not None and service["spec"].get("clusterIP") not in (None, "None"):
+            return str(service["spec"]["clusterIP"])
         if name == EGRESS_SERVICE:
             raise RuntimeFailure(f"the namespace has no Service {name}: kubectl apply -k deploy/kubernetes")
         try:
@@ -426,8 +426,8 @@ def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
         yield piece
 
 
-def _handle(sandbox_id: str, found: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
+def _handle(sandbox_id: str, pod: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
     """found: its pod; None for a volume without a pod."""
-    uid = found["metadata"]["uid"] if found else None
+    uid = pod["metadata"]["uid"] if pod else None
     words = {"runtime": "kubernetes", "sandbox_id": sandbox_id, "pod": uid, "ports": dict(ports or {})}
     return Handle({**words, "isolation": ISOLATION})
