@@ -252,7 +252,7 @@ def holds_for(rule: Rule, conversation: Conversation) -> bool:
 
 
 def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:
-    """Return the commands of a line that an approving rule approves; None if the rule does not match otherwise."""
+    """Return the commands of a line that an approving rule approves; None if its other conditions fail."""
     tests = rule.arguments or {}
     names = [name for name, test in tests.items() if "command" in test]
     line = action.line(names[0]) if len(names) == 1 and rule.tool_name == action.tool_name else None

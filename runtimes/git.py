@@ -122,7 +122,7 @@ def running(
             for report in folder.glob("fast_import_crash_*"):
                 report.unlink()
             errors.seek(0)
-            reason = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
+            reason = errors.read(500).decode(errors="replace").strip().splitlines() or ["no output"]
             raise RuntimeFailure(f"git {words[0]} failed: {reason[0]}")
 
 

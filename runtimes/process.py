@@ -220,7 +220,7 @@ class ProcessRuntime:
             try:
                 return self._starts.start(launch, folder, lock)
             except BaseException:
-                if _clear(folder, self._cgroups.of(folder)) and new:
+                if _clear(folder, self._cgroups.group_of(folder)) and new:
                     remove(folder)
                 raise
 
@@ -280,7 +280,7 @@ class ProcessRuntime:
         for each in handles:
             if launcher := tree.process_of(each["pid"], each["started"]):
                 self._end(launcher, each)
-        if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder)):
+        if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.group_of(folder)):
             raise RuntimeFailure(UNSHOWN.format(folder))
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
@@ -358,7 +358,7 @@ class ProcessRuntime:
     def _unfinished(self, folder: Path) -> dict[str, Any]:
         """Return the handle for a folder without one: that of a sandbox without a launcher."""
         nothing: dict[str, Any] = {"limits": {}, "start": 0, "pid": 0, "started": ""}
-        return described(folder, {}, self._cgroups.of(folder)) | nothing
+        return described(folder, {}, self._cgroups.group_of(folder)) | nothing
 
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
         """Send a launcher SIGTERM, so that it ends its sandbox, and wait for that.

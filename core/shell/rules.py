@@ -9,9 +9,9 @@ program or write elsewhere (`core/shell/programs.py`): the pattern has to name t
 matches `*` if no word of the program can do that. The pattern also has to name variables that are set and files that
 are written, except harmless ones. A line is allowed if every command is, and nothing is doubtful.
 
-Reject. A line is rejected if any command of it, however wrapped, begins with the words of the pattern, in any case,
-folder, and with any options and further words. It is unsure if the line is doubtful, a program runs code, or words that
-are not written out may match the pattern.
+Reject. A line is rejected if any command of it begins with the words of the pattern. Wrappers, case, folder, options
+and further words do not matter. It is unsure if the line is doubtful, a program runs code, or words that are not
+written out may match the pattern.
 
 Both use only texts and no store: actions, destinations and hooks are matched alike.
 """

@@ -98,7 +98,7 @@ def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
         with contextlib.suppress(BrokenPipeError), process.stdin as sent:
             sent.write(json.dumps(asdict(order)).encode())
         ready, _, _ = select.select([output], [], [], _START_TIMEOUT)
-        text = output.read().decode(errors="replace").strip() if ready else "it says nothing"
+        text = output.read().decode(errors="replace").strip() if ready else "no output"
     if text != "ready":
         process.kill()
         why = text.rpartition("\n")[2] or "their process ended"
