@@ -39,7 +39,7 @@ _loop = asyncio.new_event_loop()
 threading.Thread(target=_loop.run_forever, daemon=True).start()
 
 
-class Server:
+class McpServer:
     """One MCP server, started on first use. Not thread-safe, except `close`."""
 
     def __init__(self, name: str, given: dict[str, Any], folder: Path) -> None:

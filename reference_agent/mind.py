@@ -222,7 +222,7 @@ class ModelError(Exception):
 class Garbage(Exception): ...
 
 
-class Refusal(Exception):
+class EndpointError(Exception):
     """The endpoint responds with an error status. The text is its message, in one line."""
 
     def __init__(self, response: httpx.Response) -> None:
@@ -298,8 +298,8 @@ class Endpoint:
                 show("", "")
                 try:
                     return self._try(client, body, show)
-                except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
-                    is_refused = isinstance(error, Refusal) and error.status in (400, 422)
+                except (EndpointError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
+                    is_refused = isinstance(error, EndpointError) and error.status in (400, 422)
                     if tries_left and is_refused and "reasoning_effort" in body and "reasoning" in str(error).lower():
                         del body["reasoning_effort"]  # clients send it for every model
                         self._effort = ""
@@ -314,7 +314,7 @@ class Endpoint:
         reply, unshown, shown_at = Reply(), ["", ""], time.monotonic()
         with client.stream("POST", f"{(self._url or OPENAI).rstrip('/')}/chat/completions", json=body) as response:
             if response.status_code >= 400:
-                raise Refusal(response)
+                raise EndpointError(response)
             is_stream = "json" not in response.headers.get("content-type", "")
             for data in _payloads(response.iter_bytes(), is_stream):
                 unshown = [before + new for before, new in zip(unshown, reply.take(data), strict=True)]
@@ -334,22 +334,22 @@ class Endpoint:
         match error:
             case Garbage():
                 return ModelError("LLMNoResponseError", f"The model's endpoint returns no chat completion: {text}")
-            case Refusal(status=401 | 403):
+            case EndpointError(status=401 | 403):
                 return ModelError("LLMAuthenticationError", f"The model's endpoint refuses the key: {text}")
-            case Refusal(status=429, code="insufficient_quota"):
+            case EndpointError(status=429, code="insufficient_quota"):
                 return ModelError("LLMRateLimitError", f"The quota at the model's endpoint is used up: {text}")
-            case Refusal(status=429):
+            case EndpointError(status=429):
                 return ModelError("LLMRateLimitError", f"The model's endpoint limits the rate: {text}")
-            case Refusal(status=400 | 413 | 422) if _TOO_LONG.search(f"{error.code} {error}"):
+            case EndpointError(status=400 | 413 | 422) if _TOO_LONG.search(f"{error.code} {error}"):
                 return ModelError(TOO_LONG, f"The conversation is too long for the model: {text}")
-            case Refusal(status=status) if status < 500:
+            case EndpointError(status=status) if status < 500:
                 return ModelError("LLMBadRequestError", f"The model's endpoint refuses the request: {text}")
             case httpx.ReadTimeout():
                 tries = f"in {SILENT_TRIES} tries of {SILENCE_SECONDS:g} s each: it hangs or is overloaded"
                 return ModelError("LLMTimeoutError", f"The model's endpoint sends nothing {tries}")
             case httpx.TimeoutException():
                 return ModelError("LLMTimeoutError", f"The model's endpoint refuses the connection: {text}")
-        if _LOOPBACK.search(self._url) and not isinstance(error, Refusal):  # a Refusal: from a proxy that works
+        if _LOOPBACK.search(self._url) and not isinstance(error, EndpointError):  # EndpointError: a proxy responded
             text += " (a sandbox has its own loopback, not the host's)"
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 
@@ -400,7 +400,7 @@ def _pause(error: Exception, tries: int) -> float | None:
     pause: float = min(0.5 * 2**tries, 8.0)
     if isinstance(error, httpx.InvalidURL):
         return None
-    if not isinstance(error, Refusal):
+    if not isinstance(error, EndpointError):
         return pause
     passes = error.status in (408, 409, 429) or error.status >= 500
     if not passes or error.code == "insufficient_quota":

@@ -22,7 +22,7 @@ from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
 from reference_agent.web import fetch
 
 if TYPE_CHECKING:
-    from reference_agent.mcp import Server
+    from reference_agent.mcp import McpServer
 
 _ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list cannot remove
 #: Maximum length of a tool's name at model endpoints, and of the context of a prompt or a message, in characters.
@@ -54,7 +54,7 @@ class Toolbox:
         self.log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
         self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
-        self._servers, self._of = list["Server"](), dict[str, tuple["Server", str]]()
+        self._servers, self._of = list["McpServer"](), dict[str, tuple["McpServer", str]]()
         self._given = given or {}
         context = self._given.get("agent_context")
         self._context = context if isinstance(context, dict) else {}
@@ -102,7 +102,7 @@ class Toolbox:
         untried, self._untried = self._untried | (self._failed if again else {}), {}
         if not untried:
             return
-        made = import_module("reference_agent.mcp").Server  # imports the library
+        made = import_module("reference_agent.mcp").McpServer  # imports the library
         servers = [made(name, given, self._files.folder) for name, given in untried.items()]
         self._servers = [*(one for one in self._servers if one.name not in untried), *servers]
         with ThreadPoolExecutor(len(untried)) as pool:
@@ -166,7 +166,7 @@ class Toolbox:
         except (re.error, TypeError):
             return True
 
-    def _add(self, server: "Server", name: str, tool: Tool) -> None:
+    def _add(self, server: "McpServer", name: str, tool: Tool) -> None:
         names = (re.sub(r"[^\w-]", "_", one, flags=re.ASCII)[:MOST_NAME] for one in (name, f"{server.name}_{name}"))
         own = next((one for one in names if one not in {**TOOLS, **self._tools}), "")
         if own and self._passes(own):
@@ -227,7 +227,7 @@ def names_in(things: Any) -> list[str]:
     return [str(one.get("name", "?")) if isinstance(one, dict) else str(one) for one in listed]
 
 
-def _tools_of(server: "Server") -> dict[str, Tool] | str:
+def _tools_of(server: "McpServer") -> dict[str, Tool] | str:
     """Return the tools of a server, or why it has none."""
     try:
         return server.tools()

@@ -284,7 +284,7 @@ ports.before_request(check_key)
 _connections = threading.Semaphore(MOST_CONNECTIONS)
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     """A listening socket, and whether a process of this sandbox holds it."""
 
     address: str  #: loopback address to connect to
@@ -348,7 +348,7 @@ def address_of(port: int) -> str:
     abort(409, f"Nothing listens at port {port} of this sandbox")
 
 
-def listeners() -> list[Listener]:
+def listeners() -> list[ListeningSocket]:
     """Return the listening sockets of this network, IPv4 first."""
     psutil = import_module("psutil")  # imported late, because it slows down the start
     mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), dict[int | None, str]()
@@ -357,7 +357,7 @@ def listeners() -> list[Listener]:
             if process not in launchers and process.environ().get(_MARK) == mark:
                 own[process.pid] = shlex.join(process.cmdline())[:_MOST_PROGRAM]
     return [
-        Listener(
+        ListeningSocket(
             "127.0.0.1" if one.family == socket.AF_INET else "::1",
             one.laddr.port,
             not mark or one.pid in own,

@@ -111,7 +111,7 @@ class Cgroup:
     def freeze(self) -> None:
         """Freeze every process, and wait for the kernel. Raises RuntimeFailure, also if the cgroup ends meanwhile."""
         self._write("cgroup.freeze", "1")
-        timeout, poll = tree.Timeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
+        timeout, poll = tree.ActiveTimeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
         while not self.is_frozen():
             if timeout.is_over() or not self.folder.exists():
                 raise RuntimeFailure("the sandbox ended, or one of its processes would not freeze")
@@ -171,7 +171,7 @@ class Cgroup:
 
     def _remove(self) -> None:
         """Wait until the cgroup is empty and remove it. Raises RuntimeFailure after SIGNAL_TIMEOUT."""
-        timeout = tree.Timeout(SIGNAL_TIMEOUT)
+        timeout = tree.ActiveTimeout(SIGNAL_TIMEOUT)
         while self.folder.exists():
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):

@@ -93,7 +93,7 @@ def marked(folder: Path) -> list[psutil.Process]:
     return list(processes.values())
 
 
-class Timeout:
+class ActiveTimeout:
     """A timeout that counts only while this process runs, because a stopped process cannot check its condition."""
 
     def __init__(self, seconds: float) -> None:
@@ -126,7 +126,7 @@ def end(find: Callable[[], list[psutil.Process]]) -> None:
 
     Raises RuntimeFailure if a process survives SIGKILL.
     """
-    timeout, empty = Timeout(SIGNAL_TIMEOUT), 0
+    timeout, empty = ActiveTimeout(SIGNAL_TIMEOUT), 0
     while empty < 2:  # twice, because during an exec a process shows no environment
         remaining = find()
         empty = 0 if remaining else empty + 1
@@ -188,7 +188,7 @@ class Tree:
         One pass is not enough: a process may have forked between the listing and its stop. Raises RuntimeFailure if the
         sandbox ends meanwhile or a process does not stop.
         """
-        timeout, quiet, poll = Timeout(SIGNAL_TIMEOUT), 0, FIRST_FREEZE_POLL
+        timeout, quiet, poll = ActiveTimeout(SIGNAL_TIMEOUT), 0, FIRST_FREEZE_POLL
         while quiet < 2:
             if self._stop_what_moves():
                 quiet += 1

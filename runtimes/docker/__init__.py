@@ -81,7 +81,7 @@ from runtimes.docker.engine import (
     work_folder,
 )
 from runtimes.isolation import NAMED
-from runtimes.isolation.container import Order, carried_ports, carry_for
+from runtimes.isolation.container import CarryOrder, carried_ports, carry_for
 from runtimes.shadow import Shadow, beside
 from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 
@@ -170,7 +170,7 @@ class DockerRuntime(Volumes):
         if not pid:
             raise _ended(container, what)
         egress = str(self._folder / EGRESS_SOCKET) if launch.network == NAMED else ""
-        order = Order(container.id or "", pid, launch.ports, {}, launch.webhooks, launch.hook_key, egress)
+        order = CarryOrder(container.id or "", pid, launch.ports, {}, launch.webhooks, launch.hook_key, egress)
         try:
             return carry_for(order, self._range)
         except RuntimeFailure as failure:

@@ -40,7 +40,7 @@ _MOST_TOLD = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Order:
+class CarryOrder:
     """The container and its connections."""
 
     container: str  #: its id
@@ -65,7 +65,7 @@ def carried_ports(container: str) -> dict[str, int] | None:
     return None
 
 
-def carry_for(order: Order, among: range) -> dict[str, int]:
+def carry_for(order: CarryOrder, among: range) -> dict[str, int]:
     """Start a carrying process for a container, once, and return the host's ports by name.
 
     among: the range of sandbox ports on the host. Raises RuntimeFailure.
@@ -86,7 +86,7 @@ def carry_for(order: Order, among: range) -> dict[str, int]:
     return ports
 
 
-def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
+def _start(order: CarryOrder, held: socket.socket, files: tuple[int, ...]) -> None:
     """Start the process, and wait until it carries. files: hold the host's ports. Raises RuntimeFailure."""
     try:
         process = child(__name__, held.fileno(), [held.fileno(), *files], {"PATH": os.defpath})
@@ -113,7 +113,7 @@ def main(held: int) -> int:
     """Carry until the container ends. Return the exit status."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # it has the sandbox's hook key
     try:
-        order = Order(**json.loads(sys.stdin.buffer.read()))
+        order = CarryOrder(**json.loads(sys.stdin.buffer.read()))
     except ValueError:  # the supervisor died during the write
         return 1
     try:
@@ -144,7 +144,7 @@ def _send_ports(ports: bytes, client: socket.socket) -> None:
     client.sendall(ports)
 
 
-def _carry(order: Order) -> int:
+def _carry(order: CarryOrder) -> int:
     """Carry in threads. Return a file that is readable once the container has ended. Raises OSError with a sentence."""
     ended, network = _opened(order)
     # The executor's only thread lives in the container's network. A socket stays in the network where it was created.
@@ -163,7 +163,7 @@ def _carry(order: Order) -> int:
     return ended
 
 
-def _opened(order: Order) -> tuple[int, int]:
+def _opened(order: CarryOrder) -> tuple[int, int]:
     """Open the container's first process and its network. Raises OSError with a sentence.
 
     An engine on another machine has other process ids, so a local process with that id is unrelated.

@@ -87,7 +87,7 @@ def end_processes_of(user: int) -> None:
 
     The list of processes proves nothing before: a process that forks and ends is never in it.
     """
-    timeout, killer = tree.Timeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
+    timeout, killer = tree.ActiveTimeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
     while subprocess.run(killer, cwd=PROJECT, check=False).returncode:  # another killer may kill this one first
         if timeout.is_over():
             raise RuntimeFailure(f"the processes of its user {user} cannot be killed")

@@ -14,7 +14,7 @@ import pytest
 from runtimes import RuntimeFailure, State
 from runtimes.docker import DockerRuntime
 from runtimes.docker.engine import METADATA
-from runtimes.isolation.container import Order, carried_ports
+from runtimes.isolation.container import CarryOrder, carried_ports
 from tests.engine import ran
 from tests.runtimes.test_docker_hardening import listener
 from tests.servers import WITH_DOCKER, supervised_server, wait_until
@@ -244,7 +244,9 @@ def test_a_container_is_gone_without_the_process_that_carries_and_that_ends_with
 def test_a_container_of_an_engine_that_numbers_processes_otherwise_is_not_carried_for(carrying, engine, monkeypatch):
     runtime, launch = carrying
 
-    monkeypatch.setattr("runtimes.docker.Order", lambda container, _, *rest: Order(container, os.getpid(), *rest))
+    monkeypatch.setattr(
+        "runtimes.docker.CarryOrder", lambda container, _, *rest: CarryOrder(container, os.getpid(), *rest)
+    )
     with pytest.raises(RuntimeFailure, match="another machine than this server, or in another pid namespace"):
         runtime.start(launch)
 
