@@ -39,14 +39,11 @@ _POLL, _TIMEOUT, _REST = 0.005, 120.0, 2.0
 #: Targets of the bundled agent: MB at rest, and milliseconds to READY.
 _MOST_MB, _MOST_READY = 80, 500
 
-#: Statuses of an agent that has ended its turn.
 _RESTS = ("idle", "finished", "error", "stuck")
 
 
 @dataclass
 class _Figures:
-    """The costs of an agent, start by start."""
-
     title: str
     isolation: str = ""
     ready: list[float] = field(default_factory=list)  #: seconds from the request to READY
@@ -187,7 +184,6 @@ def _offered(client: httpx.Client) -> dict[str, str]:
 
 
 def _specs() -> str:
-    """Return the bundled spec, and a spec of the scripted program."""
     bundled = BUNDLED.read_text()
     scripted = bundled[bundled.index("\n[[spec]]\n") :].replace('"reference-agent"', '"scripted"')
     variables = f'initial_env = {{ ACP_COMMAND = "{{PYTHON}} {_SCRIPTED}", '
@@ -206,7 +202,6 @@ def _settings(model: str) -> dict[str, str]:
 
 @contextmanager
 def _model() -> Iterator[str]:
-    """Yield the address of the scripted model."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

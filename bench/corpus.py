@@ -65,7 +65,6 @@ def open_store(redis_url: str) -> Store:
 
 
 def conversation(random: Random) -> ConversationId:
-    """Return a new conversation's id."""
     return ConversationId(_uuid(random))
 
 
@@ -145,7 +144,6 @@ def _uuid(random: Random) -> str:
 
 
 def recorded() -> list[str]:
-    """Return the events of the recorded conversations."""
     return [line for file in sorted(_RECORDED.glob("*.jsonl")) for line in file.read_text().splitlines()]
 
 

@@ -22,7 +22,6 @@ from core.wire import event_time, now
 #: Duration of a round trip, in seconds.
 _AWAY = 0.025
 
-#: Number of calls in one measurement.
 _CALLS = 4
 
 #: Maximum round trips that a client waits for.

@@ -21,7 +21,6 @@ from store.log.text import fold
 #: Number of concurrent requests: enough to keep one worker busy.
 _CONNECTIONS = 8
 
-#: Filters by their members: kind, source, time.
 _FILTERS = {
     "no filter": (),
     "kind": ("kind",),
@@ -302,7 +301,6 @@ def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: 
 
 
 def append(effort: Effort) -> list[Row]:
-    """Measure the throughput of batches."""
     random = Random(3)
     with (
         servers.redis_server() as url,
@@ -319,7 +317,6 @@ def append(effort: Effort) -> list[Row]:
 
 
 def _batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[Event]]]:
-    """Return a new conversation and its batches."""
     events: Iterator[Event] = corpus.agent_events(random, number * size)
     return corpus.conversation(random), [list(islice(events, size)) for _ in range(number)]
 

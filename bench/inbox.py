@@ -31,13 +31,11 @@ from store.approvals.inbox import Cursor, InboxFilter, PendingAction
 #: Number of waiting actions per conversation, and of actions per page.
 _WAITING, _PAGE = 10, 5
 
-#: Number of calls in one measurement.
 _CALLS = 50
 
 _ALICE = Actor("key", "alice")
 _ALL = InboxFilter()
 
-#: Time of the bench's first event.
 _FIRST = Micros(corpus.FIRST)
 
 #: Number of workers of each of the two servers with streams.

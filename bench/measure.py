@@ -219,7 +219,6 @@ def load() -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table."""
     lines = ["| what | measured | target | | figures |", "|---|---:|---:|---|---|"]
     for row in rows:
         cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, row.detail)

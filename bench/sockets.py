@@ -20,7 +20,6 @@ from core.wire import ConversationId
 
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 
-#: Number of events in one request of the burst.
 _BATCH = 100
 
 

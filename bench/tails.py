@@ -38,7 +38,6 @@ _WORKERS = 2
 
 _CONNECTIONS = (1, 4, 16, 64)
 
-#: Number of parts of a measurement.
 _PARTS = 4
 
 #: Maximum ratios of p99 and of the longest request to the bare view's, and minimum ratio of a count's throughput.
@@ -74,7 +73,6 @@ _RENEWED = 10
 #: reconnect; poll interval for closed ones, in seconds.
 _ADDRESSES, _LIFE, _POLL = 8, 20.0, 0.1
 
-#: Number of events in one request of a sandbox.
 _BATCH = 100
 
 _HOST = ("bench", "supervisor")
@@ -272,14 +270,12 @@ def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> 
 
 
 def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
-    """Yield requests that append an event each."""
     for number in count():
         event = message(number) | {"id": str(uuid4())}
         yield load.post(f"/api/v1/webhooks/events/{conversation_id}", json.dumps([event]).encode())
 
 
 def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
-    """Open sockets that neither read nor write."""
     sockets = [Listener(port, conversation_id, []) for _ in range(number)]
     pipe.send("open")
     time.sleep(TIMEOUT * len(sockets))

@@ -81,7 +81,6 @@ _MOST_INTEGER = 2**53 - 1
 #: Arguments of tools that are shell lines.
 SHELL_ARGUMENTS = frozenset({"command", "cmd"})
 
-#: The path before a link's token.
 LINK_PATH = "/approvals"
 
 #: Maximum characters of a target's name in a link.
@@ -101,7 +100,6 @@ class Action:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Action":
-        """Return the action of an ActionEvent."""
         risk = event.get("security_risk")
         return cls(event.get("tool_name"), shown_arguments(event.get("action")), risk if risk in RISKS else "UNKNOWN")
 
@@ -125,8 +123,6 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The conversation of an action."""
-
     id: ConversationId
     tags: Mapping[str, str]
     folder: str | None = None  #: absolute path of its agent's folder; None: unknown
@@ -171,8 +167,6 @@ class Part(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The rules that may decide an action."""
-
     rules: list[Rule]  #: match alone, in the order in which they are tried
     doubts: list[Rule]  #: rejecting rules that may match, and asking rules: while in force, they prevent an approval
     parts: list[Part]  #: rules that approve a part of it, the oldest first
@@ -503,8 +497,6 @@ def action_digest(tool_name: Any, arguments: Any) -> str:
 
 
 class Link(NamedTuple):
-    """The content of a link."""
-
     conversation_id: ConversationId
     action_id: str
     digest: str  #: of the action as it was notified

@@ -49,8 +49,6 @@ class Key(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Keys of a subject."""
-
     title: str
     about: str
     keys: tuple[Key, ...]
@@ -64,13 +62,11 @@ def model() -> Mapping[str, Any]:
 
 @cache
 def groups() -> tuple[Group, ...]:
-    """Return the groups of keys."""
     entries = model()["group"]
     return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in entries)
 
 
 def keys() -> Iterator[Key]:
-    """Yield all keys."""
     for group in groups():
         yield from group.keys
 
@@ -111,7 +107,6 @@ def _listed(names: list[str]) -> str:
 
 
 def scripts_of(key: Key) -> list[str]:
-    """Return the scripts that name a key."""
     root, rest = parted(key.name)
     return [name for name, source in sources().items() if root in roots_of(source) and _names(source.text, rest)]
 

@@ -133,12 +133,10 @@ def reasons() -> list[tuple[list[str], str]]:
 
 
 def reasons_for(operation: Operation) -> list[str]:
-    """Return the reasons why an operation is not served."""
     return [text for patterns, text in reasons() if any(fnmatchcase(str(operation), _literal(one)) for one in patterns)]
 
 
 def is_served(app: Flask, operation: Operation) -> bool:
-    """Return whether the app has a rule for an operation."""
     is_socket = operation.method == "SOCKET"
     urls = app.url_map.bind("localhost")
     try:
@@ -289,7 +287,6 @@ def _with_table(page: Path, rows: list[str]) -> str:
 
 
 def models() -> str:
-    """Return the module of types."""
     schemas = json.loads(OPENAPI.read_text())["components"]["schemas"]
     wanted, classes = list(ROOTS), dict[str, str]()
     for name in wanted:
@@ -301,7 +298,6 @@ def models() -> str:
 
 
 def calls() -> str:
-    """Return the module of the store's scripts."""
     words = [sys.executable, "-m", "docs.script_calls"]
     return _formatted(subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT).stdout)
 

@@ -414,7 +414,6 @@ def set_security_analyzer(identity: str) -> Response:
 
 
 def asked_number(name: str, default: int, least: int, most: int) -> int:
-    """Return a number of the query."""
     text = request.args.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
         abort(422, f"{name} should be a number from {least} to {most}")

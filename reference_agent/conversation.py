@@ -24,7 +24,7 @@ from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
-SUPERSEDED = "Superseded by a new user message."  #: rejection reason of a new message
+SUPERSEDED = "Superseded by a new user message."
 #: The error of an action that a kill of the agent server interrupted.
 UNKNOWN = "The agent server ended while this command ran. It is unknown whether it took effect. It is not repeated."
 #: The error of an action that was open at the target of a return.

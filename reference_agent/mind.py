@@ -87,8 +87,6 @@ class Unwanted(Exception):
 
 
 class Response(NamedTuple):
-    """A mind's response to the events so far."""
-
     events: list[Event]  #: to append; actions among them are executed once nothing holds them
     answered: list[str] = []  #: ids of the messages that this answers
     stats: dict[str, Any] | None = None  #: usage of models since the start, if it has grown
@@ -103,7 +101,6 @@ class Mind:
     """Decides the agent's next step. Any thread may use it, one at a time for each conversation."""
 
     def beginning(self) -> list[Event]:
-        """Return the first events of a conversation."""
         return []
 
     def has_to_respond(self, _so_far: list[Event], state: State) -> bool:

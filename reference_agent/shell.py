@@ -399,7 +399,6 @@ class Terminal:
             output.add(shell.printed())
 
     def _drain(self, shell: _Shell, output: Output) -> None:
-        """Read the rest of an ended command's output."""
         self._running = None
         os.close(shell.holder)
         for piece in pieces(lambda: True, [shell.output], time.monotonic() + COMMAND_SECONDS):

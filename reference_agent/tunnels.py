@@ -36,7 +36,7 @@ from reference_agent.api import asked_number, check_key
 from reference_agent.printed import unread
 from reference_agent.services import folder_of
 
-MOST_TERMINALS = 4  #: maximum number of open terminals
+MOST_TERMINALS = 4
 #: Maximum columns and rows of a terminal, and bytes of one line from the server.
 MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
 #: Size of one read, in bytes. Seconds between a hangup and a kill, and between two polls of the shell.
@@ -54,9 +54,9 @@ terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
 _terminals = threading.Semaphore(MOST_TERMINALS)
-MOST_CONNECTIONS = 64  #: maximum number of open connections
+MOST_CONNECTIONS = 64
 LEAST_PORT = 1024  #: minimum port; lower ports are egress proxies, which act for the sandbox
-_MOST_LISTED = 100  #: maximum number of listed ports
+_MOST_LISTED = 100
 _MOST_PROGRAM = 300  #: maximum characters of a command line
 _CONNECT = 2.0  #: seconds for a program to accept a connection
 #: The variable with the sandbox's folder, in the environment of all processes of a process sandbox.
@@ -173,7 +173,6 @@ class Terminal:
                 return b""
 
     def _untyped(self) -> bytes:
-        """Return lines about input that was dropped since the last call."""
         with self._changed:
             refused, has_dropped = self._refused, self._has_dropped
             self._refused, self._has_dropped = 0, False

@@ -28,7 +28,6 @@ from runtimes.cgroup import Cgroup
 from runtimes.folder import lock
 from runtimes.isolation.users import end_processes_of, freed
 
-#: The lock file of a folder's supervisors.
 _SUPERVISORS = ".supervisors"
 
 #: Number of consecutive polls without a supervisor until a sandbox is an orphan.
@@ -142,7 +141,6 @@ class Mark:
 
 
 def own_mark(cgroup: str | None, user: int | None) -> Mark:
-    """Return the mark of this process."""
     return Mark(os.getpid(), tree.started(os.getpid()), _era(), cgroup, user)
 
 

@@ -42,13 +42,10 @@ class NotRecorded(RuntimeFailure):
 
 
 def git_program() -> str | None:
-    """Return the path of Git; None if the host has none."""
     return shutil.which("git")
 
 
 class Timeout:
-    """A deadline."""
-
     def __init__(self, seconds: float) -> None:
         self.seconds, self._end = seconds, time.monotonic() + seconds
 

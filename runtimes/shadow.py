@@ -120,7 +120,7 @@ class ShadowState:
     files: dict[str, Seen]
     records: list[_Record]
     trees: dict[str, int]  #: number of the reference that keeps each tree
-    number: int  #: the last number
+    number: int
 
 
 @contextlib.contextmanager

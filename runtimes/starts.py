@@ -44,7 +44,6 @@ DEFAULT_RANGE = range(20_000, 30_000)
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-#: The default PATH of a sandbox.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 #: Default limits of a sandbox: bytes of memory, with a cgroup only, and number of processes.

@@ -81,7 +81,6 @@ class Member:
 
 
 def shown(name: bytes) -> str:
-    """Return a name for a message."""
     text = name[:200].decode(errors="replace")
     return f"{text}…" if len(name) > 200 else text
 
@@ -105,8 +104,6 @@ def padding(size: int) -> bytes:
 
 
 class TarReader:
-    """Reader of the members of a tar stream."""
-
     def __init__(self, chunks: Iterable[bytes], *, skips: bool = False) -> None:
         """skips: skip FIFOs and devices instead of refusing them."""
         self._chunks = iter(chunks)

@@ -150,7 +150,6 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def _send(process: psutil.Process, which: signal.Signals) -> bool:
-    """Return whether the signal was sent."""
     try:
         process.send_signal(which)
     except psutil.Error:

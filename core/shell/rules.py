@@ -58,8 +58,6 @@ _SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 class CommandPattern(NamedTuple):
-    """The command of a rule."""
-
     words: tuple[str, ...]
     sets: tuple[tuple[str, str], ...] = ()  #: variables that it may set, with patterns of their values
     writes: tuple[tuple[str, str], ...] = ()  #: `>` or `>>`, and patterns of files that it may write

@@ -22,7 +22,6 @@ import rfc8785
 #: The member for what AAIS cannot express.
 EXTENSION = "agent-server.example/approval"
 
-#: The default server.
 HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
 
 #: AAIS has no unknown risk; it counts as high.
@@ -129,9 +128,6 @@ def _outcome(decision: str, kind: str) -> tuple[str, str, str]:
 
 def _envelope(kind: str, identifier: str, at: str, sequence: int) -> dict[str, Any]:
     return {"aais": "1.0", "type": kind, "id": identity(identifier), "occurred_at": at, "sequence": sequence}
-
-
-# the command
 
 
 def main(conversation_id: str, base_url: str = "") -> None:

@@ -25,7 +25,6 @@ VENV, REQUIREMENTS, SPECS = (
 #: minimum Python version of the packages. Source: their `Requires-Python`
 OLDEST = (3, 12)
 
-#: Exit status if no Python is new enough.
 NO_PYTHON = 3
 
 #: How to install a new enough Python.

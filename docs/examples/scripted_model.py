@@ -44,8 +44,6 @@ Json = dict[str, Any]
 
 
 class Call(NamedTuple):
-    """A call of a tool."""
-
     name: str
     arguments: Json
 
@@ -144,7 +142,6 @@ def anthropic(body: Json) -> tuple[Json, list[Json]]:
 
 
 def chat(body: Json) -> tuple[Json, list[Json]]:
-    """Speak the Chat Completions wire."""
     messages = [one for one in body["messages"] if one["role"] not in ("system", "developer")]
     # Some agents add reminders after the user's message, so all user messages at the end count.
     at_end = next((at for at, one in enumerate(reversed(messages)) if one["role"] != "user"), len(messages))
@@ -176,7 +173,6 @@ def chat(body: Json) -> tuple[Json, list[Json]]:
 
 
 def responses(body: Json) -> tuple[Json, list[Json]]:
-    """Speak the Responses wire."""
     given = body.get("input") or []
     items: list[Json] = [{"role": "user", "content": given}] if isinstance(given, str) else given
     items = [one for one in items if one.get("role") not in ("developer", "system")]
@@ -217,7 +213,6 @@ def responses(body: Json) -> tuple[Json, list[Json]]:
 
 
 def gemini(body: Json) -> tuple[Json, list[Json]]:
-    """Speak Gemini's wire."""
     parts = body["contents"][-1]["parts"]
     results = [one["functionResponse"] for one in parts if "functionResponse" in one]
     prompt = "\n".join(one.get("text", "") for one in parts)

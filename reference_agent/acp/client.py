@@ -55,7 +55,6 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: Resolve before a process is started: imports are unsafe between fork and exec.
 _prctl = ctypes.CDLL(None).prctl
 
-#: The protocol version of this client.
 PROTOCOL_VERSION = 1
 
 _INITIALIZE = {
@@ -88,8 +87,6 @@ class Listener(Protocol):
 
 
 class Session(NamedTuple):
-    """A new or loaded session."""
-
     id: str
     response: dict[str, Any]  #: the response: `modes`, `configOptions`
 
@@ -115,7 +112,7 @@ class Program:
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
         self._fault = ""
         self._session_id = ""
-        self._turn = 0  # number of the current turn
+        self._turn = 0
         self._cancelled_at: float | None = None
         self._is_prompting = False
         self._tasks = set[asyncio.Task[None]]()  # asyncio may collect a task without a reference
@@ -133,7 +130,6 @@ class Program:
         return False
 
     def start(self) -> None:
-        """Start and initialize the process."""
         ready: Future[None] = Future()
         threading.Thread(target=self._run, args=(ready,), daemon=True).start()
         try:
@@ -489,7 +485,6 @@ def _refusal(error: Exception) -> str:
 
 
 def _end_of(code: int, kept: list[str]) -> str:
-    """Return the end of a process as a sentence."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
     output = beginning(" ".join(kept), 500)
     return f"The agent's program {how}." + (f" Its last output: {output}" if output else "")

@@ -184,7 +184,6 @@ class AcpConversation:
                 self.log.record(moved(state, "paused", step), step)
 
     def decide(self, accept: bool, reason: str) -> None:
-        """Approve or reject all pending actions."""
         with self._lock:
             if waiting := undecided(self.log.state):
                 approvals: list[Decision] = [{"action_id": one, "decision": "approve"} for one in waiting]
@@ -352,7 +351,6 @@ class AcpConversation:
         return seen
 
     def _show(self, delta: Delta) -> None:
-        """Stream a part of a message."""
         whole = Delta(self._unshown.text + delta.text, self._unshown.thought + delta.thought)
         self._unshown = whole
         if time.monotonic() - self._shown_at > _SHOWN_EVERY:
@@ -517,7 +515,6 @@ class AcpConversation:
             self._end_turn(told, ending)
 
     def _end_turn(self, response: dict[str, Any], ending: Event | None) -> None:
-        """Log the end of a turn, and close its open actions."""
         turn, state = self._turn or Turn(), self.log.state
         self._turn = None
         for token, _ in self._requests.values():  # a live agent may await the response in its next turn

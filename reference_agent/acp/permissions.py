@@ -40,8 +40,6 @@ _WHY = "The agent does not show the arguments of this call. More may run than is
 
 
 class Shown(NamedTuple):
-    """A tool call as people see it."""
-
     tool_name: str
     action: Event  #: of a kind that published clients know
     summary: str

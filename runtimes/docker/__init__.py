@@ -219,11 +219,9 @@ class DockerRuntime(Volumes):
             return Observation(State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Freeze the container by the engine."""
         self._move(handle, "pause", "paused")
 
     def resume(self, handle: Handle) -> None:
-        """Thaw the container by the engine."""
         self._move(handle, "unpause", "running")
 
     def stop(self, handle: Handle) -> None:
@@ -463,7 +461,6 @@ def _ended(container: "Container", what: str) -> RuntimeFailure:
 
 
 def _carried(container: "Container", launch: Launch, ports: dict[str, int]) -> Handle:
-    """Return the handle of a container with carried connections."""
     handle = _handle(launch.sandbox_id, container.id, ports)
     isolation = {**ISOLATION, "network": launch.network, "reaches": []}
     way_out = {"egress_url": EGRESS_URL} if launch.network == NAMED else {}

@@ -41,8 +41,6 @@ _MOST_TOLD = 64 * 1024
 
 @dataclass(frozen=True)
 class CarryOrder:
-    """The container and its connections."""
-
     container: str  #: its id
     pid: int  #: its first process, as numbered on the engine's machine
     inside: Mapping[str, int]  #: its ports by name

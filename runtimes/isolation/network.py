@@ -78,7 +78,6 @@ class Network:
                 os.waitpid(holder, 0)
 
     def enter(self) -> None:
-        """Move the calling thread into the network."""
         kernel.setns(self.file, kernel.CLONE_NEWNET)
 
 

@@ -87,7 +87,6 @@ _SEEN, _MEASURED = 1.0, 5.0
 #: Maximum length of a path that a pod prints, in bytes, as in the kernel. The image's program prints it.
 _LONGEST_PATH = 4096
 
-#: Bytes per unit of a quantity.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
@@ -427,7 +426,7 @@ def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
 
 
 def _handle(sandbox_id: str, pod: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
-    """found: its pod; None for a volume without a pod."""
+    """pod: None for a volume without a pod."""
     uid = pod["metadata"]["uid"] if pod else None
     words = {"runtime": "kubernetes", "sandbox_id": sandbox_id, "pod": uid, "ports": dict(ports or {})}
     return Handle({**words, "isolation": ISOLATION})

@@ -38,7 +38,6 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Timeouts of connecting to the API server and of its response, in seconds.
 _TIMEOUT = (5.0, 30.0)
 
-#: Maximum number of objects in a page of a list.
 _PAGE = 500
 
 #: Poll interval for a change of an object, in seconds.
@@ -217,7 +216,6 @@ class Cluster:
                 raise
 
     def unlabel(self, kind: ObjectKind, name: str, label: str) -> None:
-        """Remove a label from an object."""
         self._object("patch", kind, name=name, body={"metadata": {"labels": {label: None}}})
 
     def change(self, kind: ObjectKind, name: str, operations: list[Object]) -> None:
@@ -246,7 +244,6 @@ class Cluster:
         return True
 
     def log(self, pod: str, tail: int) -> bytes:
-        """Return the last lines of a pod's output."""
         connection = self.connection()
         with connection.errors():
             words = {"_preload_content": False, "_request_timeout": _TIMEOUT, "tail_lines": tail}

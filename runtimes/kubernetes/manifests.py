@@ -304,7 +304,6 @@ def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
 
 
 def manifest(pod: Object) -> Object:
-    """Return the Sandbox that creates this pod."""
     metadata = pod["metadata"]
     template = {"metadata": {part: metadata[part] for part in ("labels", "annotations")}, "spec": pod["spec"]}
     spec = {"podTemplate": template, "operatingMode": "Running", "service": False}
