@@ -39,14 +39,11 @@ _POLL, _TIMEOUT, _REST = 0.005, 120.0, 2.0
 #: Targets of the bundled agent: MB at rest, and milliseconds to READY.
 _MOST_MB, _MOST_READY = 80, 500
 
-#: Statuses of an agent that has ended its turn.
 _RESTS = ("idle", "finished", "error", "stuck")
 
 
 @dataclass
 class _Figures:
-    """The costs of an agent, start by start."""
-
     title: str
     isolation: str = ""
     ready: list[float] = field(default_factory=list)  #: seconds from the request to READY
@@ -137,15 +134,15 @@ def _wait(ready: Callable[[], bool]) -> None:
 
 def _memory(folder: Path) -> dict[str, float]:
     """Return the private memory of the agent server and its processes in MB, by program. There is one sandbox."""
-    found: dict[str, float] = {}
+    sizes: dict[str, float] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             is_inside = process.environ().get(MARK, "").startswith(str(folder))
             if is_inside and process.cmdline()[1:3] == ["-m", "reference_agent"]:
                 for one in (process, *process.children(recursive=True)):
                     name = "agent server" if one is process else one.name()
-                    found[name] = found.get(name, 0) + one.memory_full_info().uss / 1e6
-    return found
+                    sizes[name] = sizes.get(name, 0) + one.memory_full_info().uss / 1e6
+    return sizes
 
 
 def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
@@ -179,15 +176,14 @@ def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
 
 def _offered(client: httpx.Client) -> dict[str, str]:
     """Return the titles of the agents to measure, by spec: those of this module, and the installed ACP agents."""
-    found = {"reference-agent": "the bundled agent", "scripted": "a scripted ACP agent"}
+    titles = {"reference-agent": "the bundled agent", "scripted": "a scripted ACP agent"}
     for spec in client.get("/sandbox-specs/search").json()["items"]:
         if (agent := table().get(spec["id"])) and agent.speaks_acp:
-            found[spec["id"]] = f"{agent.title} {agent.version}"
-    return found
+            titles[spec["id"]] = f"{agent.title} {agent.version}"
+    return titles
 
 
 def _specs() -> str:
-    """Return the bundled spec, and a spec of the scripted program."""
     bundled = BUNDLED.read_text()
     scripted = bundled[bundled.index("\n[[spec]]\n") :].replace('"reference-agent"', '"scripted"')
     variables = f'initial_env = {{ ACP_COMMAND = "{{PYTHON}} {_SCRIPTED}", '
@@ -206,7 +202,6 @@ def _settings(model: str) -> dict[str, str]:
 
 @contextmanager
 def _model() -> Iterator[str]:
-    """Yield the address of the scripted model."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

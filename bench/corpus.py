@@ -65,7 +65,6 @@ def open_store(redis_url: str) -> Store:
 
 
 def conversation(random: Random) -> ConversationId:
-    """Return a new conversation's id."""
     return ConversationId(_uuid(random))
 
 
@@ -145,7 +144,6 @@ def _uuid(random: Random) -> str:
 
 
 def recorded() -> list[str]:
-    """Return the events of the recorded conversations."""
     return [line for file in sorted(_RECORDED.glob("*.jsonl")) for line in file.read_text().splitlines()]
 
 
@@ -164,8 +162,8 @@ def varied(events: list[str], copies: int, seed: int) -> Iterator[bytes]:
             yield json.dumps(fields, ensure_ascii=False, separators=(",", ":") if number % 2 else None).encode()
 
 
-def _other(ids: dict[str, str], found: re.Match[str]) -> str:
-    return ids[found[0]]
+def _other(ids: dict[str, str], match: re.Match[str]) -> str:
+    return ids[match[0]]
 
 
 def _time(random: Random) -> str:

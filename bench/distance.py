@@ -22,7 +22,6 @@ from core.wire import event_time, now
 #: Duration of a round trip, in seconds.
 _AWAY = 0.025
 
-#: Number of calls in one measurement.
 _CALLS = 4
 
 #: Maximum round trips that a client waits for.
@@ -92,7 +91,7 @@ def distance(effort: Effort) -> list[Row]:
         ping = timed(redis.ping, _CALLS)
         rounds = {name: interleaved(effort.rounds, call, ping) for name, call in _measured(client).items()}
     what = f"Redis {_AWAY * 1000:.0f} ms away, round trips to"
-    return [found.row(f"{what} {name}", "s", most=_TARGETS[name]) for name, found in rounds.items()]
+    return [measured.row(f"{what} {name}", "s", most=_TARGETS[name]) for name, measured in rounds.items()]
 
 
 def _measured(client: httpx.Client) -> dict[str, Callable[[], float]]:
@@ -100,13 +99,13 @@ def _measured(client: httpx.Client) -> dict[str, Callable[[], float]]:
     random = Random(1)
     plain, held = (corpus.conversation(random) for _ in range(2))
     for identity in (plain, held):
-        _ask(client, "POST", "/conversations", {"conversation_id": identity})
+        _send(client, "POST", "/conversations", {"conversation_id": identity})
     policy = {"policy": {"kind": "AlwaysConfirm"}}
-    _ask(client, "POST", f"/conversations/{held}/confirmation_policy", policy)
+    _send(client, "POST", f"/conversations/{held}/confirmation_policy", policy)
 
     def append(identity: str, **fields: object) -> None:
         event = {"id": corpus.conversation(random), "timestamp": event_time(now()), "source": "agent", **fields}
-        _ask(client, "POST", f"/v1/webhooks/events/{identity}", [event])
+        _send(client, "POST", f"/v1/webhooks/events/{identity}", [event])
 
     def act() -> None:
         action = {"kind": "TerminalAction", "command": "git status"}
@@ -114,7 +113,7 @@ def _measured(client: httpx.Client) -> dict[str, Callable[[], float]]:
 
     def decide() -> None:
         answer = {"accept": False, "reason": "no"}
-        _ask(client, "POST", f"/conversations/{held}/events/respond_to_confirmation", answer)
+        _send(client, "POST", f"/conversations/{held}/events/respond_to_confirmation", answer)
 
     def decision() -> float:
         act()
@@ -124,9 +123,9 @@ def _measured(client: httpx.Client) -> dict[str, Callable[[], float]]:
         "append an event": timed(lambda: append(plain, kind="PauseEvent"), _CALLS),
         "append an action that waits": timed(act, _CALLS),
         "decide it": decision,
-        "list the conversations": timed(lambda: _ask(client, "GET", "/conversations/search"), _CALLS),
+        "list the conversations": timed(lambda: _send(client, "GET", "/conversations/search"), _CALLS),
     }
 
 
-def _ask(client: httpx.Client, method: str, path: str, body: object = None) -> None:
+def _send(client: httpx.Client, method: str, path: str, body: object = None) -> None:
     client.request(method, f"/api{path}", json=body).raise_for_status()

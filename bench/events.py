@@ -21,7 +21,6 @@ from store.log.text import fold
 #: Number of concurrent requests: enough to keep one worker busy.
 _CONNECTIONS = 8
 
-#: Filters by their members: kind, source, time.
 _FILTERS = {
     "no filter": (),
     "kind": ("kind",),
@@ -257,10 +256,10 @@ def _request_for(conversation_id: ConversationId, needle: str) -> bytes:
 
 def _find_all(text: bytes, needle: bytes) -> int:
     """Count the occurrences of a needle in one pass."""
-    found, at = 0, text.find(needle)
+    number, at = 0, text.find(needle)
     while at >= 0:
-        found, at = found + 1, text.find(needle, at + len(needle))
-    return found
+        number, at = number + 1, text.find(needle, at + len(needle))
+    return number
 
 
 def _body_warm(
@@ -302,7 +301,6 @@ def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: 
 
 
 def append(effort: Effort) -> list[Row]:
-    """Measure the throughput of batches."""
     random = Random(3)
     with (
         servers.redis_server() as url,
@@ -319,7 +317,6 @@ def append(effort: Effort) -> list[Row]:
 
 
 def _batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[Event]]]:
-    """Return a new conversation and its batches."""
     events: Iterator[Event] = corpus.agent_events(random, number * size)
     return corpus.conversation(random), [list(islice(events, size)) for _ in range(number)]
 

@@ -31,13 +31,11 @@ from store.approvals.inbox import Cursor, InboxFilter, PendingAction
 #: Number of waiting actions per conversation, and of actions per page.
 _WAITING, _PAGE = 10, 5
 
-#: Number of calls in one measurement.
 _CALLS = 50
 
 _ALICE = Actor("key", "alice")
 _ALL = InboxFilter()
 
-#: Time of the bench's first event.
 _FIRST = Micros(corpus.FIRST)
 
 #: Number of workers of each of the two servers with streams.
@@ -60,7 +58,7 @@ def pages(effort: Effort) -> list[Row]:
             for name, call in large.calls.items()
         }
     what = f"inbox of {conversations * _WAITING:,} actions in {conversations:,} conversations against one of {_WAITING}"
-    return [found.row(f"{what}: time of {name}", "s", most=1.5) for name, found in rounds.items()]
+    return [measured.row(f"{what}: time of {name}", "s", most=1.5) for name, measured in rounds.items()]
 
 
 class _Inbox:
@@ -113,17 +111,17 @@ def streams(effort: Effort) -> list[Row]:
         servers.gunicorn("app:create_app()", url, _WORKERS) as one,
         servers.gunicorn("app:create_app()", url, _WORKERS) as two,
     ):
-        found = _streamed([one, two], effort)
+        received = _streamed([one, two], effort)
     return [
         Row(
             f"{effort.inbox_streams} inbox streams on 2 servers of {_WORKERS} workers, {effort.inbox_rate} actions/s: "
             "from append to the client's hand, p99",
-            found.percentile(0.99),
+            received.percentile(0.99),
             " ms",
-            f"p50 {found.percentile(0.5):.1f} ms, largest {found.percentile(1):.1f} ms; "
-            f"{len(found.latencies):,} deliveries in {found.seconds:.1f} s, each action once",
+            f"p50 {received.percentile(0.5):.1f} ms, largest {received.percentile(1):.1f} ms; "
+            f"{len(received.latencies):,} deliveries in {received.seconds:.1f} s, each action once",
             most=250,
-            raw={"p50": found.percentile(0.5), "p99": found.percentile(0.99), "unit": "ms"},
+            raw={"p50": received.percentile(0.5), "p99": received.percentile(0.99), "unit": "ms"},
         )
     ]
 

@@ -32,17 +32,14 @@ class Load:
 
     @property
     def requests(self) -> int:
-        """Number of responses."""
         return len(self.latencies)
 
     @property
     def rate(self) -> float:
-        """Requests per second."""
         return self.requests / self.seconds
 
 
 def get(path: str, *headers: str) -> bytes:
-    """Return a GET request as bytes."""
     more = "".join(f"{header}\r\n" for header in headers)
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n{more}\r\n".encode()
 
@@ -176,7 +173,6 @@ class Received:
 
     @property
     def rate(self) -> float:
-        """Deliveries per second."""
         return len(self.latencies) / self.seconds
 
     def percentile(self, share: float) -> float:
@@ -185,8 +181,6 @@ class Received:
 
 
 class Listener(Protocol):
-    """A client that receives deliveries."""
-
     socket: socket.socket
     received: list[Any]
 

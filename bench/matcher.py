@@ -38,11 +38,11 @@ def lines(effort: Effort) -> list[Row]:
     """Measure a line with few and with many rules, and its effects."""
     texts = [text for family in tomllib.loads(_LINES.read_text())["lines"].values() for _, text in family]
     texts = texts[: effort.shell_lines]
-    found = []
+    rows = []
     for number, most in ((10, 1000), (1000, 20_000)):
         first, again = times(number, texts)
-        found.append(_row(f"a shell line against {number:,} rules, read for the first time", first, again, most))
-    return [*found, _row("the effects of a shell line, read for the first time", *effect_times(texts), 1000)]
+        rows.append(_row(f"a shell line against {number:,} rules, read for the first time", first, again, most))
+    return [*rows, _row("the effects of a shell line, read for the first time", *effect_times(texts), 1000)]
 
 
 def _row(what: str, first: list[float], again: list[float], most: float) -> Row:

@@ -219,7 +219,6 @@ def load() -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows as a Markdown table."""
     lines = ["| what | measured | target | | figures |", "|---|---:|---:|---|---|"]
     for row in rows:
         cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, row.detail)
@@ -229,8 +228,8 @@ def table(rows: list[Row]) -> str:
 
 def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
     """Write a run's section of docs/performance.md, and one file of all figures. Replace the previous run."""
-    told = ", ".join(f"{name} {value}" for name, value in measured_on.items())
-    measured = f"{textwrap.fill(told, 154, break_on_hyphens=False)}\n\n{table(rows)}\n"
+    environment = ", ".join(f"{name} {value}" for name, value in measured_on.items())
+    measured = f"{textwrap.fill(environment, 154, break_on_hyphens=False)}\n\n{table(rows)}\n"
     write_section("measured", measured, root)
     results = root / "bench" / "results"
     results.mkdir(exist_ok=True, parents=True)
@@ -248,7 +247,7 @@ def write_section(name: str, text: str, root: Path = _ROOT) -> None:
 
 def write_json(file: Path, rows: list[Row], measured_on: dict[str, str | int]) -> None:
     """Write every figure with its unit, medians and spreads, the machine, its load and the versions."""
-    found = {
+    results = {
         "measured_on": measured_on,
         "rows": [
             {
@@ -264,7 +263,7 @@ def write_json(file: Path, rows: list[Row], measured_on: dict[str, str | int]) -
             for row in rows
         ],
     }
-    file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 
 def spread(figures: Any) -> Any:

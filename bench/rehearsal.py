@@ -58,14 +58,14 @@ def rehearsal(effort: Effort) -> list[Row]:
         began = time.monotonic()
         rehearsal_id = _start(port)
         beside: list[float] = []
-        while (found := _get(port, rehearsal_id))["state"] == "running":
+        while (state := _get(port, rehearsal_id))["state"] == "running":
             if time.monotonic() - began > _LOST:
-                raise RuntimeError(f"rehearsal: not done within {_LOST:g} s: {found}")
+                raise RuntimeError(f"rehearsal: not done within {_LOST:g} s: {state}")
             beside += others.measure(min(1.0, effort.rehearsal_seconds)).latencies
         seconds = time.monotonic() - began
         after = others.measure(effort.rehearsal_seconds)
-    if found["state"] != "done" or found["decided"] != effort.decisions:
-        raise RuntimeError(f"rehearsal: {found['state']} with {found['decided']} decisions: {found['detail']}")
+    if state["state"] != "done" or state["decided"] != effort.decisions:
+        raise RuntimeError(f"rehearsal: {state['state']} with {state['decided']} decisions: {state['detail']}")
     meanwhile = Received(beside, seconds)
     alone = Received(alone.latencies + after.latencies, alone.seconds + after.seconds)
     what = f"a rehearsal on {effort.decisions:,} decisions, one in {_SHARE} commands new, {_WORKERS} workers"
@@ -74,8 +74,8 @@ def rehearsal(effort: Effort) -> list[Row]:
             what,
             seconds,
             " s",
-            f"{1e6 * seconds / effort.decisions:.1f} µs a decision; {found['answered']:,} answered, "
-            f"{found['rejected']:,} of them rejected",
+            f"{1e6 * seconds / effort.decisions:.1f} µs a decision; {state['answered']:,} answered, "
+            f"{state['rejected']:,} of them rejected",
             most=_MOST_SECONDS,
         ),
         Row(

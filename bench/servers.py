@@ -172,7 +172,6 @@ def resident(pid: int, name: str = "VmRSS") -> int:
 
 
 def _free_port() -> int:
-    """Return a port that no process listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port

@@ -77,11 +77,11 @@ def soak(effort: Effort) -> list[Row]:
 
 
 def _figures(redis: Redis) -> _Minute:
-    found = [
+    figures_of_workers = [
         (servers.resident(one.pid) / 1024, one.num_fds(), one.num_threads(), len(one.net_connections("all")))
         for one in servers.worker_processes()
     ]
-    rss, files, threads, connections = map(max, zip(*found, strict=True))
+    rss, files, threads, connections = map(max, zip(*figures_of_workers, strict=True))
     return _Minute(rss, files, threads, connections, _lasting_keys(redis))
 
 

@@ -20,7 +20,6 @@ from core.wire import ConversationId
 
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 
-#: Number of events in one request of the burst.
 _BATCH = 100
 
 
@@ -52,8 +51,8 @@ def sockets(effort: Effort) -> list[Row]:
     ]
 
 
-def _summary(found: Received) -> str:
-    return f"{len(found.latencies):,} deliveries in {found.seconds:.1f} s, each event once and in order"
+def _summary(received: Received) -> str:
+    return f"{len(received.latencies):,} deliveries in {received.seconds:.1f} s, each event once and in order"
 
 
 def measure(port: int, random: Random, effort: Effort, batches: list[list[int]], rate: float | None) -> Received:

@@ -38,7 +38,6 @@ _WORKERS = 2
 
 _CONNECTIONS = (1, 4, 16, 64)
 
-#: Number of parts of a measurement.
 _PARTS = 4
 
 #: Maximum ratios of p99 and of the longest request to the bare view's, and minimum ratio of a count's throughput.
@@ -72,9 +71,8 @@ _RENEWED = 10
 
 #: Number of loopback addresses of the half heads; seconds that the server allows each, in which all closed ones
 #: reconnect; poll interval for closed ones, in seconds.
-_ADDRESSES, _LIFE, _LOOK = 8, 20.0, 0.1
+_ADDRESSES, _LIFE, _POLL = 8, 20.0, 0.1
 
-#: Number of events in one request of a sandbox.
 _BATCH = 100
 
 _HOST = ("bench", "supervisor")
@@ -96,15 +94,15 @@ def tails(effort: Effort) -> list[Row]:
         events = f"/api/conversations/{counted}/events"
         count, page = load.get(f"{events}/count"), load.get(f"{events}/search?limit=100")
         asked = {"a count": repeat(count), "a page of 100 events": repeat(page), "an append": _appends(appended)}
-        found = []
+        rows = []
         for connections in _CONNECTIONS:
             number = f"{connections} connection{'s' * (connections > 1)}"
             for what, requests in asked.items():
                 of_ours, of_bare = _taken((ours, bare), requests, connections, effort)
-                found += _tail_rows(f"{what}, {number}", of_ours, of_bare)
+                rows += _tail_rows(f"{what}, {number}", of_ours, of_bare)
                 if what == "a count":
-                    found.append(_throughput(number, of_ours, of_bare))
-        return found
+                    rows.append(_throughput(number, of_ours, of_bare))
+        return rows
 
 
 def _taken(ports: Sequence[int], requests: Iterator[bytes], connections: int, effort: Effort) -> list[Received]:
@@ -272,14 +270,12 @@ def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> 
 
 
 def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
-    """Yield requests that append an event each."""
     for number in count():
         event = message(number) | {"id": str(uuid4())}
         yield load.post(f"/api/v1/webhooks/events/{conversation_id}", json.dumps([event]).encode())
 
 
 def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
-    """Open sockets that neither read nor write."""
     sockets = [Listener(port, conversation_id, []) for _ in range(number)]
     pipe.send("open")
     time.sleep(TIMEOUT * len(sockets))
@@ -319,8 +315,8 @@ def _half_heads(pipe: Connection, port: int, _conversation: ConversationId, numb
                 missing.append(at)
         if not is_told:
             pipe.send("open")
-            share, is_told = max(1, round(number * _LOOK / _LIFE)), True
-        time.sleep(_LOOK)
+            share, is_told = max(1, round(number * _POLL / _LIFE)), True
+        time.sleep(_POLL)
         for key, _ in selector.select(0):
             selector.unregister(key.fileobj)
             key.fileobj.close()  # type: ignore[union-attr]

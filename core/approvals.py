@@ -81,7 +81,6 @@ _MOST_INTEGER = 2**53 - 1
 #: Arguments of tools that are shell lines.
 SHELL_ARGUMENTS = frozenset({"command", "cmd"})
 
-#: The path before a link's token.
 LINK_PATH = "/approvals"
 
 #: Maximum characters of a target's name in a link.
@@ -101,7 +100,6 @@ class Action:
 
     @classmethod
     def of(cls, event: Mapping[str, Any]) -> "Action":
-        """Return the action of an ActionEvent."""
         risk = event.get("security_risk")
         return cls(event.get("tool_name"), shown_arguments(event.get("action")), risk if risk in RISKS else "UNKNOWN")
 
@@ -125,8 +123,6 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """The conversation of an action."""
-
     id: ConversationId
     tags: Mapping[str, str]
     folder: str | None = None  #: absolute path of its agent's folder; None: unknown
@@ -171,8 +167,6 @@ class Part(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """The rules that may decide an action."""
-
     rules: list[Rule]  #: match alone, in the order in which they are tried
     doubts: list[Rule]  #: rejecting rules that may match, and asking rules: while in force, they prevent an approval
     parts: list[Part]  #: rules that approve a part of it, the oldest first
@@ -198,7 +192,7 @@ class Matched(NamedTuple):
 
 def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Matched:
     """Return the matching rules, first those that reject, then by age, and the rejecting rules that may match."""
-    found: list[Rule] = []
+    matched: list[Rule] = []
     doubts: list[Rule] = []
     parts: list[Part] = []
     for rule in sorted(rules, key=lambda rule: (rule.decision != "reject", rule.created_at or 0, rule.id)):
@@ -207,12 +201,12 @@ def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) 
         if rule.decision == "ask":
             doubts += [rule] if does_match is not False else []
         elif does_match:
-            found.append(rule)
+            matched.append(rule)
         elif does_match is None:
             doubts.append(rule)
         elif part:
             parts.append(part)
-    return Matched(found, doubts, parts)
+    return Matched(matched, doubts, parts)
 
 
 def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | None:
@@ -230,9 +224,9 @@ def _is_safe(rule: Rule, action: Action, conversation: Conversation) -> bool:
     """Return whether an approving rule allows the risk and the effects of an action, by the agent's and our rating."""
     if rule.max_risk is None and rule.effects is None:
         return True
-    found = seen(action.tool_name, action.arguments, conversation.folder)
-    is_low = rule.max_risk is None or all(_is_at_most(risk, rule.max_risk) for risk in (action.risk, found.risk))
-    return is_low and (rule.effects is None or found.names <= set(rule.effects))
+    effects = seen(action.tool_name, action.arguments, conversation.folder)
+    is_low = rule.max_risk is None or all(_is_at_most(risk, rule.max_risk) for risk in (action.risk, effects.risk))
+    return is_low and (rule.effects is None or effects.names <= set(rule.effects))
 
 
 def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
@@ -252,7 +246,7 @@ def holds_for(rule: Rule, conversation: Conversation) -> bool:
 
 
 def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:
-    """Return the commands of a line that an approving rule approves; None if the rule does not match otherwise."""
+    """Return the commands of a line that an approving rule approves; None if its other conditions fail."""
     tests = rule.arguments or {}
     names = [name for name, test in tests.items() if "command" in test]
     line = action.line(names[0]) if len(names) == 1 and rule.tool_name == action.tool_name else None
@@ -341,16 +335,16 @@ def fits_pattern(pattern: str, value: Any) -> bool:
 
 def _ends(value: str, starts: set[int], part: str) -> set[int]:
     """Return the possible ends of a literal part after a run from one of these places."""
-    found, place, runs = set(), 0, _runs(value)
+    ends, place, runs = set(), 0, _runs(value)
     for start in sorted(starts):
         place = max(place, start)
         while True:
             if value.startswith(part, place):
-                found.add(place + len(part))
+                ends.add(place + len(part))
             if place == len(value) or not runs[place]:
                 break
             place += 1
-    return found
+    return ends
 
 
 @lru_cache(maxsize=64)
@@ -493,8 +487,8 @@ def shown_arguments(action: Any) -> Any:
 def text_of(arguments: Any) -> str:
     """Return an action's arguments in readable form: a command, an operation on a path, a URL, or their JSON."""
     named = arguments if isinstance(arguments, dict) else {}
-    said = [value for name in ("command", "path", "url") if isinstance(value := named.get(name), str) and value]
-    return " ".join(said) or canonical(arguments).decode()
+    texts = [value for name in ("command", "path", "url") if isinstance(value := named.get(name), str) and value]
+    return " ".join(texts) or canonical(arguments).decode()
 
 
 def action_digest(tool_name: Any, arguments: Any) -> str:
@@ -503,8 +497,6 @@ def action_digest(tool_name: Any, arguments: Any) -> str:
 
 
 class Link(NamedTuple):
-    """The content of a link."""
-
     conversation_id: ConversationId
     action_id: str
     digest: str  #: of the action as it was notified

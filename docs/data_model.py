@@ -48,8 +48,6 @@ class Key(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Keys of a subject."""
-
     title: str
     about: str
     keys: tuple[Key, ...]
@@ -63,13 +61,11 @@ def model() -> Mapping[str, Any]:
 
 @cache
 def groups() -> tuple[Group, ...]:
-    """Return the groups of keys."""
-    found = model()["group"]
-    return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in found)
+    entries = model()["group"]
+    return tuple(Group(**one | {"keys": tuple(Key(name, **of) for name, of in one["keys"].items())}) for one in entries)
 
 
 def keys() -> Iterator[Key]:
-    """Yield all keys."""
     for group in groups():
         yield from group.keys
 

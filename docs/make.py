@@ -132,17 +132,15 @@ def operations(peer: str) -> set[Operation]:
 
 def reasons() -> list[tuple[list[str], str]]:
     """Return why operations are not served: their patterns, and the reason."""
-    found = tomllib.loads((PEERS / "not_served.toml").read_text())["reason"]
-    return [(one["operations"], one["text"]) for one in found]
+    entries = tomllib.loads((PEERS / "not_served.toml").read_text())["reason"]
+    return [(one["operations"], one["text"]) for one in entries]
 
 
 def reasons_for(operation: Operation) -> list[str]:
-    """Return the reasons why an operation is not served."""
     return [text for patterns, text in reasons() if any(fnmatchcase(str(operation), _literal(one)) for one in patterns)]
 
 
 def is_served(app: Flask, operation: Operation) -> bool:
-    """Return whether the app has a rule for an operation."""
     is_socket = operation.method == "SOCKET"
     urls = app.url_map.bind("localhost")
     try:
@@ -300,16 +298,16 @@ def _clause(words: str) -> str:
 def members(of: type) -> dict[str, tuple[str, str]]:
     """Return the public attributes and methods of a class: how each is written, and its meaning."""
     comments = _ATTRIBUTE.findall(inspect.getsource(of))
-    found = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
+    members_by_name = {name: (f"`{name}`", f"{words[:1].upper()}{words[1:]}.") for name, words in comments}
     for name, member in vars(of).items():
-        if name.startswith("_") or name in found:
+        if name.startswith("_") or name in members_by_name:
             continue
         if isinstance(member, property):
-            found[name] = (f"`{name}`", _first_line(member))
+            members_by_name[name] = (f"`{name}`", _first_line(member))
         elif inspect.isfunction(member):
             parameters = [one for one in inspect.signature(member).parameters if one != "self"]
-            found[name] = (f"`{name}({', '.join(parameters)})`", _first_line(member))
-    return found
+            members_by_name[name] = (f"`{name}({', '.join(parameters)})`", _first_line(member))
+    return members_by_name
 
 
 def _first_line(of: object) -> str:
@@ -323,7 +321,6 @@ def _with_table(page: Path, rows: list[str]) -> str:
 
 
 def models() -> str:
-    """Return the module of types."""
     schemas = json.loads(OPENAPI.read_text())["components"]["schemas"]
     wanted, classes = list(ROOTS), dict[str, str]()
     for name in wanted:
@@ -335,7 +332,6 @@ def models() -> str:
 
 
 def calls() -> str:
-    """Return the module of the store's scripts."""
     words = [sys.executable, "-m", "docs.script_calls"]
     return _formatted(subprocess.run(words, capture_output=True, text=True, check=True, cwd=PROJECT).stdout)
 

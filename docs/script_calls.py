@@ -70,7 +70,6 @@ def _rows(words: Iterable[Any], width: int) -> zip[tuple[Any, ...]]:
 
 
 def calls() -> str:
-    """Return the module."""
     scripts, lines = sources(), [_HEAD]
     taken = {one.type for source in scripts.values() for one in source.contract.arguments}
     for name, fields in next(iter(scripts.values())).contract.shapes.items():
@@ -187,7 +186,6 @@ def _read(one: Field, word: str, contract: Contract, space: str) -> str:
 
 
 def _result(contract: Contract, space: str) -> str:
-    """Return the annotation of a method's result."""
     hints, bare = list[str](), [one.outcome for one in contract.replies if one.outcome and not one.fields]
     for one in contract.replies:
         if one.value:

@@ -39,7 +39,6 @@ class Package(NamedTuple):
 
     @property
     def kept(self) -> list[Path]:
-        """Return the paths of its files."""
         names = [Path(file).name for file in self.files] + ["icons.js"] * bool(self.icons)
         return [PROJECT / self.folder / name for name in names]
 
@@ -140,7 +139,6 @@ def _module(package: Package, nodes: dict[str, Any]) -> str:
 
 
 def rows(package: Package, licence: str) -> str:
-    """The table's rows of a package, one for each file."""
     link = f"[{package.name}](https://www.npmjs.com/package/{package.name})"
     return "".join(
         f"| {path.relative_to(PROJECT)} | {link} | {package.release} | {licence} "

@@ -270,10 +270,10 @@ def start() -> tuple[Response, int]:
         abort(422, fault)
     llm, history = llm_of(given, is_own=not program), history_of(given)
     conversation, is_new = server.start(identity, kept, secrets_of(given), llm, servers_of(given), history)
-    told = ignored(given, program)
-    if told and is_new:
-        print(f"conversation {identity}: {' '.join(told)}", file=sys.stderr)
-    return jsonify({**conversation.log.info(), "ignored": told}), 201 if is_new else 200
+    warnings = ignored(given, program)
+    if warnings and is_new:
+        print(f"conversation {identity}: {' '.join(warnings)}", file=sys.stderr)
+    return jsonify({**conversation.log.info(), "ignored": warnings}), 201 if is_new else 200
 
 
 @api.get("/search")
@@ -414,7 +414,6 @@ def set_security_analyzer(identity: str) -> Response:
 
 
 def asked_number(name: str, default: int, least: int, most: int) -> int:
-    """Return a number of the query."""
     text = request.args.get(name, str(default))
     if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
         abort(422, f"{name} should be a number from {least} to {most}")

@@ -28,8 +28,8 @@ class Command:
     def __init__(self, command: str, folder: Path, seconds: int, mask: Mask) -> None:
         """mask: hides secrets in the output. Raises OSError and ValueError if the command cannot be executed."""
         self.id = str(uuid4())
-        told = {"command": command, "cwd": str(folder), "timeout": seconds}
-        self.events: list[dict[str, Any]] = [{"kind": "BashCommand", "id": self.id, "timestamp": now(), **told}]
+        request = {"command": command, "cwd": str(folder), "timeout": seconds}
+        self.events: list[dict[str, Any]] = [{"kind": "BashCommand", "id": self.id, "timestamp": now(), **request}]
         self.has_ended = threading.Event()
         self._masked = {name: Masked(mask) for name in ("stdout", "stderr")}
         self._room, self._deadline = MOST_KEPT, time.monotonic() + seconds
@@ -73,8 +73,8 @@ class Command:
         if kept:
             self._note(**{name: kept})
 
-    def _note(self, **told: Any) -> None:
-        output = {"exit_code": None, "stdout": None, "stderr": None, **told}
+    def _note(self, **members: Any) -> None:
+        output = {"exit_code": None, "stdout": None, "stderr": None, **members}
         named = {"kind": "BashOutput", "id": str(uuid4()), "timestamp": now(), "command_id": self.id}
         self.events.append({**named, "order": len(self.events) - 1, **output})
 

@@ -37,9 +37,9 @@ NEXT: the next steps
 Answer with the summary alone, in at most 1,000 words."""
 
 
-def size(told: list[Message]) -> int:
+def size(messages: list[Message]) -> int:
     """Return the size of messages in characters, roughly as a model counts them."""
-    return sum(_of_message(message) for message in told)
+    return sum(_of_message(message) for message in messages)
 
 
 def _of_message(message: Message) -> int:
@@ -50,9 +50,9 @@ def _of_message(message: Message) -> int:
     return of_parts + calls + _AROUND
 
 
-def tokens(so_far: list[Event], told: list[Message], tools: list[dict[str, Any]], stats: dict[str, Any]) -> int:
+def tokens(so_far: list[Event], messages: list[Message], tools: list[dict[str, Any]], stats: dict[str, Any]) -> int:
     """Estimate the tokens of a request from the endpoint's count of the last one, which it may have truncated."""
-    estimated = (size(told) + len(json.dumps(tools))) // CHARACTERS_PER_TOKEN
+    estimated = (size(messages) + len(json.dumps(tools))) // CHARACTERS_PER_TOKEN
     counted = stats.get("accumulated_token_usage", {})
     since = list[Event]()
     for event in reversed(so_far):
@@ -125,8 +125,8 @@ def _text_of_event(event: Event) -> str:
         case "MessageEvent":
             return text_of([part for part in event["llm_message"]["content"] if "text" in part])
         case "ActionEvent":
-            said = text_of(event["thought"])
-            return f"{said}\n{event['tool_name']} {event['tool_call']['arguments']}".lstrip()
+            thought = text_of(event["thought"])
+            return f"{thought}\n{event['tool_name']} {event['tool_call']['arguments']}".lstrip()
         case "CondensationSummaryEvent":
             return str(event["summary"])
         case kind if kind in events.RESULTS:

@@ -24,7 +24,7 @@ from reference_agent.shell import Terminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
-SUPERSEDED = "Superseded by a new user message."  #: rejection reason of a new message
+SUPERSEDED = "Superseded by a new user message."
 #: The error of an action that a kill of the agent server interrupted.
 UNKNOWN = "The agent server ended while this command ran. It is unknown whether it took effect. It is not repeated."
 #: The error of an action that was open at the target of a return.
@@ -330,9 +330,7 @@ class Conversation:
             self._end_run("paused")
         except Exception as error:  # a conversation must not stay running without a thread
             traceback.print_exc()
-            self._end_run(
-                "error", events.error(type(error).__name__, "The agent failed. The agent server's log has the reason.")
-            )
+            self._end_run("error", events.error(type(error).__name__, "The agent failed. See the sandbox's log."))
 
     def _end_run(self, status: str, *ending: Event) -> None:
         with self._lock:
@@ -395,13 +393,13 @@ class Conversation:
 
     def _without_task(self, state: State, report: str, *, is_error: bool = False) -> tuple[State, list[Event]]:
         """Return the state without the current sub-task, which has no open action, and the sub-task's result."""
-        told = {"content": parts(report), "is_error": is_error, "tool_name": "delegate"}
-        result = events.observation(self._decided(state.task["id"]), told)
+        report_members = {"content": parts(report), "is_error": is_error, "tool_name": "delegate"}
+        result = events.observation(self._decided(state.task["id"]), report_members)
         return state._replace(open=state.open[1:], task={}), [result]
 
     def _respond(self, so_far: list[Event], state: State) -> None:
         self._tools.connect(again=bool(state.unanswered))
-        response = self._mind.respond(so_far, state, self._tell)
+        response = self._mind.respond(so_far, state, self._show)
         with self._lock:
             if not self._is_wanted:
                 raise Unwanted
@@ -426,13 +424,13 @@ class Conversation:
             state = moved(state, "waiting_for_confirmation", step)
         self.log.step(state, step)
 
-    def _tell(self, text: str, reasoning: str) -> None:
+    def _show(self, text: str, reasoning: str) -> None:
         """Stream a part of a response. Raises Unwanted."""
         if not self._is_wanted:
             raise Unwanted
-        told = {name: part for name, part in (("content", text), ("reasoning_content", reasoning)) if part}
-        if told and not self.log.state.task:  # a helper's text is not for the user
-            self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
+        members = {name: part for name, part in (("content", text), ("reasoning_content", reasoning)) if part}
+        if members and not self.log.state.task:  # a helper's text is not for the user
+            self.log.show(events.event("StreamingDeltaEvent", "agent", **members))
 
     def _begin_action(self) -> Callable[[], None] | None:
         """Begin to execute the first open action. A step written before prevents a second execution after a kill."""

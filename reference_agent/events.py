@@ -38,8 +38,8 @@ def parts(text: str) -> list[Event]:
 
 
 def message(source: str, content: list[Event], **members: Any) -> Event:
-    said = {"role": "assistant" if source == "agent" else "user", "content": content, "thinking_blocks": [], **members}
-    return event("MessageEvent", source, llm_message=said, activated_skills=[], extended_content=[])
+    body = {"role": "assistant" if source == "agent" else "user", "content": content, "thinking_blocks": [], **members}
+    return event("MessageEvent", source, llm_message=body, activated_skills=[], extended_content=[])
 
 
 def way(so_far: list[Event]) -> list[Event]:
@@ -119,8 +119,8 @@ def messages(so_far: list[Event], unanswered: Iterable[str]) -> list[Message]:
     """
     results = {event["tool_call_id"]: event for event in so_far if event["kind"] in RESULTS}
     late = {*unanswered}
-    told = [messages_of(group, results) for group in groups(so_far) if group[0]["id"] not in late]
-    return [*chain.from_iterable(told), *(_said(event) for event in so_far if event["id"] in late)]
+    earlier = [messages_of(group, results) for group in groups(so_far) if group[0]["id"] not in late]
+    return [*chain.from_iterable(earlier), *(_said(event) for event in so_far if event["id"] in late)]
 
 
 def groups(so_far: list[Event]) -> list[list[Event]]:

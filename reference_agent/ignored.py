@@ -24,15 +24,15 @@ _OF_REQUEST = {
 def ignored(given: dict[str, Any], program: str = "") -> list[str]:
     """Return the warnings about a start request. program: the title of an agent program; "": the bundled agent."""
     agent = _object(given, "agent") or _object(given, "agent_settings")
-    told = [] if program else _of_agent(agent)
+    warnings = [] if program else _of_agent(agent)
     if program and brings_agent(agent):
-        told = [f"agent is ignored: {program} works in its place, with its own model, tools and prompt."]
-    told += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
+        warnings = [f"agent is ignored: {program} works in its place, with its own model, tools and prompt."]
+    warnings += [f"{name} is ignored: {instead}." for name, instead in _OF_REQUEST.items() if given.get(name)]
     secrets = _object(given, "secrets")
-    asked = {name: _object(secrets, name) for name in secrets}
-    if looked_up := [name for name, one in asked.items() if "url" in one and one.get("value") is None]:
-        told.append(f"secrets are ignored: {_listed(looked_up)}. The agent does not look up secrets at URLs.")
-    return [*told, _INSTEAD] if told and not program else told
+    objects = {name: _object(secrets, name) for name in secrets}
+    if looked_up := [name for name, one in objects.items() if "url" in one and one.get("value") is None]:
+        warnings.append(f"secrets are ignored: {_listed(looked_up)}. The agent does not look up secrets at URLs.")
+    return [*warnings, _INSTEAD] if warnings and not program else warnings
 
 
 def brings_agent(agent: dict[str, Any]) -> bool:
@@ -43,17 +43,17 @@ def brings_agent(agent: dict[str, Any]) -> bool:
 
 def _of_agent(agent: dict[str, Any]) -> list[str]:
     condenser, kind = _object(agent, "condenser"), agent.get("kind") or agent.get("agent_kind")
-    told = []
+    warnings = []
     if kind not in (None, "Agent", "openhands", "llm"):
-        told.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
+        warnings.append(f"agent of the kind {_name(kind)} is ignored: the bundled agent works in its place.")
     if tools := [one for one in names_in(agent.get("tools")) if own_name(one) not in TOOLS]:
-        told.append(f"tools are ignored: {_listed(tools)}. The agent has {', '.join(TOOLS)}.")
+        warnings.append(f"tools are ignored: {_listed(tools)}. The agent has {', '.join(TOOLS)}.")
     if unused := [name for name, one in servers_in(agent.get("mcp_config")).items() if _is_unused(one)]:
-        told.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. It has no login by OAuth.")
+        warnings.append(f"mcp_config is ignored: the agent calls no tool of {_listed(unused)}. It has no OAuth login.")
     if condenser and condenser.get("kind") != "NoOpCondenser":
         kind = _name(condenser.get("kind") or "the condenser")
-        told.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
-    return [*told, "agent.critic is ignored: nothing rates the agent's work."] if agent.get("critic") else told
+        warnings.append(f"condenser is ignored: the agent shortens a long conversation by its own rule, not by {kind}.")
+    return [*warnings, "agent.critic is ignored: nothing rates the agent's work."] if agent.get("critic") else warnings
 
 
 def _object(given: dict[str, Any], name: str) -> dict[str, Any]:

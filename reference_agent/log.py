@@ -30,7 +30,7 @@ from reference_agent.events import Event
 from reference_agent.shell import GOES_ON
 
 MOST_RESPONSES = 500  #: default of `max_iterations`; source: the agent-server wire
-MOST_TOLD = 300  #: maximum characters of an event in the agent server's log
+MOST_LOG_LINE = 300  #: maximum characters of an event in the agent server's log
 #: Features of this agent: single decisions, edited arguments, a history, returns. See docs/agents.md.
 CAPABILITIES = ["decide_each", "edit", "history", "return"]
 
@@ -322,8 +322,8 @@ class Log:
         self.state = state
         self.events += step
         self.way = events.way(self.events) if any(map(events.returned_to, step)) else [*self.way, *step]
-        said = _last_user_message(step)
-        self._last_user_message = said or self._last_user_message
+        message = _last_user_message(step)
+        self._last_user_message = message or self._last_user_message
         conversation = UUID(self.start["id"]).hex
         waits = state.status == "waiting_for_confirmation"
         for together in posts(step):
@@ -331,7 +331,7 @@ class Log:
         for event in step:
             if event["kind"] != "ActionEvent" or waits:
                 self._print(event, is_begun=not waits)
-        if said or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
+        if message or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
 
     def begin(self, action: Event, state: State) -> None:
@@ -340,7 +340,7 @@ class Log:
         self._print(action)
 
     def _print(self, event: Event, *, is_begun: bool = True) -> None:
-        if line := told(event, self.mask, is_begun=is_begun):
+        if line := log_line(event, self.mask, is_begun=is_begun):
             print(UUID(self.start["id"]).hex[:8], line, flush=True)
 
     def record(self, state: State, step: list[Event]) -> None:
@@ -392,7 +392,7 @@ def posts(step: list[Event]) -> list[list[Event]]:
     return posted
 
 
-def told(event: Event, mask: Mask = NOTHING, *, is_begun: bool = True) -> str:
+def log_line(event: Event, mask: Mask = NOTHING, *, is_begun: bool = True) -> str:
     """Return an event as a line of the agent server's log. is_begun: False for a waiting action."""
     match event:
         case {"kind": "MessageEvent", "llm_message": {"role": role, "content": content}}:
@@ -412,7 +412,7 @@ def told(event: Event, mask: Mask = NOTHING, *, is_begun: bool = True) -> str:
             return ""
     text = " ".join(mask.text(text).split())
     text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
-    return beginning(text, MOST_TOLD)
+    return beginning(text, MOST_LOG_LINE)
 
 
 def usage(stats: dict[str, Any]) -> dict[str, Any]:

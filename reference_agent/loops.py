@@ -36,9 +36,9 @@ def loop_in(so_far: list[Event]) -> Loop | None:
     recent = recent[begin:]
     steps = _steps(recent)
 
-    said = {n: text_of(one["llm_message"]["content"]) for n, one in enumerate(recent) if one["kind"] == "MessageEvent"}
-    told = [index for index, text in said.items() if text.startswith(HINT.partition("{")[0])]
-    if not steps or (told and told[-1] > steps[-1].position):
+    texts = {n: text_of(one["llm_message"]["content"]) for n, one in enumerate(recent) if one["kind"] == "MessageEvent"}
+    hints = [index for index, text in texts.items() if text.startswith(HINT.partition("{")[0])]
+    if not steps or (hints and hints[-1] > steps[-1].position):
         return None
     patterns = (
         (f"the same call had the same result {REPEATS} times in a row", REPEATS, _are_the_same),
@@ -52,7 +52,7 @@ def loop_in(so_far: list[Event]) -> Loop | None:
     for words, length, holds in patterns:
         last = steps[-length:]
         if len(last) == length and holds(last):
-            return Loop(words, any(index > last[0].position for index in told))
+            return Loop(words, any(index > last[0].position for index in hints))
     return None
 
 

@@ -39,7 +39,7 @@ _loop = asyncio.new_event_loop()
 threading.Thread(target=_loop.run_forever, daemon=True).start()
 
 
-class Server:
+class McpServer:
     """One MCP server, started on first use. Not thread-safe, except `close`."""
 
     def __init__(self, name: str, given: dict[str, Any], folder: Path) -> None:
@@ -136,8 +136,8 @@ class Server:
         if not self._given.get("command") or _is_answer(error) or isinstance(error, Refused | OSError):
             return text
         size = os.fstat(self._errors.fileno()).st_size
-        said = os.pread(self._errors.fileno(), _MOST_ERROR, max(size - _MOST_ERROR, 0)).decode(errors="replace")
-        return ": ".join(filter(None, ("its program has ended", " ".join(said.split()))))
+        output = os.pread(self._errors.fileno(), _MOST_ERROR, max(size - _MOST_ERROR, 0)).decode(errors="replace")
+        return ": ".join(filter(None, ("its program has ended", " ".join(output.split()))))
 
 
 def _is_answer(error: Exception) -> bool:

@@ -29,7 +29,7 @@ from reference_agent.log import State
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
 
-Tell = Callable[[str, str], None]  #: streams a part of a response: text and reasoning. Raises Unwanted
+Show = Callable[[str, str], None]  #: streams a part of a response: text and reasoning. Raises Unwanted
 #: Maximum number of commands of a message, and characters of a command as JSON. Its event contains it twice.
 MOST_COMMANDS, MOST_COMMAND = 200, 300_000
 _SPACE = " \t\r"  #: whitespace around a command
@@ -87,8 +87,6 @@ class Unwanted(Exception):
 
 
 class Response(NamedTuple):
-    """A mind's response to the events so far."""
-
     events: list[Event]  #: to append; actions among them are executed once nothing holds them
     answered: list[str] = []  #: ids of the messages that this answers
     stats: dict[str, Any] | None = None  #: usage of models since the start, if it has grown
@@ -103,14 +101,13 @@ class Mind:
     """Decides the agent's next step. Any thread may use it, one at a time for each conversation."""
 
     def beginning(self) -> list[Event]:
-        """Return the first events of a conversation."""
         return []
 
     def has_to_respond(self, _so_far: list[Event], state: State) -> bool:
         """Return whether the conversation goes on. Called when no action is open."""
         return bool(state.unanswered)
 
-    def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
+    def respond(self, so_far: list[Event], state: State, show: Show) -> Response:
         """Return the next step. Called without the conversation's lock, because it may take long."""
         raise NotImplementedError
 
@@ -126,10 +123,10 @@ class Mind:
 class Rule(Mind):
     """Turns each `run: CMD` line of a message into an action. Replies to other messages that it has no model."""
 
-    def respond(self, so_far: list[Event], state: State, _tell: Tell) -> Response:
+    def respond(self, so_far: list[Event], state: State, _show: Show) -> Response:
         message_id = state.unanswered[0]
-        said = next(event for event in so_far if event["id"] == message_id)
-        text = events.text_of(said["llm_message"]["content"])
+        message = next(event for event in so_far if event["id"] == message_id)
+        text = events.text_of(message["llm_message"]["content"])
         lines = [line.strip(_SPACE) for line in text.split("\n")]  # only a line feed ends a shell's line
         commands = [line.removeprefix("run:").strip(_SPACE) for line in lines if line.startswith("run:")]
         if words := _fault(commands):
@@ -222,14 +219,14 @@ class ModelError(Exception):
 class Garbage(Exception): ...
 
 
-class Refusal(Exception):
+class EndpointError(Exception):
     """The endpoint responds with an error status. The text is its message, in one line."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.status = response.status_code
         self.retry_after = response.headers.get("retry-after", "")
-        self.code, said = _told(response)
-        super().__init__(f"{self.status} {said}")
+        self.code, message = _error_of(response)
+        super().__init__(f"{self.status} {message}")
 
 
 class Reply:
@@ -287,21 +284,21 @@ class Endpoint:
         self._key, self._url, self._effort = llm.api_key, llm.base_url, llm.reasoning_effort
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
-    def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], tell: Tell) -> Reply:
-        """Request a response, within RESPONSE_SECONDS per try. Raises ModelError and the errors of `tell`."""
-        asked: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
-        asked |= {"stream": True, "stream_options": {"include_usage": True}}
-        asked |= {"reasoning_effort": self._effort} if self._effort else {}
+    def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], show: Show) -> Reply:
+        """Request a response, within RESPONSE_SECONDS per try. Raises ModelError and the errors of `show`."""
+        body: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        body |= {"reasoning_effort": self._effort} if self._effort else {}
         timeout, silent = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS), 0
         with httpx.Client(headers=self._headers, timeout=timeout, follow_redirects=True) as client:
             for tries_left in reversed(range(TRIES)):
-                tell("", "")
+                show("", "")
                 try:
-                    return self._try(client, asked, tell)
-                except (Refusal, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
-                    is_refused = isinstance(error, Refusal) and error.status in (400, 422)
-                    if tries_left and is_refused and "reasoning_effort" in asked and "reasoning" in str(error).lower():
-                        del asked["reasoning_effort"]  # clients send it for every model
+                    return self._try(client, body, show)
+                except (EndpointError, httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, Garbage) as error:
+                    is_refused = isinstance(error, EndpointError) and error.status in (400, 422)
+                    if tries_left and is_refused and "reasoning_effort" in body and "reasoning" in str(error).lower():
+                        del body["reasoning_effort"]  # clients send it for every model
                         self._effort = ""
                         continue
                     pause, silent = _pause(error, TRIES - 1 - tries_left), silent + isinstance(error, httpx.ReadTimeout)
@@ -310,21 +307,21 @@ class Endpoint:
                     time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _try(self, client: httpx.Client, asked: dict[str, Any], tell: Tell) -> Reply:
+    def _try(self, client: httpx.Client, body: dict[str, Any], show: Show) -> Reply:
         reply, unshown, shown_at = Reply(), ["", ""], time.monotonic()
-        with client.stream("POST", f"{(self._url or OPENAI).rstrip('/')}/chat/completions", json=asked) as response:
+        with client.stream("POST", f"{(self._url or OPENAI).rstrip('/')}/chat/completions", json=body) as response:
             if response.status_code >= 400:
-                raise Refusal(response)
+                raise EndpointError(response)
             is_stream = "json" not in response.headers.get("content-type", "")
             for data in _payloads(response.iter_bytes(), is_stream):
-                unshown = [said + new for said, new in zip(unshown, reply.take(data), strict=True)]
+                unshown = [before + new for before, new in zip(unshown, reply.take(data), strict=True)]
                 if any(unshown) and time.monotonic() - shown_at > _SHOWN_EVERY:
-                    tell(*unshown)
+                    show(*unshown)
                     unshown, shown_at = ["", ""], time.monotonic()
                 if reply.size > MOST_CHARACTERS:
                     reply.is_cut = True
                     break
-        tell(*unshown)
+        show(*unshown)
         if not (reply.text.strip() or reply.calls):
             raise Garbage("it is empty")
         return reply
@@ -333,25 +330,23 @@ class Endpoint:
         text = _line(error, self._key)
         match error:
             case Garbage():
-                return ModelError(
-                    "LLMNoResponseError", f"The model's endpoint does not return a chat completion: {text}"
-                )
-            case Refusal(status=401 | 403):
+                return ModelError("LLMNoResponseError", f"The model's endpoint returns no chat completion: {text}")
+            case EndpointError(status=401 | 403):
                 return ModelError("LLMAuthenticationError", f"The model's endpoint refuses the key: {text}")
-            case Refusal(status=429, code="insufficient_quota"):
+            case EndpointError(status=429, code="insufficient_quota"):
                 return ModelError("LLMRateLimitError", f"The quota at the model's endpoint is used up: {text}")
-            case Refusal(status=429):
+            case EndpointError(status=429):
                 return ModelError("LLMRateLimitError", f"The model's endpoint limits the rate: {text}")
-            case Refusal(status=400 | 413 | 422) if _TOO_LONG.search(f"{error.code} {error}"):
+            case EndpointError(status=400 | 413 | 422) if _TOO_LONG.search(f"{error.code} {error}"):
                 return ModelError(TOO_LONG, f"The conversation is too long for the model: {text}")
-            case Refusal(status=status) if status < 500:
+            case EndpointError(status=status) if status < 500:
                 return ModelError("LLMBadRequestError", f"The model's endpoint refuses the request: {text}")
             case httpx.ReadTimeout():
                 tries = f"in {SILENT_TRIES} tries of {SILENCE_SECONDS:g} s each: it hangs or is overloaded"
                 return ModelError("LLMTimeoutError", f"The model's endpoint sends nothing {tries}")
             case httpx.TimeoutException():
                 return ModelError("LLMTimeoutError", f"The model's endpoint refuses the connection: {text}")
-        if _LOOPBACK.search(self._url) and not isinstance(error, Refusal):  # a Refusal: from a proxy that works
+        if _LOOPBACK.search(self._url) and not isinstance(error, EndpointError):  # EndpointError: a proxy responded
             text += " (a sandbox has its own loopback, not the host's)"
         return ModelError("LLMServiceUnavailableError", f"The model's endpoint does not answer: {text}")
 
@@ -372,7 +367,7 @@ def _payloads(received: Iterator[bytes], is_stream: bool) -> Iterator[Any]:
         yield _json(rest)
 
 
-def _told(response: httpx.Response) -> tuple[str, str]:
+def _error_of(response: httpx.Response) -> tuple[str, str]:
     """Return the code and message of an error in the common shape, otherwise the text of its body."""
     raw = b""
     for part in response.iter_bytes():
@@ -402,16 +397,16 @@ def _pause(error: Exception, tries: int) -> float | None:
     pause: float = min(0.5 * 2**tries, 8.0)
     if isinstance(error, httpx.InvalidURL):
         return None
-    if not isinstance(error, Refusal):
+    if not isinstance(error, EndpointError):
         return pause
     passes = error.status in (408, 409, 429) or error.status >= 500
     if not passes or error.code == "insufficient_quota":
         return None
     try:
-        asked = float(error.retry_after or pause)
+        seconds = float(error.retry_after or pause)
     except ValueError:  # a date
         return pause
-    return max(asked, 0.0) if asked <= MOST_PAUSE else None
+    return max(seconds, 0.0) if seconds <= MOST_PAUSE else None
 
 
 def _text(value: Any) -> str:
@@ -438,8 +433,8 @@ class Model(Mind):
 
     def beginning(self) -> list[Event]:
         prompt, context = (events.parts(text)[0] for text in self._prompt())
-        told = tools.for_clients(self._tools.known())
-        return [events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=told, dynamic_context=context)]
+        known = tools.for_clients(self._tools.known())
+        return [events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=known, dynamic_context=context)]
 
     def has_to_respond(self, so_far: list[Event], state: State) -> bool:
         """Return True after a message, and after the result of any call except finish."""
@@ -451,9 +446,9 @@ class Model(Mind):
         return last["kind"] in RESULTS and not is_end
 
     def answer(self, question: str, so_far: list[Event], state: State) -> str:
-        asked = {"role": "user", "content": QUESTION.format(question=question)}
-        told = [*messages(so_far, state.unanswered), asked]
-        reply = self._endpoint.ask(told, self._offered(state), lambda *_: None)
+        message = {"role": "user", "content": QUESTION.format(question=question)}
+        conversation = [*messages(so_far, state.unanswered), message]
+        reply = self._endpoint.ask(conversation, self._offered(state), lambda *_: None)
         if not reply.text.strip():
             raise ModelError("LLMNoResponseError", "The model called a tool instead of answering. Ask again")
         return reply.text
@@ -462,20 +457,20 @@ class Model(Mind):
         window = condensing.tokens(so_far, messages(so_far, state.unanswered), self._offered(state), state.stats)
         return self._condensed(so_far, state, window, lambda *_: None)
 
-    def respond(self, so_far: list[Event], state: State, tell: Tell) -> Response:
-        told = messages(so_far, state.unanswered)
+    def respond(self, so_far: list[Event], state: State, show: Show) -> Response:
+        conversation = messages(so_far, state.unanswered)
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
-            told.insert(0, {"role": "system", "content": "".join(self._prompt())})
-        estimated = condensing.tokens(so_far, told, self._offered(state), state.stats)
+            conversation.insert(0, {"role": "system", "content": "".join(self._prompt())})
+        estimated = condensing.tokens(so_far, conversation, self._offered(state), state.stats)
         try:
             if condensing.is_full(estimated, self._llm.context_window) and (
-                shorter := self._condensed(so_far, state, self._llm.context_window, tell)
+                shorter := self._condensed(so_far, state, self._llm.context_window, show)
             ):
                 return shorter
-            reply = self._endpoint.ask(told, self._offered(state), tell)
+            reply = self._endpoint.ask(conversation, self._offered(state), show)
         except ModelError as error:
             if error.code == TOO_LONG:
-                return self._shorter(error, so_far, state, estimated, tell)
+                return self._shorter(error, so_far, state, estimated, show)
             return Response([], error=error.with_next_step())
         stats, response_id = self._counted(reply, estimated, state)
         steps = _steps(reply, self._tools.log.events, response_id, self._tools.known(state.task), state.task)
@@ -487,36 +482,36 @@ class Model(Mind):
     def _offered(self, state: State) -> list[dict[str, Any]]:
         return tools.for_model(self._tools.known(state.task))
 
-    def _counted(self, reply: Reply, asked: int, state: State) -> tuple[dict[str, Any], str]:
-        """Return the stats after a reply, and its id. asked: estimated tokens of the request, if uncounted."""
-        used = reply.usage or {"prompt_tokens": asked, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
+    def _counted(self, reply: Reply, estimated: int, state: State) -> tuple[dict[str, Any], str]:
+        """Return the stats after a reply, and its id. estimated: tokens of the request, if uncounted."""
+        used = reply.usage or {"prompt_tokens": estimated, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
         response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.log.events}, "response")
         if state.task:
             response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
 
-    def _condensed(self, so_far: list[Event], state: State, window: int, tell: Tell) -> Response | None:
+    def _condensed(self, so_far: list[Event], state: State, window: int, show: Show) -> Response | None:
         """Replace older steps by a summary of the model. Return None if there are too few. Raises ModelError."""
         window = window or condensing.WINDOW
         if not (old := condensing.older(so_far, state.unanswered, window)):
             return None
         for part in (1, 2, 4):
-            asked = {"role": "user", "content": condensing.request(old, window // part)}
+            message = {"role": "user", "content": condensing.request(old, window // part)}
             try:
-                reply = self._endpoint.ask([asked], [], lambda *_: tell("", ""))
+                reply = self._endpoint.ask([message], [], lambda *_: show("", ""))
                 break
             except ModelError as error:
                 if error.code != TOO_LONG or part == 4:
                     raise
-        stats, response_id = self._counted(reply, condensing.size([asked]) // CHARACTERS_PER_TOKEN, state)
+        stats, response_id = self._counted(reply, condensing.size([message]) // CHARACTERS_PER_TOKEN, state)
         event = condensing.condensation(so_far, old, reply.text.strip(), response_id)
         return Response([event], stats=stats)
 
-    def _shorter(self, error: ModelError, so_far: list[Event], state: State, asked: int, tell: Tell) -> Response:
+    def _shorter(self, error: ModelError, so_far: list[Event], state: State, estimated: int, show: Show) -> Response:
         """Handle a request that was too long for the model: summarize more, or end the run."""
-        window = min(self._llm.context_window or condensing.WINDOW, asked)
+        window = min(self._llm.context_window or condensing.WINDOW, estimated)
         try:
-            if shorter := self._condensed(so_far, state, window, tell):
+            if shorter := self._condensed(so_far, state, window, show):
                 return shorter
         except ModelError as other:
             if other.code != TOO_LONG:

@@ -44,7 +44,7 @@ class Repository:
     def __init__(self, folder: Path, files: Files) -> None:
         """files: of the agent server's working directory, which limits reads."""
         self._folder, self._files = folder, files
-        self._told = set[Path]()  # folders whose instructions the agent has
+        self._known = set[Path]()  # folders whose instructions the agent has
 
     def instructions(self) -> str:
         """Return the instructions from the repository's root down to the folder, each marked; "" if there are none."""
@@ -54,8 +54,8 @@ class Repository:
 
     def instructions_for(self, action: dict[str, Any]) -> str:
         """Return the instructions of folders that an action touches first, each marked; "" if there are none."""
-        untold = [one for one in self._within(_folders(self._folder, action)) if one not in self._told]
-        return "\n".join(text for one in untold for text in self._of_folder(one))
+        new = [one for one in self._within(_folders(self._folder, action)) if one not in self._known]
+        return "\n".join(text for one in new for text in self._of_folder(one))
 
     def skills(self) -> list[Skill]:
         """Return the repository's readable skills."""
@@ -97,7 +97,7 @@ class Repository:
     def _of_folder(self, folder: Path) -> Iterator[str]:
         for name in INSTRUCTIONS:
             if text := self._read(folder / name):
-                self._told.add(folder)
+                self._known.add(folder)
                 yield f'<instructions of="{folder / name}">\n{text}\n</instructions>'
                 return
 

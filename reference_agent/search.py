@@ -24,7 +24,6 @@ MOST_LINES, MOST_FOUND, MOST_LINE = 200, 100, 300
 _SECONDS, MOST_FILES = 30.0, 200_000  #: timeout of a search in seconds, and maximum number of files that it reads
 _SKIPPED = (".git", ".agent-server", ".outputs")  #: folders that are never searched: Git's and the agent server's
 
-#: The programs with their options.
 _RIPGREP = (
     "rg --no-config --no-messages --null --line-number --with-filename --no-heading --color=never --hidden "
     "--no-require-git --sort=path --max-columns-preview"

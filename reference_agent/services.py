@@ -81,8 +81,8 @@ def placed(identity: str | None, path: str) -> Path:
 
 
 def asked_path() -> str:
-    asked = parse_qsl(request.query_string.decode(errors="surrogateescape"), errors="surrogateescape")
-    return next((value for name, value in asked if name == "path"), None) or abort(422, "path is needed in the query")
+    query = parse_qsl(request.query_string.decode(errors="surrogateescape"), errors="surrogateescape")
+    return next((value for name, value in query if name == "path"), None) or abort(422, "path is needed in the query")
 
 
 def begun(identity: str | None) -> Command:
@@ -217,8 +217,8 @@ def changes_of_commit(sha: str, identity: str | None = None) -> Response:
 def _differing(folder: Path, *commits: str) -> dict[str, str]:
     """Return the status by path of the files that differ from a commit, or between two."""
     options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--relative")
-    told = needed(folder, "diff", *options, *commits, "--").split("\0")
-    return {path: _STATUSES.get(status[:1], "UPDATED") for status, path in zip(told[::2], told[1::2], strict=False)}
+    fields = needed(folder, "diff", *options, *commits, "--").split("\0")
+    return {path: _STATUSES.get(status[:1], "UPDATED") for status, path in zip(fields[::2], fields[1::2], strict=False)}
 
 
 @services.get("/git/diff")
@@ -227,8 +227,8 @@ def difference(identity: str | None = None) -> Response:
     place = placed(identity, asked_path())
     folder = next(above for above in place.parents if above.is_dir())  # a deleted file's folder may be gone too
     name = f"./{place.relative_to(folder)}"
-    if asked := request.args.get("commit"):
-        commit = commit_of(folder, asked)
+    if requested := request.args.get("commit"):
+        commit = commit_of(folder, requested)
         return jsonify(modified=known(folder, commit, name), original=known(folder, parent_of(folder, commit), name))
     return jsonify(modified=_text(place), original=known(folder, ref_of(folder), name))
 
@@ -253,11 +253,11 @@ def parent_of(folder: Path, commit: str) -> str:
 def ref_of(folder: Path) -> str:
     """Return the commit to compare with: the requested ref, otherwise the upstream, otherwise the last commit."""
     needed(folder, "rev-parse", "--git-dir")
-    asked = request.args.get("ref")
-    for ref in (asked,) if asked else ("@{upstream}", "HEAD"):
+    requested = request.args.get("ref")
+    for ref in (requested,) if requested else ("@{upstream}", "HEAD"):
         if found := _resolved(folder, ref):
             return found
-    return abort(400, "ref names no commit of the repository") if asked else empty_tree(folder)
+    return abort(400, "ref names no commit of the repository") if requested else empty_tree(folder)
 
 
 def empty_tree(folder: Path) -> str:

@@ -35,7 +35,7 @@ from reference_agent.pseudo_terminals import pseudo_terminals
 
 #: Seconds until a command is handed back: in all, without output, and without output after input.
 COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3
-MOST_TOLD = 20_000  #: maximum characters of a command in its result
+MOST_COMMAND_SHOWN = 20_000  #: maximum characters of a command in its result
 #: Exit codes of a command that cannot be executed, that was handed back, and that was killed.
 NOT_EXECUTED, GOES_ON, KILLED = 126, -1, -9
 MOST_TYPED = 4000  #: maximum bytes of one input; a terminal buffers no more for a program that does not read
@@ -399,7 +399,6 @@ class Terminal:
             output.add(shell.printed())
 
     def _drain(self, shell: _Shell, output: Output) -> None:
-        """Read the rest of an ended command's output."""
         self._running = None
         os.close(shell.holder)
         for piece in pieces(lambda: True, [shell.output], time.monotonic() + COMMAND_SECONDS):
@@ -413,9 +412,7 @@ class Terminal:
                 self._drain(running, output)
                 code, last = running.report(), output.tail()
             how = "" if code is None else f" with exit code {code}"
-            self._notices.append(
-                f"The previous command has ended{how}." + (f" Its last output:\n{last}" if last else "")
-            )
+            self._notices.append(f"The previous command has ended{how}." + (f" Last output:\n{last}" if last else ""))
 
     def _bury(self, shell: _Shell) -> int:
         """Note the end of a shell, and keep its state for the next one. Return its exit code."""
@@ -456,8 +453,8 @@ class Terminal:
 
 
 def seen(command: str, output: str, code: int) -> Event:
-    told = beginning(command, MOST_TOLD)  # must fit into an event with the output; the action has the whole command
-    members = {"is_error": code not in (0, GOES_ON), "exit_code": code, "command": told}
+    shown = beginning(command, MOST_COMMAND_SHOWN)  # must fit into an event together with the output
+    members = {"is_error": code not in (0, GOES_ON), "exit_code": code, "command": shown}
     return {"content": [{"type": "text", "text": output}], **members}
 
 

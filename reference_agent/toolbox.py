@@ -22,7 +22,7 @@ from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
 from reference_agent.web import fetch
 
 if TYPE_CHECKING:
-    from reference_agent.mcp import Server
+    from reference_agent.mcp import McpServer
 
 _ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list cannot remove
 #: Maximum length of a tool's name at model endpoints, and of the context of a prompt or a message, in characters.
@@ -54,7 +54,7 @@ class Toolbox:
         self.log, self._files = log, files
         self._repository, self._search = Repository(files.folder, around), Search(files)
         self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
-        self._servers, self._of = list["Server"](), dict[str, tuple["Server", str]]()
+        self._servers, self._of = list["McpServer"](), dict[str, tuple["McpServer", str]]()
         self._given = given or {}
         context = self._given.get("agent_context")
         self._context = context if isinstance(context, dict) else {}
@@ -73,16 +73,16 @@ class Toolbox:
 
     def context(self) -> str:
         """Return the context of the prompt: the date, the system, Git, the texts of repository and client."""
-        told = [f"Today is {events.now()[:10]} (UTC). The machine runs {_system()}.\n{self._repository.state()}"]
+        texts = [f"Today is {events.now()[:10]} (UTC). The machine runs {_system()}.\n{self._repository.state()}"]
         if instructions := self._repository.instructions():
-            told += [_OF_REPOSITORY, instructions]
+            texts += [_OF_REPOSITORY, instructions]
         if skills := self._skills():
             lines = [f"* {one.name}: {one.description}" for one in skills]
-            told.append("\n".join(["Skills, which invoke_skill shows in full:", *lines]))
-        told += self._always
+            texts.append("\n".join(["Skills, which invoke_skill shows in full:", *lines]))
+        texts += self._always
         if isinstance(suffix := self._context.get("system_message_suffix"), str):
-            told.append(suffix)
-        return beginning("\n\n".join(["", *filter(None, told)]), MOST_CONTEXT)
+            texts.append(suffix)
+        return beginning("\n\n".join(["", *filter(None, texts)]), MOST_CONTEXT)
 
     def prompt(self, own: str) -> str:
         return given if isinstance(given := self._given.get("system_prompt"), str) and given else own
@@ -91,18 +91,18 @@ class Toolbox:
         """Return the members that a user's message gets for its words."""
         text = text_of(content)
         skills = [one for one in self._skills() if one.is_triggered(text)]
-        added = [_told(one) for one in skills]
+        added = [_skill_text(one) for one in skills]
         if isinstance(suffix := self._context.get("user_message_suffix"), str):
             added.append(suffix)
-        told = beginning("\n".join(added), MOST_CONTEXT)
-        return {"activated_skills": [one.name for one in skills], "extended_content": parts(told)}
+        extended = beginning("\n".join(added), MOST_CONTEXT)
+        return {"activated_skills": [one.name for one in skills], "extended_content": parts(extended)}
 
     def connect(self, *, again: bool) -> None:
         """Start the MCP servers that were not tried yet. again: also retry failures, as a host may be allowed now."""
         untried, self._untried = self._untried | (self._failed if again else {}), {}
         if not untried:
             return
-        made = import_module("reference_agent.mcp").Server  # imports the library
+        made = import_module("reference_agent.mcp").McpServer  # imports the library
         servers = [made(name, given, self._files.folder) for name, given in untried.items()]
         self._servers = [*(one for one in self._servers if one.name not in untried), *servers]
         with ThreadPoolExecutor(len(untried)) as pool:
@@ -135,16 +135,16 @@ class Toolbox:
                 return self._tasks(details)
             case "InvokeSkillAction":
                 skill = next((one for one in self._skills() if one.name == details["name"]), None)
-                text = _told(skill) if skill else f"There is no skill {beginning(details['name'], 100)!r}."
+                text = _skill_text(skill) if skill else f"There is no skill {beginning(details['name'], 100)!r}."
                 return {"content": parts(text), "is_error": skill is None, "skill_name": details["name"]}
         content, is_error = self._interruptible(lambda: self._called(name, details["data"]))
         return {"content": content, "is_error": is_error, "tool_name": name}
 
     def add_instructions(self, action: Event, result: Event) -> None:
         """Add the repository's instructions for folders that the action touched first to a result."""
-        if result["kind"] == "ObservationEvent" and (told := self._repository.instructions_for(action["action"])):
+        if result["kind"] == "ObservationEvent" and (added := self._repository.instructions_for(action["action"])):
             content = result["observation"]["content"]
-            content.extend(parts(f"\n{_OF_REPOSITORY}\n{told}"))
+            content.extend(parts(f"\n{_OF_REPOSITORY}\n{added}"))
 
     def stop(self) -> None:
         self._search.stop()
@@ -166,7 +166,7 @@ class Toolbox:
         except (re.error, TypeError):
             return True
 
-    def _add(self, server: "Server", name: str, tool: Tool) -> None:
+    def _add(self, server: "McpServer", name: str, tool: Tool) -> None:
         names = (re.sub(r"[^\w-]", "_", one, flags=re.ASCII)[:MOST_NAME] for one in (name, f"{server.name}_{name}"))
         own = next((one for one in names if one not in {**TOOLS, **self._tools}), "")
         if own and self._passes(own):
@@ -227,7 +227,7 @@ def names_in(things: Any) -> list[str]:
     return [str(one.get("name", "?")) if isinstance(one, dict) else str(one) for one in listed]
 
 
-def _tools_of(server: "Server") -> dict[str, Tool] | str:
+def _tools_of(server: "McpServer") -> dict[str, Tool] | str:
     """Return the tools of a server, or why it has none."""
     try:
         return server.tools()
@@ -241,7 +241,7 @@ def _system() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 
-def _told(skill: Skill) -> str:
+def _skill_text(skill: Skill) -> str:
     return f'<skill name="{skill.name}" of="{skill.source}">\n{skill.content}\n</skill>'
 
 

@@ -184,14 +184,14 @@ def _rating(tool: Tool) -> dict[str, Any]:
 
 
 def for_clients(tools: Tools = TOOLS) -> list[Event]:
-    told = list[Event]()
+    definitions = list[Event]()
     for name, tool in tools.items():
         kinds = {"action_type": f"{tool.stem}Action", "observation_type": f"{tool.stem}Observation"}
-        told.append({"title": name, "description": tool.description, **kinds, "kind": f"{tool.stem}Tool"})
+        definitions.append({"title": name, "description": tool.description, **kinds, "kind": f"{tool.stem}Tool"})
         if tool.stem == MCP:
             called = {"name": name, "description": tool.description, "inputSchema": _function(name, tool)["parameters"]}
-            told[-1] |= {"kind": "MCPToolDefinition", "mcp_tool": called}
-    return told
+            definitions[-1] |= {"kind": "MCPToolDefinition", "mcp_tool": called}
+    return definitions
 
 
 def read_call(name: str, arguments: str, tools: Tools = TOOLS) -> tuple[Event, dict[str, str]]:

@@ -37,7 +37,7 @@ from reference_agent.printed import unread
 from reference_agent.pseudo_terminals import pseudo_terminals
 from reference_agent.services import folder_of
 
-MOST_TERMINALS = 4  #: maximum number of open terminals
+MOST_TERMINALS = 4
 #: Maximum columns and rows of a terminal, and bytes of one line from the server.
 MOST_COLS, MOST_ROWS, _MOST_LINE = 500, 200, 64 * 1024
 #: Size of one read, in bytes. Seconds between a hangup and a kill, and between two polls of the shell.
@@ -55,9 +55,9 @@ terminals = Blueprint("terminals", __name__)
 terminals.before_request(check_key)
 
 _terminals = threading.Semaphore(MOST_TERMINALS)
-MOST_CONNECTIONS = 64  #: maximum number of open connections
+MOST_CONNECTIONS = 64
 LEAST_PORT = 1024  #: minimum port; lower ports are egress proxies, which act for the sandbox
-_MOST_LISTED = 100  #: maximum number of listed ports
+_MOST_LISTED = 100
 _MOST_PROGRAM = 300  #: maximum characters of a command line
 _CONNECT = 2.0  #: seconds for a program to accept a connection
 #: The variable with the sandbox's folder, in the environment of all processes of a process sandbox.
@@ -160,8 +160,8 @@ class Terminal:
         """Return the next output, or a line about dropped input; b"" at the end."""
         while True:
             ready, _, _ = select.select([self._master], [], [], _GRACE)
-            if told := self._untyped():
-                return told
+            if notices := self._untyped():
+                return notices
             try:
                 if ready:
                     return os.read(self._master, _PIECE)
@@ -174,13 +174,12 @@ class Terminal:
                 return b""
 
     def _untyped(self) -> bytes:
-        """Return lines about input that was dropped since the last call."""
         with self._changed:
             refused, has_dropped = self._refused, self._has_dropped
             self._refused, self._has_dropped = 0, False
-        told = f"\r\n[{refused:,} bytes were dropped: at most {MOST_TYPED:,} bytes can wait for the program]\r\n"
+        refusal = f"\r\n[{refused:,} bytes were dropped: at most {MOST_TYPED:,} bytes can wait for the program]\r\n"
         dropped = "\r\n[Input before this key that the program had not read was dropped]\r\n"
-        return (told * bool(refused) + dropped * has_dropped).encode()
+        return (refusal * bool(refused) + dropped * has_dropped).encode()
 
     def end(self) -> None:
         """Hang up, then kill the rest of the session."""
@@ -221,8 +220,8 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
         *whole, raw = (raw + piece).split(b"\n")
         for line in whole:
             with contextlib.suppress(ValueError, RecursionError):
-                if isinstance(told := json.loads(line), dict):
-                    yield told
+                if isinstance(message := json.loads(line), dict):
+                    yield message
         if len(raw) > _MOST_LINE:
             return
 
@@ -231,9 +230,7 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
 def open_terminal(identity: str | None = None) -> Response:
     connection, folder = taken_over("terminal"), folder_of(identity)
     cols, rows = asked_number("cols", 80, 1, MOST_COLS), asked_number("rows", 24, 1, MOST_ROWS)
-    with place_among(
-        _terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already. Close a terminal first"
-    ):
+    with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already. Close one first"):
         try:
             terminal = Terminal(folder, cols, rows)
         except OSError as error:
@@ -274,11 +271,11 @@ def show(terminal: Terminal, connection: socket.socket) -> None:
 
 def serve(terminal: Terminal, connection: socket.socket) -> None:
     """Type and resize on the server's command, until it closes the connection. Raises OSError."""
-    for told in lines(connection):
-        if isinstance(told.get("input"), str):
-            terminal.type(told["input"])
-        elif isinstance(told.get("cols"), int) and isinstance(told.get("rows"), int):
-            terminal.resize(told["cols"], told["rows"])
+    for message in lines(connection):
+        if isinstance(message.get("input"), str):
+            terminal.type(message["input"])
+        elif isinstance(message.get("cols"), int) and isinstance(message.get("rows"), int):
+            terminal.resize(message["cols"], message["rows"])
 
 
 ports = Blueprint("ports", __name__)
@@ -287,7 +284,7 @@ ports.before_request(check_key)
 _connections = threading.Semaphore(MOST_CONNECTIONS)
 
 
-class Listener(NamedTuple):
+class ListeningSocket(NamedTuple):
     """A listening socket, and whether a process of this sandbox holds it."""
 
     address: str  #: loopback address to connect to
@@ -351,7 +348,7 @@ def address_of(port: int) -> str:
     abort(409, f"Nothing listens at port {port} of this sandbox")
 
 
-def listeners() -> list[Listener]:
+def listeners() -> list[ListeningSocket]:
     """Return the listening sockets of this network, IPv4 first."""
     psutil = import_module("psutil")  # imported late, because it slows down the start
     mark, launchers, own = os.environ.get(_MARK), psutil.Process().parents(), dict[int | None, str]()
@@ -360,7 +357,7 @@ def listeners() -> list[Listener]:
             if process not in launchers and process.environ().get(_MARK) == mark:
                 own[process.pid] = shlex.join(process.cmdline())[:_MOST_PROGRAM]
     return [
-        Listener(
+        ListeningSocket(
             "127.0.0.1" if one.family == socket.AF_INET else "::1",
             one.laddr.port,
             not mark or one.pid in own,

@@ -104,9 +104,7 @@ class Launch:
     memory_bytes: int | None = None
     cpus: float | None = None
     processes: int | None = None
-    disk_bytes: int | None = (
-        None  #: the size of a volume, where one is made for its files; else of one file of a process
-    )
+    disk_bytes: int | None = None  #: size of the volume for its files; without a volume, of one file of a process
     webhooks: str = ""  #: base URL of the server's webhooks; empty: none
     hook_key: str = field(default="", repr=False)  #: the key of the webhooks
     # for processes only; docs/isolation.md
@@ -114,7 +112,7 @@ class Launch:
     readable: tuple[str, ...] = ()  #: further paths that a confined sandbox can read
     #: `named` or `none`, for processes also `internet`, for containers also a network of the engine
     network: str | None = None
-    #: of containers and pods: its folder as their processes see it, where an image has a symlink in the way; else empty
+    #: of containers and pods: its folder as their processes see it, if the image has a symlink in the way; else ""
     seen_dir: str = ""
     # for containers only; the head of runtimes/docker/__init__.py lists the default that each loosens
     capabilities: tuple[str, ...] = ()

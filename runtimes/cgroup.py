@@ -111,7 +111,7 @@ class Cgroup:
     def freeze(self) -> None:
         """Freeze every process, and wait for the kernel. Raises RuntimeFailure, also if the cgroup ends meanwhile."""
         self._write("cgroup.freeze", "1")
-        timeout, poll = tree.Timeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
+        timeout, poll = tree.ActiveTimeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
         while not self.is_frozen():
             if timeout.is_over() or not self.folder.exists():
                 raise RuntimeFailure("the sandbox ended, or one of its processes would not freeze")
@@ -171,7 +171,7 @@ class Cgroup:
 
     def _remove(self) -> None:
         """Wait until the cgroup is empty and remove it. Raises RuntimeFailure after SIGNAL_TIMEOUT."""
-        timeout = tree.Timeout(SIGNAL_TIMEOUT)
+        timeout = tree.ActiveTimeout(SIGNAL_TIMEOUT)
         while self.folder.exists():
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
                 with contextlib.suppress(OSError):
@@ -198,7 +198,7 @@ class Cgroups:
         self._folder = folder
         self._parent = own() if parent == "own" else parent
 
-    def of(self, folder: Path) -> Path | None:
+    def group_of(self, folder: Path) -> Path | None:
         """Return the path of the cgroup for a sandbox's folder; None if this process cannot create one."""
         if self._parent is None or not os.access(self._parent, os.W_OK):
             return None
@@ -214,7 +214,7 @@ class Cgroups:
         limits = dict.fromkeys(wanted, "not enforced")
         if launch.memory_bytes:
             limits["memory_bytes"] = "each process"
-        group, home = self.of(folder), own()
+        group, home = self.group_of(folder), own()
         if group is None:
             return None, limits
         try:
@@ -235,7 +235,7 @@ class Cgroups:
         """Remove the cgroups of sandboxes whose folder is gone."""
         if self._parent is None:
             return
-        living = {self.of(folder) for folder in self._folder.glob("*/")}
+        living = {self.group_of(folder) for folder in self._folder.glob("*/")}
         for group in self._parent.glob(f"sandbox-{_hashed(self._folder)}-*"):
             if group not in living:
                 with contextlib.suppress(RuntimeFailure):

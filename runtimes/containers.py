@@ -42,7 +42,6 @@ CARRIER = "agent-server.carrier"
 #: Number of log lines in the error about a container that ended during its start.
 LAST_LINES = 20
 
-#: The default working folder of a sandbox.
 WORK = "/workspace"
 
 #: Default limits of a sandbox: memory in bytes, cpus.
@@ -138,8 +137,6 @@ def exit_sentence(code: int) -> str:
 
 
 class Owner(NamedTuple):
-    """Owner and mode of a folder."""
-
     uid: int
     gid: int
     mode: int

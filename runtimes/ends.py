@@ -28,7 +28,6 @@ from runtimes.cgroup import Cgroup
 from runtimes.folder import lock
 from runtimes.isolation.users import end_processes_of, freed
 
-#: The lock file of a folder's supervisors.
 _SUPERVISORS = ".supervisors"
 
 #: Number of consecutive polls without a supervisor until a sandbox is an orphan.
@@ -128,21 +127,20 @@ class Mark:
         """
         if _is_over(self.era):
             return True
-        if tree.found(self.pid, self.started or ""):
+        if tree.process_of(self.pid, self.started or ""):
             return False
         if self.cgroup is not None:
             Cgroup(Path(self.cgroup)).end()
             return True
         if self.user is not None:
             return freed(self.user)
-        return bool(self.init) and tree.found(self.init, self.init_started or "") is None
+        return bool(self.init) and tree.process_of(self.init, self.init_started or "") is None
 
     def _in(self, folder: Path) -> Path:
         return folder / f"{_PREFIX}{self.pid}-{(self.started or '').rpartition('+')[2]}"
 
 
 def own_mark(cgroup: str | None, user: int | None) -> Mark:
-    """Return the mark of this process."""
     return Mark(os.getpid(), tree.started(os.getpid()), _era(), cgroup, user)
 
 

@@ -42,13 +42,10 @@ class NotRecorded(RuntimeFailure):
 
 
 def git_program() -> str | None:
-    """Return the path of Git; None if the host has none."""
     return shutil.which("git")
 
 
 class Timeout:
-    """A deadline."""
-
     def __init__(self, seconds: float) -> None:
         self.seconds, self._end = seconds, time.monotonic() + seconds
 
@@ -122,8 +119,8 @@ def running(
             for report in folder.glob("fast_import_crash_*"):
                 report.unlink()
             errors.seek(0)
-            told = errors.read(500).decode(errors="replace").strip().splitlines() or ["it says nothing"]
-            raise RuntimeFailure(f"git {words[0]} failed: {told[0]}")
+            reason = errors.read(500).decode(errors="replace").strip().splitlines() or ["no output"]
+            raise RuntimeFailure(f"git {words[0]} failed: {reason[0]}")
 
 
 class Ignored:

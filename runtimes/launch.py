@@ -162,7 +162,6 @@ def _code(code: int | None, order: Order) -> int | None:
 
 
 def _printed_at_once(output: int) -> str:
-    """Return the output of an ended process."""
     os.set_blocking(output, False)
     with contextlib.suppress(BlockingIOError):
         return os.read(output, CHUNK).decode(errors="replace").strip()

@@ -54,8 +54,6 @@ _Seen = tuple[int, int, int, int, str]
 
 
 class _Line(NamedTuple):
-    """An entry of a snapshot."""
-
     kind: str  #: a MemberKind
     name: str
     mode: int

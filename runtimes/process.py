@@ -99,7 +99,7 @@ def ending(handle: Handle) -> tuple[str, bool]:
     if (known.get("pid"), known.get("started")) != (handle["pid"], handle["started"]):
         return "it was killed from outside", False
     if known.get("orphan_seconds"):
-        return f"its supervisor was gone for {known['orphan_seconds']:g} s (ORPHAN_SECONDS)", True
+        return f"it had no supervisor for {known['orphan_seconds']:g} s (ORPHAN_SECONDS)", True
     if known.get("out_of_memory"):
         return "it needed more memory than it may have", False
     code = known["code"]
@@ -210,7 +210,7 @@ class ProcessRuntime:
         folder = self._folder_of(launch.sandbox_id)
         with failing(f"sandbox {launch.sandbox_id} cannot be started"), locked(lock_of(folder)) as lock:
             handle = read(folder / HANDLE)
-            if handle and (launcher := tree.found(handle["pid"], handle["started"])):
+            if handle and (launcher := tree.process_of(handle["pid"], handle["started"])):
                 if handle.get("start") == launch.start:
                     return Handle(handle)
                 self._end(launcher, Handle(handle))
@@ -220,7 +220,7 @@ class ProcessRuntime:
             try:
                 return self._starts.start(launch, folder, lock)
             except BaseException:
-                if _clear(folder, self._cgroups.of(folder)) and new:
+                if _clear(folder, self._cgroups.group_of(folder)) and new:
                     remove(folder)
                 raise
 
@@ -228,7 +228,7 @@ class ProcessRuntime:
         """Return the current state. Also complete an interrupted pause."""
         if wrong := fault(Path(handle["folder"]) / "work"):
             return Observation(State.BROKEN, wrong)
-        if tree.found(handle["pid"], handle["started"]) is None:
+        if tree.process_of(handle["pid"], handle["started"]) is None:
             return Observation(State.GONE, *ending(handle))
         freezer = _freezer(handle)
         if freezer.is_wanted and not freezer.is_frozen():
@@ -278,9 +278,9 @@ class ProcessRuntime:
         """
         handles = [each for each in (*known, Handle(read(folder / HANDLE))) if each]
         for each in handles:
-            if launcher := tree.found(each["pid"], each["started"]):
+            if launcher := tree.process_of(each["pid"], each["started"]):
                 self._end(launcher, each)
-        if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.of(folder)):
+        if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.group_of(folder)):
             raise RuntimeFailure(UNSHOWN.format(folder))
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
@@ -297,7 +297,7 @@ class ProcessRuntime:
     def usage(self, sandbox_id: str) -> Usage:
         """Return the current usage of its processes. Cost: one file per process, or two of its cgroup."""
         handle = read(self._folder_of(sandbox_id) / HANDLE)
-        if not handle or tree.found(handle["pid"], handle["started"]) is None:
+        if not handle or tree.process_of(handle["pid"], handle["started"]) is None:
             return Usage(None, None)
         return usage_of(Handle(handle))
 
@@ -358,7 +358,7 @@ class ProcessRuntime:
     def _unfinished(self, folder: Path) -> dict[str, Any]:
         """Return the handle for a folder without one: that of a sandbox without a launcher."""
         nothing: dict[str, Any] = {"limits": {}, "start": 0, "pid": 0, "started": ""}
-        return described(folder, {}, self._cgroups.of(folder)) | nothing
+        return described(folder, {}, self._cgroups.group_of(folder)) | nothing
 
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
         """Send a launcher SIGTERM, so that it ends its sandbox, and wait for that.
@@ -371,10 +371,10 @@ class ProcessRuntime:
             launcher.terminate()
             launcher.resume()  # otherwise a stopped one would not handle it
         deadline = time.monotonic() + self._grace + END_TIMEOUT
-        while tree.found(handle["pid"], handle["started"]):
+        while tree.process_of(handle["pid"], handle["started"]):
             if time.monotonic() > deadline:
                 left = [each.pid for each in tree.descendants(handle["pid"])]
-                raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end; below it live {left}")
+                raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end. Processes below it: {left}")
             time.sleep(tree.SIGNAL_POLL)
 
 
@@ -394,7 +394,7 @@ def _freezer(handle: Handle) -> Freezer:
 def _living(handle: Handle) -> Iterator[Freezer]:
     """Yield the freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
     with locked(lock_of(Path(handle["folder"]))):
-        if tree.found(handle["pid"], handle["started"]) is None:
+        if tree.process_of(handle["pid"], handle["started"]) is None:
             raise RuntimeFailure(f"the sandbox ended: {ending(handle)[0]}")
         yield _freezer(handle)
 

@@ -49,7 +49,7 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
 
     Raises RuntimeFailure, also after MOST_PASSED entries or MOST_PATHS bytes.
     """
-    real, passed, size = led(folder, start), 0, 0
+    real, passed, size = resolved(folder, start), 0, 0
     if real is None:
         return
 
@@ -67,18 +67,18 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
             yield _inside(entry.path, real)
 
 
-def led(folder: Path, path: bytes) -> bytes | None:
+def resolved(folder: Path, path: bytes) -> bytes | None:
     """Resolve the symlinks of a path below the folder; None if it leads out of the folder."""
     real: bytes | None = path
     with unreadable(path), closing(Directories(folder)) as directories:
-        real = _led(path, [os.fsencode(folder)], partial(_target, directories))
+        real = _resolved(path, [os.fsencode(folder)], partial(_target, directories))
     return real
 
 
 def content(folder: Path, path: bytes, most: int) -> bytes | None:
     """Return a file of the folder; None if there is none. Raises FileTooLong and RuntimeFailure."""
     with unreadable(path), closing(Directories(folder)) as directories:
-        real = _led(path, [os.fsencode(folder)], partial(_target, directories))
+        real = _resolved(path, [os.fsencode(folder)], partial(_target, directories))
         if not real:
             return None
         parent, _, name = real.rpartition(b"/")
@@ -111,7 +111,7 @@ def _members(
     """Yield each member of a tar stream, and the path's target; a link on the way restarts the stream."""
     links: dict[bytes, bytes] = {}
     kept = [os.fsencode(root) for root in roots if root]
-    while (real := _led(path, kept, links.get)) is not None:
+    while (real := _resolved(path, kept, links.get)) is not None:
         with closing(packed()) as chunks:
             reader = TarReader(chunks, skips=True)
             for member in reader.members():
@@ -125,7 +125,7 @@ def _members(
                 return
 
 
-def _led(path: bytes, roots: Iterable[bytes], target: Callable[[bytes], bytes | None]) -> bytes | None:
+def _resolved(path: bytes, roots: Iterable[bytes], target: Callable[[bytes], bytes | None]) -> bytes | None:
     """Resolve the symlinks of a path below a folder; None if it leads out, or through too many.
 
     roots: the folder in targets of symlinks. target: returns the target of the symlink at a path, or None.

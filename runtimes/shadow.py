@@ -120,7 +120,7 @@ class ShadowState:
     files: dict[str, Seen]
     records: list[_Record]
     trees: dict[str, int]  #: number of the reference that keeps each tree
-    number: int  #: the last number
+    number: int
 
 
 @contextlib.contextmanager
@@ -190,8 +190,8 @@ class Shadow:
     def restore(self, conversation: str, seq: int, folder: Path) -> None:
         """Fill a new folder with the record of an event, at this folder's path."""
         with self._used() as state:
-            found = self._moment(state, conversation, seq)
-            self._moments.restore(found, folder, reading.led(self._work, self._start) or b"")
+            moment = self._moment(state, conversation, seq)
+            self._moments.restore(moment, folder, reading.resolved(self._work, self._start) or b"")
 
     def turn_back(self, back: "TurnBack") -> None:
         """Restore the folder to the record of an event, atomically.
@@ -204,7 +204,7 @@ class Shadow:
             if self._note(back.marker) == back.note:
                 return
             start, wanted = (
-                reading.led(self._work, self._start) or b"",
+                reading.resolved(self._work, self._start) or b"",
                 self._moment(state, back.conversation, back.seq),
             )
             tree = self._recorded(state)
@@ -271,10 +271,10 @@ class Shadow:
 
     def _moment(self, state: ShadowState, conversation: str, seq: int) -> str:
         """Return the snapshot at an event. Raises NotRecorded."""
-        found = [one.moment for one in state.records if (one.conversation, one.seq) == (conversation, seq)]
-        if not any(found):
+        moments = [one.moment for one in state.records if (one.conversation, one.seq) == (conversation, seq)]
+        if not any(moments):
             raise NotRecorded(f"The folder was not recorded at event {seq}")
-        return found[0]
+        return moments[0]
 
     def _has_folder(self) -> bool:
         return self._work.is_dir()
@@ -323,7 +323,7 @@ class Shadow:
     def _taken(self) -> str:
         """Take a snapshot of the current folder; "" if that is impossible, with a line in the log."""
         try:
-            start = reading.led(self._work, self._start) or b""
+            start = reading.resolved(self._work, self._start) or b""
             return self._moments.take(self._work, start, self._environment(), Timeout(RECORD_SECONDS))
         except RuntimeFailure as error:
             log.info("%s: no fork gets the folder as it is now: %s", self._own, error)
@@ -397,10 +397,10 @@ class Shadow:
 
     def _walked(self, timeout: Timeout) -> dict[str, Seen]:
         """Return the identity of every recorded file, by its relative path."""
-        start = reading.led(self._work, self._start)
+        start = reading.resolved(self._work, self._start)
         if start is None:
             raise NotRecorded("The conversation's folder is a link out of the persistent files")
-        found: dict[str, Seen] = {}
+        files: dict[str, Seen] = {}
         number = size = kept = passed = 0
         for left in self._own.glob(f"{COPIES}*"):  # of a killed supervisor
             remove(left)
@@ -429,22 +429,22 @@ class Shadow:
                     kept += len(path)
                     if kept > MOST_PATHS:
                         raise NotRecorded(f"The paths of the folder's files have more than {MOST_PATHS} bytes in all")
-                    found[os.fsdecode(path)] = one
+                    files[os.fsdecode(path)] = one
                     size += one[2] if one[0] != _UNREAD else 0
-                    if len(found) > MOST_FILES:
+                    if len(files) > MOST_FILES:
                         raise NotRecorded(f"The folder has more than {MOST_FILES} files that no .gitignore leaves out")
                     if size > MOST_CONTENT:
                         raise NotRecorded(
                             f"The folder has more than {MOST_CONTENT >> 20} MiB of files that no .gitignore leaves out"
                         )
-        return found
+        return files
 
     def _imported(
         self, state: ShadowState, seen: dict[str, Seen], changed: list[str], gone: list[str], timeout: Timeout
     ) -> str:
         """Return the last tree with some files changed. Read them, and update their identities in `seen`."""
         # --force: a kill before the state was written left a reference of this number.
-        start = reading.led(self._work, self._start) or b""
+        start = reading.resolved(self._work, self._start) or b""
         above = {path[:at] for path in seen for at, letter in enumerate(path) if letter == "/"}
         with self._started("fast-import", "--quiet", "--done", "--force", timeout=timeout) as importer:
             assert importer.stdin is not None
@@ -475,8 +475,8 @@ class Shadow:
             write(b'\nls :1 ""\ndone\n')  # the empty line ends the commit
             importer.stdin.close()
             assert importer.stdout is not None
-            told = importer.stdout.read()
-        return told.split()[2].decode() if told.startswith(b"040000 ") else _EMPTY
+            reply = importer.stdout.read()
+        return reply.split()[2].decode() if reply.startswith(b"040000 ") else _EMPTY
 
     def _identity(self, seen: Seen) -> str:
         """Return the identity of a file without recorded content. A mirror ignores times."""
@@ -508,11 +508,11 @@ class Shadow:
 def _at(state: ShadowState, conversation: str, seq: int) -> str:
     """Return the tree of the last record before an event; 0: at the start."""
     own = [one for one in state.records if one.conversation == conversation]
-    found = sorted((one for one in own if one.seq < max(seq, 1)), key=lambda one: one.seq)
-    if not found:
+    records = sorted((one for one in own if one.seq < max(seq, 1)), key=lambda one: one.seq)
+    if not records:
         moment = f"before event {seq}" if seq else "at the start of the conversation"
         raise NotRecorded(f"The folder was not recorded {moment}")
-    return found[-1].tree
+    return records[-1].tree
 
 
 def _from(start: bytes, path: bytes) -> bytes:

@@ -44,7 +44,6 @@ DEFAULT_RANGE = range(20_000, 30_000)
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-#: The default PATH of a sandbox.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 #: Default limits of a sandbox: bytes of memory, with a cgroup only, and number of processes.
@@ -311,7 +310,7 @@ def _check_program(program: str, confinement: Confinement) -> None:
             raise RuntimeFailure(f"{program} cannot be run: No such file or directory")
         if not is_seen(program, [*confinement.readable, confinement.work]):
             raise RuntimeFailure(
-                f"{program} cannot be run: the sandbox does not see it; `readable` of its spec names more"
+                f"{program} cannot be run: the sandbox does not see it. Add its path to `readable` of the spec"
             )
 
 

@@ -81,7 +81,6 @@ class Member:
 
 
 def shown(name: bytes) -> str:
-    """Return a name for a message."""
     text = name[:200].decode(errors="replace")
     return f"{text}…" if len(name) > 200 else text
 
@@ -105,8 +104,6 @@ def padding(size: int) -> bytes:
 
 
 class TarReader:
-    """Reader of the members of a tar stream."""
-
     def __init__(self, chunks: Iterable[bytes], *, skips: bool = False) -> None:
         """skips: skip FIFOs and devices instead of refusing them."""
         self._chunks = iter(chunks)
@@ -179,7 +176,7 @@ class TarReader:
 
 def _records(data: bytes) -> dict[bytes, bytes]:
     """Parse the records of a pax header. Each is its own length in decimal, a space, NAME=VALUE and a newline."""
-    found, at = {}, 0
+    records, at = {}, 0
     while at < len(data):
         space = data.find(b" ", at, at + 8)
         length = data[at : max(space, at)]
@@ -188,9 +185,9 @@ def _records(data: bytes) -> dict[bytes, bytes]:
         # A record must advance: without a length, or with length 0, the loop would not end.
         if not at < space < end <= len(data) or not equals:
             raise ArchiveUnreadable("It is not a tar archive: an extended header cannot be read")
-        found[name] = value
+        records[name] = value
         at = end
-    return found
+    return records
 
 
 def _member(info: tarfile.TarInfo, records: dict[bytes, bytes]) -> Member:

@@ -54,7 +54,7 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def found(pid: int, start: str) -> psutil.Process | None:
+def process_of(pid: int, start: str) -> psutil.Process | None:
     """Return the living process of an id and a start. A signal through it never reaches a later process of that id."""
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -93,7 +93,7 @@ def marked(folder: Path) -> list[psutil.Process]:
     return list(processes.values())
 
 
-class Timeout:
+class ActiveTimeout:
     """A timeout that counts only while this process runs, because a stopped process cannot check its condition."""
 
     def __init__(self, seconds: float) -> None:
@@ -126,7 +126,7 @@ def end(find: Callable[[], list[psutil.Process]]) -> None:
 
     Raises RuntimeFailure if a process survives SIGKILL.
     """
-    timeout, empty = Timeout(SIGNAL_TIMEOUT), 0
+    timeout, empty = ActiveTimeout(SIGNAL_TIMEOUT), 0
     while empty < 2:  # twice, because during an exec a process shows no environment
         remaining = find()
         empty = 0 if remaining else empty + 1
@@ -150,7 +150,6 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def _send(process: psutil.Process, which: signal.Signals) -> bool:
-    """Return whether the signal was sent."""
     try:
         process.send_signal(which)
     except psutil.Error:
@@ -188,7 +187,7 @@ class Tree:
         One pass is not enough: a process may have forked between the listing and its stop. Raises RuntimeFailure if the
         sandbox ends meanwhile or a process does not stop.
         """
-        timeout, quiet, poll = Timeout(SIGNAL_TIMEOUT), 0, FIRST_FREEZE_POLL
+        timeout, quiet, poll = ActiveTimeout(SIGNAL_TIMEOUT), 0, FIRST_FREEZE_POLL
         while quiet < 2:
             if self._stop_what_moves():
                 quiet += 1
@@ -234,22 +233,22 @@ def ids_below(pid: int) -> list[int]:
     """
     if not _CHILDREN.exists():
         return [each.pid for each in descendants(pid)]
-    found, parents = [], [pid]
+    ids, parents = [], [pid]
     while parents:
         below = children(parents.pop())
-        found += below
+        ids += below
         parents += below
-    return found
+    return ids
 
 
 def children(pid: int) -> list[int]:
     """Return the ids of a process's children, as far as the kernel lists them; empty without such lists."""
-    found: list[int] = []
+    ids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += map(int, (thread / "children").read_text().split())
-    return found
+                ids += map(int, (thread / "children").read_text().split())
+    return ids
 
 
 def _stands_still(pid: int) -> bool:

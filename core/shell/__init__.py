@@ -66,8 +66,6 @@ class _TooLong(Exception):
 
 
 class _Reading:
-    """The commands and doubts found so far."""
-
     def __init__(self) -> None:
         self.commands: list[Command] = []
         self.doubts: list[str] = []

@@ -23,8 +23,6 @@ _TOKEN = re.compile(r"[^\s'\"();|&<>=,]+")
 
 @dataclass(frozen=True)
 class Line:
-    """The commands of a line, and why it may run others."""
-
     commands: tuple[Command, ...]
     doubts: tuple[str, ...] = ()
 
@@ -63,7 +61,6 @@ class Line:
 
     @cached_property
     def is_unsure(self) -> bool:
-        """Return whether it may run hidden commands."""
         return bool(self.doubts) or any(command.is_opaque for command in self.commands)
 
 

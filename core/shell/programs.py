@@ -87,7 +87,6 @@ def program_of(name: str, verb: str) -> Program:
 
 @lru_cache(maxsize=1024)
 def program(name: str) -> Program:
-    """Return the facts about a program."""
     if name in _PLAIN:
         return Program(is_plain=True)
     row = _TABLES["programs"].get(_SAME.get(name, name))

@@ -78,8 +78,6 @@ _NUMBERS = frozenset(["-eq", "-ne", "-lt", "-le", "-gt", "-ge"])
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """The context of a command."""
-
     is_fed: bool = False  #: it reads a file, a pipe or a text of the line
     text: str | None = None  #: the text of the line that it reads
     writes: tuple[Write, ...] = ()

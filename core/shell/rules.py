@@ -9,9 +9,9 @@ program or write elsewhere (`core/shell/programs.py`): the pattern has to name t
 matches `*` if no word of the program can do that. The pattern also has to name variables that are set and files that
 are written, except harmless ones. A line is allowed if every command is, and nothing is doubtful.
 
-Reject. A line is rejected if any command of it, however wrapped, begins with the words of the pattern, in any case,
-folder, and with any options and further words. It is unsure if the line is doubtful, a program runs code, or words that
-are not written out may match the pattern.
+Reject. A line is rejected if any command of it begins with the words of the pattern. Wrappers, case, folder, options
+and further words do not matter. It is unsure if the line is doubtful, a program runs code, or words that are not
+written out may match the pattern.
 
 Both use only texts and no store: actions, destinations and hooks are matched alike.
 """
@@ -58,8 +58,6 @@ _SET = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 class CommandPattern(NamedTuple):
-    """The command of a rule."""
-
     words: tuple[str, ...]
     sets: tuple[tuple[str, str], ...] = ()  #: variables that it may set, with patterns of their values
     writes: tuple[tuple[str, str], ...] = ()  #: `>` or `>>`, and patterns of files that it may write
@@ -201,14 +199,14 @@ def _is_word(wanted: str, word: Word, is_covered: bool) -> bool:
 def uncovered(command: Command) -> list[Word]:
     """Return the words of a command that `*` does not match: they may run another program, or write elsewhere."""
     words = command.words[1:]
-    found = _covered_by_program(command.name, words)
-    return [word for word, is_covered in zip(words, found, strict=True) if not is_covered]
+    covered = _covered_by_program(command.name, words)
+    return [word for word, is_covered in zip(words, covered, strict=True) if not is_covered]
 
 
 def _covered(name: str, words: Sequence[Word]) -> list[bool]:
     """Return for each word whether `*` may match it: never for words that name secrets."""
-    found = _covered_by_program(name, words)
-    return [is_covered and not _may_name_secret(word) for is_covered, word in zip(found, words, strict=True)]
+    covered = _covered_by_program(name, words)
+    return [is_covered and not _may_name_secret(word) for is_covered, word in zip(covered, words, strict=True)]
 
 
 def _may_name_secret(word: Word) -> bool:

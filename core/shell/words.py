@@ -28,8 +28,6 @@ class Doubt(Exception):
 
 
 class Word(NamedTuple):
-    """A word of a command."""
-
     text: str  #: as the shell passes it on; if it is not known whole, its known beginning
     known: Known = "whole"
 
@@ -43,23 +41,17 @@ ANY, FILE = Word("", "any"), Word(".", "begins")
 
 
 class Hole(NamedTuple):
-    """A substitution in a word."""
-
     end: int
     text: str | None  #: its result, if the line contains it
 
 
 class Write(NamedTuple):
-    """A redirection into a file."""
-
     sign: str  #: `>` or `>>`
     path: Word
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A simple command."""
-
     words: tuple[Word, ...]  #: its name first; empty if it only sets variables
     sets: tuple[tuple[str, Word], ...] = ()  #: variables that are set for it, or by it
     writes: tuple[Write, ...] = ()

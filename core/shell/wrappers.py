@@ -53,13 +53,13 @@ _NAME = re.compile(r"[\x21-\x7e]+")
 class Follower:
     """Follows a command to the commands that it runs.
 
-    found: receives each command. read: receives the text of an inner shell. doubt: receives why a line may run others.
+    receive: receives each command. read: receives the text of an inner shell. doubt: receives each doubt.
     """
 
     def __init__(
-        self, found: Callable[[Command], None], read: Callable[[str, Around], None], doubt: Callable[[str], None]
+        self, receive: Callable[[Command], None], read: Callable[[str, Around], None], doubt: Callable[[str], None]
     ) -> None:
-        self._found, self._read, self._doubt = found, read, doubt
+        self._receive, self._read, self._doubt = receive, read, doubt
 
     def follow(self, command: Command, around: Around) -> None:
         """Pass on a command, and the commands that it runs."""
@@ -67,24 +67,24 @@ class Follower:
             raise Doubt("Its wrappers are nested too deeply")
         command = replace(command, wrapped=around.wrapped)
         if not command.words:
-            self._found(command)
+            self._receive(command)
             return
         name = command.words[0]
         if not name.is_whole or not _NAME.fullmatch(name.text):
-            self._found(command)
+            self._receive(command)
             raise Doubt("It runs a program whose name is not written out")
         base = plain_name(command.name)
         if name.text in _RESERVED or "=" in name.text:
-            self._found(command)
+            self._receive(command)
             raise Doubt("It has a part of the shell's syntax as the name of a program")
         if base in TURNING or command.name in TURNING:
-            self._found(command)
+            self._receive(command)
             raise Doubt(f"`{base}` changes what names mean, or runs a text")
         if _has_subscript(base, command):
-            self._found(command)
+            self._receive(command)
             raise Doubt(f"`{base}` may run the content of a subscript")
         if base in HIDING:
-            self._found(replace(command, is_opaque=True))
+            self._receive(replace(command, is_opaque=True))
             self._doubt(f"The command that `{base}` runs is not followed")
         elif base == "eval":
             self._eval(command, around)
@@ -93,18 +93,18 @@ class Follower:
         elif base == "find":
             self._find(command, around)
         elif _only_asks(base, command):
-            self._found(replace(command, is_followed=True))
+            self._receive(replace(command, is_followed=True))
         elif followed := wrapper(base):
             self._wrapper(command, around, followed, base)
         elif base == "git" or base.startswith("git-"):
             self._git(command, base)
         else:
-            self._found(replace(command, is_opaque=_runs_code(command, base)))
+            self._receive(replace(command, is_opaque=_runs_code(command, base)))
             if _reads_code(command, base):
                 raise Doubt(f"It feeds `{base}` with code")
 
     def _eval(self, command: Command, around: Around) -> None:
-        self._found(replace(command, is_followed=True))
+        self._receive(replace(command, is_followed=True))
         if not all(word.is_whole for word in command.words):
             raise Doubt("`eval` runs a text that is not written out")
         text = " ".join(word.text for word in command.words[1:])
@@ -115,17 +115,17 @@ class Follower:
         is_read = any(re.fullmatch("-[a-z]*s[a-z]*", word.text) for word in command.words[1:place])
         script = command.words[place] if place < len(command.words) and not (is_read and not is_text) else None
         if script is not None and not is_text:
-            self._found(command)
+            self._receive(command)
             if not script.is_whole:
                 raise Doubt("It runs a file whose name is not written out")
             return
         text = None if script is None and is_text else around.text if script is None else script.text
         if text is None or (script is not None and not script.is_whole):
-            self._found(command)
+            self._receive(command)
             raise Doubt("It starts a shell whose commands are not written out")
-        self._found(replace(command, is_followed=True))
+        self._receive(replace(command, is_followed=True))
         if command.sets:  # they apply to all that the shell runs
-            self._found(Command((), command.sets, wrapped=command.wrapped))
+            self._receive(Command((), command.sets, wrapped=command.wrapped))
         inner = replace(
             around, depth=around.depth + 1, is_posix=base != "bash", is_fed=script is not None and around.is_fed
         )
@@ -144,7 +144,7 @@ class Follower:
             if letters[:2] != "--" and letters[-1] == "o":
                 letters, place = letters[:-1], place + 1
             if len(letters) > 1 and not SHELL_FLAGS.fullmatch(letters):
-                self._found(command)
+                self._receive(command)
                 raise Doubt("It has an option of a shell that is not followed")
         return place, is_text
 
@@ -159,21 +159,21 @@ class Follower:
                 continue
             end = next((at for at in range(place + 1, len(words)) if words[at].text in (";", "+")), None)
             if end is None or end == place + 1:
-                self._found(command)
+                self._receive(command)
                 raise Doubt("It has a command of `find` without an end")
             found = _found_by(words) if word.text in ("-exec", "-ok") else Word("", "one")
             commands.append(tuple(_filled(one, "{}", found) for one in words[place + 1 : end]))
             place = end + 1
-        self._found(replace(command, words=tuple(rest)))
+        self._receive(replace(command, words=tuple(rest)))
         if commands:
-            self._found(replace(command, is_followed=True))
+            self._receive(replace(command, is_followed=True))
         if any(word.text == "-delete" for word in rest):
-            self._found(replace(command, words=(Word("rm"), ANY), is_followed=True))
+            self._receive(replace(command, words=(Word("rm"), ANY), is_followed=True))
         for one in commands:
             self.follow(replace(command, words=one, writes=()), replace(around, depth=around.depth + 1))
 
     def _wrapper(self, command: Command, around: Around, wrapper: Wrapper, base: str) -> None:
-        self._found(replace(command, is_followed=True))
+        self._receive(replace(command, is_followed=True))
         words, place, replaced = command.words, 1, ""
         while place < len(words) and words[place].is_whole and words[place].text[:1] == "-":
             word = words[place].text
@@ -211,7 +211,7 @@ class Follower:
             inner = [_filled(word, replaced, ANY) for word in inner] + ([] if replaced else [ANY])
         if not inner:
             if base in ("env", "time", "nice", "exec", "sudo"):  # `env` prints, for example
-                self._found(replace(command, sets=tuple(sets)))
+                self._receive(replace(command, sets=tuple(sets)))
                 return
             raise Doubt(f"It has a command of `{base}` that is not understood")
         wrapped = command.wrapped if wrapper.is_plain else (*command.wrapped, *(word.text for word in words[:place]))
@@ -223,8 +223,8 @@ class Follower:
     def _git(self, command: Command, base: str) -> None:
         if base != "git":
             verb = Word(base.removeprefix("git-"))
-            self._found(command)
-            self._found(replace(command, words=(Word("git"), verb, *command.words[1:]), is_followed=True))
+            self._receive(command)
+            self._receive(replace(command, words=(Word("git"), verb, *command.words[1:]), is_followed=True))
             return
         words, place = command.words, 1
         quiet: list[Word] = []
@@ -249,10 +249,10 @@ class Follower:
             is_opaque = True
         plain = (words[0], *words[place:])
         if len(plain) + len(quiet) == len(words):
-            self._found(replace(command, words=plain, is_opaque=is_opaque))
+            self._receive(replace(command, words=plain, is_opaque=is_opaque))
             return
-        self._found(replace(command, is_opaque=is_opaque))
-        self._found(replace(command, words=plain, is_followed=True))
+        self._receive(replace(command, is_opaque=is_opaque))
+        self._receive(replace(command, words=plain, is_followed=True))
 
 
 def _found_by(words: tuple[Word, ...]) -> Word:

@@ -33,7 +33,6 @@ import rfc8785
 #: The member for what AAIS cannot express.
 EXTENSION = "agent-server.example/approval"
 
-#: The default server.
 HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
 
 #: AAIS has no unknown risk; it counts as high.
@@ -90,10 +89,10 @@ def resolved(request: dict[str, Any], entry: dict[str, Any], sequence: int) -> l
     identifier = f"{entry['hash']}_{number}"
     decision, outcome, message = _outcome(entry["decision"], actor["kind"])
     about = {"request_id": asked["id"], "action_digest": asked["action_digest"]}
-    told = {name: entry[name] for name in ("decision", "reason", "seq", "hash")} | {"digest": entry["digests"][number]}
+    audit = {name: entry[name] for name in ("decision", "reason", "seq", "hash")} | {"digest": entry["digests"][number]}
     if "edited" in entry:
-        told["edited"] = entry["edited"][number]
-    common = {"stream": entry["conversation_id"], "extensions": {EXTENSION: told}}
+        audit["edited"] = entry["edited"][number]
+    common = {"stream": entry["conversation_id"], "extensions": {EXTENSION: audit}}
     resolution = {"id": f"res_{identifier}", **about, "resolved_at": entry["time"], "outcome": outcome}
     resolution["message"] = message
     envelopes = []
@@ -140,9 +139,6 @@ def _outcome(decision: str, kind: str) -> tuple[str, str, str]:
 
 def _envelope(kind: str, identifier: str, at: str, sequence: int) -> dict[str, Any]:
     return {"aais": "1.0", "type": kind, "id": identity(identifier), "occurred_at": at, "sequence": sequence}
-
-
-# the command
 
 
 def main(conversation_id: str, base_url: str = "") -> None:

@@ -25,7 +25,6 @@ VENV, REQUIREMENTS, SPECS = (
 #: minimum Python version of the packages. Source: their `Requires-Python`
 OLDEST = (3, 12)
 
-#: Exit status if no Python is new enough.
 NO_PYTHON = 3
 
 #: How to install a new enough Python.
@@ -131,9 +130,9 @@ def found_python() -> dict[str, Any]:
     used = f"{VENV}/bin/python"  # by an earlier run
     programs = [named] if named else [used, "python3.13", "python3.12", "python3.14", sys.executable]
     for program in filter(shutil.which, programs):
-        said = subprocess.run([program, "-c", _ABOUT], capture_output=True)
-        if said.returncode == 0:  # otherwise a shim without a chosen Python, as pyenv's
-            about: dict[str, Any] = json.loads(said.stdout)
+        completed = subprocess.run([program, "-c", _ABOUT], capture_output=True)
+        if completed.returncode == 0:  # otherwise a shim without a chosen Python, as pyenv's
+            about: dict[str, Any] = json.loads(completed.stdout)
             if tuple(about["version"]) >= OLDEST:
                 return about
     found = f"OPENHANDS_PYTHON={named} is none" if named else "none runs from the PATH"

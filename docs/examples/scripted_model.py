@@ -44,24 +44,22 @@ Json = dict[str, Any]
 
 
 class Call(NamedTuple):
-    """A call of a tool."""
-
     name: str
     arguments: Json
 
 
-def answer(said: str, result: str | None, tools: Mapping[str, Json], images: int = 0) -> str | list[Call]:
+def answer(prompt: str, result: str | None, tools: Mapping[str, Json], images: int = 0) -> str | list[Call]:
     """Return the model's response: a text, or calls of tools.
 
-    said: the last message of the user. result: of the tool that was called after it. tools: the schemas of the agent's
+    prompt: the last message of the user. result: of the tool that was called after it. tools: schemas of the agent's
     tools, by name.
     """
     if not tools:
         return "ok"
     if result is not None:
         return f"done: {result[:200]}"
-    calls = [call for verb, rest in _LINE.findall(said) if (call := _call(verb, rest.strip(), tools))]
-    return calls or f"ok: {said.strip()[-80:]}" + (f" ({images} images)" if images else "")
+    calls = [call for verb, rest in _LINE.findall(prompt) if (call := _call(verb, rest.strip(), tools))]
+    return calls or f"ok: {prompt.strip()[-80:]}" + (f" ({images} images)" if images else "")
 
 
 def _call(verb: str, rest: str, tools: Mapping[str, Json]) -> Call | None:
@@ -115,16 +113,16 @@ def anthropic(body: Json) -> tuple[Json, list[Json]]:
     last = next((one for one in reversed(body["messages"]) if one["role"] == "user"), {"content": ""})
     blocks = last["content"] if isinstance(last["content"], list) else [{"type": "text", "text": last["content"]}]
     results = [one for one in blocks if one.get("type") == "tool_result"]
-    said = "\n".join(one.get("text", "") for one in blocks if one.get("type") == "text")
+    prompt = "\n".join(one.get("text", "") for one in blocks if one.get("type") == "text")
     tools = {one["name"]: one["input_schema"] for one in body.get("tools") or [] if "input_schema" in one}
     # After an interruption the user's next message comes together with the result.
-    is_result = bool(results) and not _LINE.search(said)
-    found = answer(said, texts(results) if is_result else None, tools, _count(blocks, "image"))
+    is_result = bool(results) and not _LINE.search(prompt)
+    reply = answer(prompt, texts(results) if is_result else None, tools, _count(blocks, "image"))
     usage = {"input_tokens": 10, "output_tokens": 5}
-    content: list[Json] = [{"type": "text", "text": found}] if isinstance(found, str) else []
-    if not isinstance(found, str):
-        content = [{"type": "tool_use", "id": _id("toolu"), "name": one.name, "input": one.arguments} for one in found]
-    stop = "end_turn" if isinstance(found, str) else "tool_use"
+    content: list[Json] = [{"type": "text", "text": reply}] if isinstance(reply, str) else []
+    if not isinstance(reply, str):
+        content = [{"type": "tool_use", "id": _id("toolu"), "name": one.name, "input": one.arguments} for one in reply]
+    stop = "end_turn" if isinstance(reply, str) else "tool_use"
     message = {"id": _id("msg"), "type": "message", "role": "assistant", "model": body.get("model"), "usage": usage}
     message |= {"content": content, "stop_reason": stop, "stop_sequence": None}
     events: list[Json] = [{"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}]
@@ -144,27 +142,26 @@ def anthropic(body: Json) -> tuple[Json, list[Json]]:
 
 
 def chat(body: Json) -> tuple[Json, list[Json]]:
-    """Speak the Chat Completions wire."""
     messages = [one for one in body["messages"] if one["role"] not in ("system", "developer")]
     # Some agents add reminders after the user's message, so all user messages at the end count.
     at_end = next((at for at, one in enumerate(reversed(messages)) if one["role"] != "user"), len(messages))
     mine, before = messages[len(messages) - at_end :], messages[: len(messages) - at_end]
-    said = "\n".join(texts(one["content"]) for one in mine)
-    called = before[-1] if before and before[-1]["role"] == "tool" and not _LINE.search(said) else None
+    prompt = "\n".join(texts(one["content"]) for one in mine)
+    called = before[-1] if before and before[-1]["role"] == "tool" and not _LINE.search(prompt) else None
     tools, custom = dict[str, Json](), set[str]()  # a custom tool takes a text instead of arguments
     for one in body.get("tools") or []:
         about = one.get("function") or one.get("custom") or {}
         tools[about.get("name", "")] = about.get("parameters") or {}
         custom |= {about["name"]} if "custom" in one else set()
     images = sum(_count(one["content"], "image_url") for one in mine)
-    found = answer(said, texts(called["content"]) if called else None, tools, images)
-    is_text = isinstance(found, str)
+    reply = answer(prompt, texts(called["content"]) if called else None, tools, images)
+    is_text = isinstance(reply, str)
     calls: list[Json] = []
-    for at, call in enumerate([] if isinstance(found, str) else found):
+    for at, call in enumerate([] if isinstance(reply, str) else reply):
         function = {"function": {"name": call.name, "arguments": json.dumps(call.arguments)}, "type": "function"}
         text = {"custom": {"name": call.name, "input": "".join(call.arguments.values())}, "type": "custom"}
         calls.append({"index": at, "id": _id("call"), **(text if call.name in custom else function)})
-    message = {"role": "assistant", "content": found if is_text else None, **({"tool_calls": calls} if calls else {})}
+    message = {"role": "assistant", "content": reply if is_text else None, **({"tool_calls": calls} if calls else {})}
     stop, usage = "stop" if is_text else "tool_calls", {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
     about = {"id": _id("chatcmpl"), "created": int(time.time()), "model": body.get("model")}
     whole = {**about, "object": "chat.completion", "usage": usage}
@@ -176,7 +173,6 @@ def chat(body: Json) -> tuple[Json, list[Json]]:
 
 
 def responses(body: Json) -> tuple[Json, list[Json]]:
-    """Speak the Responses wire."""
     given = body.get("input") or []
     items: list[Json] = [{"role": "user", "content": given}] if isinstance(given, str) else given
     items = [one for one in items if one.get("role") not in ("developer", "system")]
@@ -186,14 +182,14 @@ def responses(body: Json) -> tuple[Json, list[Json]]:
     listed = [each for one in body.get("tools") or [] for each in one.get("tools", [one])]  # namespaces have tools
     tools = {one["name"]: one.get("parameters") or {} for one in listed if one.get("name")}
     images = sum(_count(one.get("content"), "input_image") for one in mine)
-    said = "\n".join(texts(one.get("content")) for one in mine)
-    found = answer(said, texts(result.get("output", "")) if result else None, tools, images)
+    prompt = "\n".join(texts(one.get("content")) for one in mine)
+    reply = answer(prompt, texts(result.get("output", "")) if result else None, tools, images)
     output: list[Json] = []
-    if isinstance(found, str):
-        part = {"type": "output_text", "text": found, "annotations": []}
+    if isinstance(reply, str):
+        part = {"type": "output_text", "text": reply, "annotations": []}
         output = [{"type": "message", "id": _id("msg"), "role": "assistant", "status": "completed", "content": [part]}]
     else:
-        for one in found:
+        for one in reply:
             call = {"type": "function_call", "id": _id("fc"), "call_id": _id("call"), "status": "completed"}
             output.append({**call, "name": one.name, "arguments": json.dumps(one.arguments)})
     usage: Json = {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 5}
@@ -217,18 +213,17 @@ def responses(body: Json) -> tuple[Json, list[Json]]:
 
 
 def gemini(body: Json) -> tuple[Json, list[Json]]:
-    """Speak Gemini's wire."""
     parts = body["contents"][-1]["parts"]
     results = [one["functionResponse"] for one in parts if "functionResponse" in one]
-    said = "\n".join(one.get("text", "") for one in parts)
+    prompt = "\n".join(one.get("text", "") for one in parts)
     declared = [each for one in body.get("tools") or [] for each in one.get("functionDeclarations", [])]
     tools = {one["name"]: one.get("parametersJsonSchema") or one.get("parameters") or {} for one in declared}
     images = sum("inlineData" in one for one in parts)
-    found = answer(said, json.dumps(results) if results else None, tools, images)
+    output = answer(prompt, json.dumps(results) if results else None, tools, images)
     shown: list[Json] = (
-        [{"text": found}]
-        if isinstance(found, str)
-        else [{"functionCall": {"name": one.name, "args": one.arguments}} for one in found]
+        [{"text": output}]
+        if isinstance(output, str)
+        else [{"functionCall": {"name": one.name, "args": one.arguments}} for one in output]
     )
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
     candidate = {"content": {"role": "model", "parts": shown}, "finishReason": "STOP", "index": 0}

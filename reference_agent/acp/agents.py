@@ -70,13 +70,11 @@ class Agent(NamedTuple):
 
 @cache
 def table() -> dict[str, Agent]:
-    """Return the agents by name."""
     read = tomllib.loads(_TABLE.read_text())
     return {name: _agent(name, members) for name, members in read.items()}
 
 
 def acp_names() -> list[str]:
-    """Return the names of the agents that speak ACP."""
     return [name for name, agent in table().items() if agent.speaks_acp]
 
 

@@ -46,7 +46,7 @@ SILENCE_SECONDS = 1800.0
 _LINGER = 0.5
 
 #: Interval for checking a turn, in seconds.
-_LOOK = 0.2
+_POLL = 0.2
 
 _PR_SET_PDEATHSIG = 1
 
@@ -55,7 +55,6 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 #: Resolve before a process is started: imports are unsafe between fork and exec.
 _prctl = ctypes.CDLL(None).prctl
 
-#: The protocol version of this client.
 PROTOCOL_VERSION = 1
 
 _INITIALIZE = {
@@ -88,10 +87,8 @@ class Listener(Protocol):
 
 
 class Session(NamedTuple):
-    """A new or loaded session."""
-
     id: str
-    told: dict[str, Any]  #: the response: `modes`, `configOptions`
+    response: dict[str, Any]  #: the response: `modes`, `configOptions`
 
 
 class Program:
@@ -111,15 +108,15 @@ class Program:
         self._process: asyncio.subprocess.Process | None = None
         self._connection: Any = None
         self._waited = 0.0  # seconds waited in its methods, without the time of a frozen sandbox
-        self._heard = 0.0  # `_waited` at the last message
+        self._last_message = 0.0  # `_waited` at the last message
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
         self._fault = ""
         self._session_id = ""
-        self._turn = 0  # number of the current turn
+        self._turn = 0
         self._cancelled_at: float | None = None
         self._is_prompting = False
         self._tasks = set[asyncio.Task[None]]()  # asyncio may collect a task without a reference
-        self.told: dict[str, Any] = {}  #: the response to `initialize`
+        self.initialized: dict[str, Any] = {}  #: the response to `initialize`
         self.has_ended = threading.Event()
 
     def is_there(self) -> bool:
@@ -133,7 +130,6 @@ class Program:
         return False
 
     def start(self) -> None:
-        """Start and initialize the process."""
         ready: Future[None] = Future()
         threading.Thread(target=self._run, args=(ready,), daemon=True).start()
         try:
@@ -141,8 +137,8 @@ class Program:
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise AgentEnded(f"{self._command[0]} cannot be started: {reason}") from None
-        self.told = self._ask("initialize", _INITIALIZE, START_SECONDS)
-        version = self.told.get("protocolVersion")
+        self.initialized = self._ask("initialize", _INITIALIZE, START_SECONDS)
+        version = self.initialized.get("protocolVersion")
         if version != PROTOCOL_VERSION:
             self.end()
             raise AgentEnded(f"The agent speaks version {version} of ACP, this server version {PROTOCOL_VERSION}.")
@@ -150,32 +146,32 @@ class Program:
     @property
     def can_load(self) -> bool:
         """Return whether the agent can load a session of an earlier process."""
-        return _members(self.told, "agentCapabilities").get("loadSession") is True
+        return _members(self.initialized, "agentCapabilities").get("loadSession") is True
 
     @property
     def reads_images(self) -> bool:
-        return _members(_members(self.told, "agentCapabilities"), "promptCapabilities").get("image") is True
+        return _members(_members(self.initialized, "agentCapabilities"), "promptCapabilities").get("image") is True
 
     @property
     def name(self) -> str:
         """Return the agent's name and version as it reports them; "" if it reports none."""
-        info = _members(self.told, "agentInfo")
+        info = _members(self.initialized, "agentInfo")
         words = [info[name] for name in ("name", "version") if isinstance(info.get(name), str)]
         return beginning(" ".join(words), 100)
 
     def begin(self, meta: Mapping[str, Any]) -> Session:
         """Create a session. meta: `_meta` of the request."""
-        told = self._ask("session/new", self._of_session(meta), START_SECONDS)
-        if not isinstance(told.get("sessionId"), str):
+        response = self._ask("session/new", self._of_session(meta), START_SECONDS)
+        if not isinstance(response.get("sessionId"), str):
             raise AgentError("The agent did not create a session: its response has no sessionId.")
-        self._session_id = told["sessionId"]
-        return Session(told["sessionId"], told)
+        self._session_id = response["sessionId"]
+        return Session(response["sessionId"], response)
 
     def load(self, session_id: str, meta: Mapping[str, Any]) -> Session:
         """Load a session of an earlier process. Ignore what the agent replays."""
-        told = self._ask("session/load", {"sessionId": session_id, **self._of_session(meta)}, START_SECONDS)
+        response = self._ask("session/load", {"sessionId": session_id, **self._of_session(meta)}, START_SECONDS)
         self._session_id = session_id
-        return Session(session_id, told)
+        return Session(session_id, response)
 
     def _of_session(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         return {"cwd": str(self._folder), "mcpServers": [], **({"_meta": dict(meta)} if meta else {})}
@@ -198,9 +194,9 @@ class Program:
         is_waiting: whether the agent waits for a person; then there is no timeout. An agent that ignores a cancellation
         is ended after CANCEL_SECONDS.
         """
-        asked = {"sessionId": self._session_id, "prompt": blocks}
-        self._heard = self._waited
-        return self._awaited(self._submit(lambda: self._prompt(asked)), lambda: self._is_late(is_waiting()))
+        request = {"sessionId": self._session_id, "prompt": blocks}
+        self._last_message = self._waited
+        return self._awaited(self._submit(lambda: self._prompt(request)), lambda: self._is_late(is_waiting()))
 
     def cancel(self) -> None:
         """Ask the agent to end its turn, and reply `cancelled` to all its requests."""
@@ -288,7 +284,7 @@ class Program:
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         from acp.exceptions import RequestError
 
-        self._heard = self._waited
+        self._last_message = self._waited
         given = params if isinstance(params, dict) else {}
         if method == "session/update":
             update = given.get("update")
@@ -317,14 +313,14 @@ class Program:
     def _settle(self, token: int, outcome: Outcome) -> None:
         if (answer := self._open.get(token)) and not answer.done():
             answer.set_result(outcome)
-            self._heard = self._waited
+            self._last_message = self._waited
 
-    async def _prompt(self, asked: dict[str, Any]) -> Any:
+    async def _prompt(self, request: dict[str, Any]) -> Any:
         if self._cancelled_at is not None:
             return {"stopReason": "cancelled"}
         self._is_prompting = True
         try:
-            return await self._connection.send_request("session/prompt", asked)
+            return await self._connection.send_request("session/prompt", request)
         finally:
             self._is_prompting = False
 
@@ -344,7 +340,7 @@ class Program:
         """Return why the turn must end now; "" if it may go on."""
         if self._cancelled_at is not None and self._waited - self._cancelled_at > CANCEL_SECONDS:
             return f"The agent did not stop within {CANCEL_SECONDS:g} s, and was ended."
-        if not is_waiting and self._waited - self._heard > SILENCE_SECONDS:
+        if not is_waiting and self._waited - self._last_message > SILENCE_SECONDS:
             return f"The agent reported nothing for {SILENCE_SECONDS:g} s, and was ended."
         return ""
 
@@ -375,10 +371,10 @@ class Program:
     def _awaited(self, response: "Future[Any]", late: Callable[[], str]) -> dict[str, Any]:
         while True:
             try:
-                told = response.result(_LOOK)
-                return told if isinstance(told, dict) else {}
+                result = response.result(_POLL)
+                return result if isinstance(result, dict) else {}
             except Late:
-                self._waited += _LOOK
+                self._waited += _POLL
                 if self.has_ended.is_set() and not response.done():
                     raise AgentEnded(self._fault) from None
                 if fault := late():
@@ -489,10 +485,9 @@ def _refusal(error: Exception) -> str:
 
 
 def _end_of(code: int, kept: list[str]) -> str:
-    """Return the end of a process as a sentence."""
     how = f"was killed by signal {-code}" if code < 0 else f"ended with the exit code {code}"
-    said = beginning(" ".join(kept), 500)
-    return f"The agent's program {how}." + (f" Its last output: {said}" if said else "")
+    output = beginning(" ".join(kept), 500)
+    return f"The agent's program {how}." + (f" Its last output: {output}" if output else "")
 
 
 def _end_with_parent() -> None:
@@ -503,7 +498,7 @@ def _end_with_parent() -> None:
 async def _exited(process: asyncio.subprocess.Process) -> int:
     """Wait for the process only. `process.wait` also waits for every process that holds its pipes."""
     while process.returncode is None:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL)
     return process.returncode
 
 

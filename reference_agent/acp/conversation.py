@@ -184,7 +184,6 @@ class AcpConversation:
                 self.log.record(moved(state, "paused", step), step)
 
     def decide(self, accept: bool, reason: str) -> None:
-        """Approve or reject all pending actions."""
         with self._lock:
             if waiting := undecided(self.log.state):
                 approvals: list[Decision] = [{"action_id": one, "decision": "approve"} for one in waiting]
@@ -347,18 +346,17 @@ class AcpConversation:
         seen, notices = updates.result(action, call), [notice] if notice else []
         if others := updates.other_arguments(self._shown.get(action["id"]), call.get("rawInput"), self._folder):
             notices.append(f"The agent reports other arguments than those that it asked about: {others}")
-        said = [part for one in notices for part in events.parts(one)]
-        seen["observation"]["content"] = [*said, *seen["observation"]["content"]]
+        parts = [part for one in notices for part in events.parts(one)]
+        seen["observation"]["content"] = [*parts, *seen["observation"]["content"]]
         return seen
 
     def _show(self, delta: Delta) -> None:
-        """Stream a part of a message."""
         whole = Delta(self._unshown.text + delta.text, self._unshown.thought + delta.thought)
         self._unshown = whole
         if time.monotonic() - self._shown_at > _SHOWN_EVERY:
             parts = {"content": whole.text or None, "reasoning_content": whole.thought or None}
-            told = {name: part for name, part in parts.items() if part}
-            self.log.show(events.event("StreamingDeltaEvent", "agent", **told))
+            members = {name: part for name, part in parts.items() if part}
+            self.log.show(events.event("StreamingDeltaEvent", "agent", **members))
             self._unshown, self._shown_at = Delta(), time.monotonic()
 
     # Decisions. The caller holds the lock.
@@ -414,9 +412,7 @@ class AcpConversation:
             self._end_run("error", events.error("AgentStartError", f"{error} {_NEXT}"))
         except Exception as error:  # a conversation must not stay running without a thread
             traceback.print_exc()
-            self._end_run(
-                "error", events.error(type(error).__name__, "The agent failed. The agent server's log has the reason.")
-            )
+            self._end_run("error", events.error(type(error).__name__, "The agent failed. See the sandbox's log."))
 
     def _has_work(self) -> bool:
         """Return whether the run goes on. If not, the worker ends."""
@@ -447,10 +443,10 @@ class AcpConversation:
             session, words = self._session(program, text(self.log.state.mind.get("session")))
             self._set_mode(program, session)
             with self._lock:
-                told = [events.error("AgentSessionNotLoaded", words)] if words else []
+                step = [events.error("AgentSessionNotLoaded", words)] if words else []
                 mind = {**self.log.state.mind, "session": session.id, "program": program.name}
                 mind["spent"] = self.log.state.stats.get("accumulated_cost", 0.0)
-                self.log.step(self.log.state._replace(mind=mind), told)
+                self.log.step(self.log.state._replace(mind=mind), step)
                 self._program = program
         except (AgentError, DiskError):  # also after a deletion of the conversation
             program.end()
@@ -478,12 +474,12 @@ class AcpConversation:
         mode = self._agent.mode
         if not mode:
             return
-        modes = session.told.get("modes")
+        modes = session.response.get("modes")
         listed = modes.get("availableModes") if isinstance(modes, dict) else None
         names = [one.get("id") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
         if mode in names:
             program.set_mode(mode)
-        elif option := _option(session.told, "mode", mode):
+        elif option := _option(session.response, "mode", mode):
             program.set_option(option, mode)
         elif self.log.state.policy.get("kind") != "NeverConfirm":
             offered = ", ".join(map(str, names)) or "none"
@@ -518,8 +514,7 @@ class AcpConversation:
         with self._lock:
             self._end_turn(told, ending)
 
-    def _end_turn(self, told: dict[str, Any], ending: Event | None) -> None:
-        """Log the end of a turn, and close its open actions."""
+    def _end_turn(self, response: dict[str, Any], ending: Event | None) -> None:
         turn, state = self._turn or Turn(), self.log.state
         self._turn = None
         for token, _ in self._requests.values():  # a live agent may await the response in its next turn
@@ -528,11 +523,11 @@ class AcpConversation:
         step = turn.flushed()
         step += self._closed(state, ENDED, UNKNOWN) if ending else self._closed(state, WITHDRAWN, UNREPORTED)
         kept = dict([*state.decided.items()][-_KEPT_DECISIONS:])
-        reason = text(told.get("stopReason"))
+        reason = text(response.get("stopReason"))
         cut = ending is not None or reason in ("cancelled", "")
         state = state._replace(open=[], decided=kept, mind={**state.mind, "cut": cut})
         stats = updates.stats_of(
-            state.stats, told.get("usage"), turn.usage, self._agent.title, state.mind.get("spent", 0.0)
+            state.stats, response.get("usage"), turn.usage, self._agent.title, state.mind.get("spent", 0.0)
         )
         if stats != state.stats:
             state = state._replace(stats=stats)
@@ -582,9 +577,9 @@ def _is_variable(secret: tuple[str, str]) -> bool:
     return bool(name) and "=" not in name and "\0" not in name + value
 
 
-def _option(told: dict[str, Any], category: str, value: str) -> str:
+def _option(response: dict[str, Any], category: str, value: str) -> str:
     """Return the id of a session setting by category and possible value; "" if there is none."""
-    options = told.get("configOptions")
+    options = response.get("configOptions")
     for one in options if isinstance(options, list) else []:
         if isinstance(one, dict) and one.get("category") == category and value in _values(one.get("options")):
             return text(one.get("id"))

@@ -40,8 +40,6 @@ _WHY = "The agent does not show the arguments of this call. More may run than is
 
 
 class Shown(NamedTuple):
-    """A tool call as people see it."""
-
     tool_name: str
     action: Event  #: of a kind that published clients know
     summary: str
@@ -76,16 +74,16 @@ def shown(call: dict[str, Any], folder: Path) -> Shown:
 def tool_name(call: dict[str, Any]) -> str:
     """Return the name of a call's tool: from its own members, otherwise from its kind."""
     meta = call.get("_meta")
-    told = meta if isinstance(meta, dict) else {}
-    nested = [_nested_name(value) for value in told.values() if isinstance(value, dict)]
-    names = (call.get("name"), told.get("toolName"), told.get("tool_name"), *nested, call.get("kind"))
+    meta_members = meta if isinstance(meta, dict) else {}
+    nested = [_nested_name(value) for value in meta_members.values() if isinstance(value, dict)]
+    names = (call.get("name"), meta_members.get("toolName"), meta_members.get("tool_name"), *nested, call.get("kind"))
     return next((beginning(name, MOST_NAME) for name in map(text, names) if name), "other")
 
 
-def _nested_name(told: dict[str, Any]) -> Any:
+def _nested_name(members: dict[str, Any]) -> Any:
     """Return the tool's name from `{"toolName"}` or `{"toolCall": {"toolName"}}`, where agents nest it."""
-    inner = told.get("toolCall")
-    return (inner if isinstance(inner, dict) else told).get("toolName")
+    inner = members.get("toolCall")
+    return (inner if isinstance(inner, dict) else members).get("toolName")
 
 
 def arguments(action: Event) -> Event:

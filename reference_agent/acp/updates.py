@@ -34,7 +34,6 @@ MOST_CALLS = 500
 #: Maximum number of entries of a plan, and maximum length of an entry, in characters.
 MOST_ENTRIES, MOST_ENTRY = 200, 1_000
 
-#: Final statuses of a tool call.
 ENDED = ("completed", "failed")
 
 #: Summary prefixes of an action that the agent carried out without asking, or after a refusal.
@@ -57,7 +56,7 @@ class Turn:
     def __init__(self) -> None:
         self.calls: dict[str, dict[str, Any]] = {}  #: merged tool calls, by id
         self.ignored = 0  #: number of updates of an unknown kind
-        self.usage: dict[str, Any] = {}  #: the last `usage_update`
+        self.usage: dict[str, Any] = {}
         self._text = self._thought = ""
         self._message_id: Any = None
 
@@ -88,12 +87,12 @@ class Turn:
 
     def flushed(self) -> list[Event]:
         """Return the message so far as an event, and reset it."""
-        said, thought = self._text, self._thought
+        text, thought = self._text, self._thought
         self._text = self._thought = ""
-        if not (said or thought):
+        if not (text or thought):
             return []
         reasoning = {"reasoning_content": thought} if thought else {}
-        return [events.message("agent", events.parts(said), **reasoning) | {"llm_response_id": fresh()}]
+        return [events.message("agent", events.parts(text), **reasoning) | {"llm_response_id": fresh()}]
 
     def take_thought(self) -> tuple[list[Event], list[Event], dict[str, str]]:
         """Return the events before an action: a message, or otherwise the action's own thought and reasoning."""
@@ -276,5 +275,4 @@ def _image(url: str, *, images: bool) -> dict[str, Any]:
 
 
 def fresh(prefix: str = "acp") -> str:
-    """Return a new id."""
     return f"{prefix}_{uuid4().hex}"

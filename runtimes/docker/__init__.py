@@ -81,7 +81,7 @@ from runtimes.docker.engine import (
     work_folder,
 )
 from runtimes.isolation import NAMED
-from runtimes.isolation.container import Order, carry_for, told
+from runtimes.isolation.container import CarryOrder, carried_ports, carry_for
 from runtimes.shadow import Shadow, beside
 from runtimes.starts import DEFAULT_RANGE, EGRESS_SOCKET
 
@@ -170,7 +170,7 @@ class DockerRuntime(Volumes):
         if not pid:
             raise _ended(container, what)
         egress = str(self._folder / EGRESS_SOCKET) if launch.network == NAMED else ""
-        order = Order(container.id or "", pid, launch.ports, {}, launch.webhooks, launch.hook_key, egress)
+        order = CarryOrder(container.id or "", pid, launch.ports, {}, launch.webhooks, launch.hook_key, egress)
         try:
             return carry_for(order, self._range)
         except RuntimeFailure as failure:
@@ -214,16 +214,14 @@ class DockerRuntime(Volumes):
                 return Observation(State.GONE, _ending(container.attrs["State"]))
             if _is_unhealthy(container.attrs):
                 return Observation(State.GONE, "its container reports that it is unhealthy")
-            if handle.get("is_carried") and told(str(container.id)) is None:
+            if handle.get("is_carried") and carried_ports(str(container.id)) is None:
                 return Observation(State.GONE, "the process that carries its connections was ended")
             return Observation(State.RUNNING)
 
     def pause(self, handle: Handle) -> None:
-        """Freeze the container by the engine."""
         self._move(handle, "pause", "paused")
 
     def resume(self, handle: Handle) -> None:
-        """Thaw the container by the engine."""
         self._move(handle, "unpause", "running")
 
     def stop(self, handle: Handle) -> None:
@@ -340,7 +338,7 @@ class DockerRuntime(Volumes):
             try:
                 container = _container_of(engine, handle)
                 if container.status != status:
-                    _ask(container, verb, status)
+                    _change(container, verb, status)
             except docker.errors.NotFound:
                 raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was deleted") from None
 
@@ -430,7 +428,7 @@ def _end(engine: "docker.DockerClient", sandbox_id: str) -> None:
         remove_container(container)
 
 
-def _ask(container: "Container", verb: str, status: str) -> None:
+def _change(container: "Container", verb: str, status: str) -> None:
     """Ask the engine to change a container to a status. Raises the engine's errors."""
     try:
         getattr(container, verb)()
@@ -463,7 +461,6 @@ def _ended(container: "Container", what: str) -> RuntimeFailure:
 
 
 def _carried(container: "Container", launch: Launch, ports: dict[str, int]) -> Handle:
-    """Return the handle of a container with carried connections."""
     handle = _handle(launch.sandbox_id, container.id, ports)
     isolation = {**ISOLATION, "network": launch.network, "reaches": []}
     way_out = {"egress_url": EGRESS_URL} if launch.network == NAMED else {}

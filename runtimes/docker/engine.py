@@ -80,7 +80,6 @@ class Engine:
 
 
 def name_of(sandbox_id: str) -> str:
-    """Return the name of a sandbox's container and volume."""
     return f"agent-server-{sandbox_id}"
 
 

@@ -76,7 +76,9 @@ def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isol
         why = f"bubblewrap does not work here: {can.bubblewrap}; and the kernel has no Landlock"
         lacks = [f"It is not isolated: {why}.", *_shares(shared)]
         if network == NAMED:
-            lacks.append("It has no way out by name: its programs are told of one, and nothing keeps them to it.")
+            lacks.append(
+                "It has no way out by name: its programs get a proxy's address, and nothing prevents other connections."
+            )
         return Isolation(NONE, "host", [_UNCONFINED if shared else _OWN_USER], lacks)
     return _locked(network, can, shared)
 
@@ -89,7 +91,7 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
     if network == "internet":
         reaches.append("It reaches the internet and other machines of the host's networks.")
     if not can.seccomp:
-        reaches.append("It may make all system calls that need no capability: libseccomp is not installed.")
+        reaches.append("All system calls that need no capability are allowed: libseccomp is not installed.")
     return Isolation(BUBBLEWRAP, network, reaches, lacks)
 
 
@@ -116,12 +118,13 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
     reaches = [
         f"It sees the sizes and modes of files whose path it knows; {servers}the host's list of processes with their "
         "command lines, its name, users and interfaces.",
-        "It can listen on a port of the host that the kernel chooses, and reaches whoever connects to it.",
+        "It can listen on a port of the host that the kernel chooses, and can reply to its clients.",
     ]
     lacks = []
     if can.landlock < _TCP and network == NAMED:
         lacks.append(
-            "It has no way out by name: its programs are told of one, and Landlock before version 4 keeps none to it."
+            "It has no way out by name: its programs get a proxy's address, and may connect elsewhere. "
+            "Landlock before version 4 does not prevent it."
         )
     if can.landlock < _TCP:
         reaches.append(

@@ -82,8 +82,8 @@ def _failure(network: str) -> str:
             child.join()
             return f"it did not end within {_TIMEOUT:g} s"
         output.seek(0)
-        said = output.read().decode(errors="replace").strip().splitlines()
-    return "" if child.exitcode == 0 else _explained(said[-1] if said else f"exit status {child.exitcode}")
+        lines = output.read().decode(errors="replace").strip().splitlines()
+    return "" if child.exitcode == 0 else _explained(lines[-1] if lines else f"exit status {child.exitcode}")
 
 
 def _explained(reason: str) -> str:

@@ -40,9 +40,7 @@ _MOST_TOLD = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Order:
-    """The container and its connections."""
-
+class CarryOrder:
     container: str  #: its id
     pid: int  #: its first process, as numbered on the engine's machine
     inside: Mapping[str, int]  #: its ports by name
@@ -52,7 +50,7 @@ class Order:
     egress: str = ""  #: path of the proxy's socket; "": only webhooks go out
 
 
-def told(container: str) -> dict[str, int] | None:
+def carried_ports(container: str) -> dict[str, int] | None:
     """Return a container's ports on the host by name; None if no process carries for it."""
     with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError, ValueError):
         client.settimeout(_TELL_TIMEOUT)
@@ -65,13 +63,13 @@ def told(container: str) -> dict[str, int] | None:
     return None
 
 
-def carry_for(order: Order, among: range) -> dict[str, int]:
+def carry_for(order: CarryOrder, among: range) -> dict[str, int]:
     """Start a carrying process for a container, once, and return the host's ports by name.
 
     among: the range of sandbox ports on the host. Raises RuntimeFailure.
     """
     deadline = time.monotonic() + _START_TIMEOUT
-    while (ports := told(order.container)) is None:
+    while (ports := carried_ports(order.container)) is None:
         with socket.socket(socket.AF_UNIX) as held:
             try:
                 held.bind(_name(order.container))
@@ -86,7 +84,7 @@ def carry_for(order: Order, among: range) -> dict[str, int]:
     return ports
 
 
-def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
+def _start(order: CarryOrder, held: socket.socket, files: tuple[int, ...]) -> None:
     """Start the process, and wait until it carries. files: hold the host's ports. Raises RuntimeFailure."""
     try:
         process = child(__name__, held.fileno(), [held.fileno(), *files], {"PATH": os.defpath})
@@ -94,11 +92,11 @@ def _start(order: Order, held: socket.socket, files: tuple[int, ...]) -> None:
         raise RuntimeFailure(f"its connections cannot be carried: {error.strerror}") from error
     assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdout as said:
+    with process.stdout as output:
         with contextlib.suppress(BrokenPipeError), process.stdin as sent:
             sent.write(json.dumps(asdict(order)).encode())
-        ready, _, _ = select.select([said], [], [], _START_TIMEOUT)
-        text = said.read().decode(errors="replace").strip() if ready else "it says nothing"
+        ready, _, _ = select.select([output], [], [], _START_TIMEOUT)
+        text = output.read().decode(errors="replace").strip() if ready else "no output"
     if text != "ready":
         process.kill()
         why = text.rpartition("\n")[2] or "their process ended"
@@ -113,23 +111,23 @@ def main(held: int) -> int:
     """Carry until the container ends. Return the exit status."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # it has the sandbox's hook key
     try:
-        order = Order(**json.loads(sys.stdin.buffer.read()))
+        order = CarryOrder(**json.loads(sys.stdin.buffer.read()))
     except ValueError:  # the supervisor died during the write
         return 1
     try:
         ended = _carry(order)
         with socket.socket(fileno=held) as asked:
             asked.listen(16)
-            serve(asked, partial(_tell, json.dumps(dict(order.ports)).encode()), 1)
-            _say("ready")
+            serve(asked, partial(_send_ports, json.dumps(dict(order.ports)).encode()), 1)
+            _report("ready")
             select.select([ended], [], [])
     except OSError as error:
-        _say(error.strerror or str(error))
+        _report(error.strerror or str(error))
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _report(line: str) -> None:
     """Print the only line that the supervisor reads; later output has no reader."""
     with contextlib.suppress(OSError):
         os.write(1, f"{line}\n".encode())
@@ -138,13 +136,13 @@ def _say(line: str) -> None:
         os.dup2(nowhere, each)
 
 
-def _tell(ports: bytes, client: socket.socket) -> None:
+def _send_ports(ports: bytes, client: socket.socket) -> None:
     """Send the container's ports to a client. Raises OSError."""
     client.settimeout(_TELL_TIMEOUT)
     client.sendall(ports)
 
 
-def _carry(order: Order) -> int:
+def _carry(order: CarryOrder) -> int:
     """Carry in threads. Return a file that is readable once the container has ended. Raises OSError with a sentence."""
     ended, network = _opened(order)
     # The executor's only thread lives in the container's network. A socket stays in the network where it was created.
@@ -163,7 +161,7 @@ def _carry(order: Order) -> int:
     return ended
 
 
-def _opened(order: Order) -> tuple[int, int]:
+def _opened(order: CarryOrder) -> tuple[int, int]:
     """Open the container's first process and its network. Raises OSError with a sentence.
 
     An engine on another machine has other process ids, so a local process with that id is unrelated.

@@ -35,7 +35,7 @@ class Confinement:
 
     kind: str
     network: str = "host"
-    readable: Sequence[str] = ()  #: paths
+    readable: Sequence[str] = ()
     work: str = ""
     temporary: str = ""  #: folder for temporary files, for Landlock, which cannot give a private /tmp
     user: int | None = None  #: of the sandbox; None: the launcher's
@@ -70,7 +70,6 @@ class Entrance:
             raise
 
     def _confine(self) -> None:
-        """Confine the calling process."""
         if self.confinement.user is not None:
             self._become()
 

@@ -37,8 +37,8 @@ CONNECT_TIMEOUT = 10.0
 
 
 #: Responses to a sandbox while the proxy is down, and after it ended without a response to a request.
-_NO_PROXY = "503 The way out of sandboxes starts again: try again"
-_PROXY_ENDED = "502 The way out of sandboxes ended, and starts again: the request may have been carried out"
+_NO_PROXY = "503 The way out of sandboxes is restarting. Try again"
+_PROXY_ENDED = "502 The way out of sandboxes is restarting. The request may have been carried out"
 
 #: Start of a request, and of a request for a tunnel, in which no error text can be sent.
 _BEGINS, _TUNNEL = re.compile(rb"[A-Z]{3,16} \S"), b"CONNECT "
@@ -148,7 +148,7 @@ class WayOut:
         try:
             proxy = self._connected()
         except OSError:
-            _say(client, _NO_PROXY)
+            _respond(client, _NO_PROXY)
             return
         with proxy:
             proxy.sendall(f"{self.key}\n".encode())
@@ -174,7 +174,7 @@ class WayOut:
         return proxy
 
 
-def _say(client: socket.socket, status: str, detail: str = "") -> None:
+def _respond(client: socket.socket, status: str, detail: str = "") -> None:
     """Send a status and a sentence, by default the status' own, and close the connection. Raises OSError."""
     body = f'{{"detail": "{detail or status.partition(" ")[2]}"}}'
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -206,7 +206,7 @@ class _Exchange:
                 self._client.sendall(piece)
             if self._waits:
                 self._is_broken = True
-                _say(self._client, _PROXY_ENDED)
+                _respond(self._client, _PROXY_ENDED)
             self._client.shutdown(socket.SHUT_RDWR if self._is_broken else socket.SHUT_WR)
         except OSError:
             end(self._client, self._proxy)
@@ -266,7 +266,7 @@ class Hooks:
             client.settimeout(_TIMEOUT)
             server = self._connected()
         except _Refused as refusal:
-            _say(client, refusal.status, str(refusal))
+            _respond(client, refusal.status, str(refusal))
             return
         with server:
             server.sendall(_written(lines, self._host, self.key.encode(), length))
@@ -305,7 +305,7 @@ def _read(client: socket.socket, base: bytes, deadline: float) -> tuple[list[byt
     match = _REQUEST_LINE.fullmatch(lines[0])
     path = match[1].partition(b"?")[0] if match else b""
     if not path.startswith(base) or _AMBIGUOUS.search(path):
-        raise _Refused("403 Forbidden", "A sandbox reaches the webhooks of the server and nothing else")
+        raise _Refused("403 Forbidden", "A sandbox reaches only the server's webhooks")
     fields = [line.partition(b":") for line in lines[1:]]
     lengths = [value.strip(b" \t") for name, _, value in fields if name.lower() == b"content-length"]
     if not all(map(_is_field, fields)) or any(name.lower() == b"transfer-encoding" for name, *_ in fields):

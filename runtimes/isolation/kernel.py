@@ -123,7 +123,6 @@ _BOTH_SCOPES, _SIGNALS = 3, 2
 
 
 def prctl(option: int, value: int | ctypes.Array[ctypes.c_char] = 0, *more: object) -> None:
-    """Change an attribute of the calling process or thread."""
     words = [value, *more, 0, 0, 0][:4]
     _checked(_libc.prctl(option, *(ctypes.c_ulong(word) if isinstance(word, int) else word for word in words)))
 
@@ -205,7 +204,6 @@ def _library() -> Any:
 
 _SECCOMP = _library()
 
-#: Whether libseccomp is installed.
 HAS_SECCOMP = _SECCOMP is not None
 
 

@@ -78,7 +78,6 @@ class Network:
                 os.waitpid(holder, 0)
 
     def enter(self) -> None:
-        """Move the calling thread into the network."""
         kernel.setns(self.file, kernel.CLONE_NEWNET)
 
 
@@ -109,13 +108,13 @@ def _hold(user: int | None, channel: socket.socket, *, internet: bool) -> None:
 
 def _addresses() -> list[str]:
     """Return the addresses of the host's interfaces, each as a network of one address."""
-    found = []
+    addresses = []
     for each in [each for interface in psutil.net_if_addrs().values() for each in interface]:
         if each.family in (socket.AF_INET, socket.AF_INET6):
             address = each.address.partition("%")[0]
             if not address.startswith(("127.", "fe80:")) and address != "::1":
-                found.append(address)
-    return found[:_MOST_ADDRESSES]
+                addresses.append(address)
+    return addresses[:_MOST_ADDRESSES]
 
 
 def _raise_loopback() -> None:

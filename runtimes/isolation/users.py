@@ -58,15 +58,15 @@ def _hold(user: int) -> socket.socket | None:
 
 def processes_of(user: int) -> list[int]:
     """Return the ids of a user's living processes. Cost: reads a file of every process."""
-    found = []
+    ids = []
     for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):  # noqa: PTH208 - names are wanted
         with contextlib.suppress(OSError, StopIteration):
             # A process chooses its name, in the first line, so only line feeds end a line.
             status = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
             users = next(line for line in status if line.startswith(b"Uid:")).split()
             if str(user).encode() in users and tree.lives(pid):
-                found.append(pid)
-    return found
+                ids.append(pid)
+    return ids
 
 
 def freed(user: int) -> bool:
@@ -87,7 +87,7 @@ def end_processes_of(user: int) -> None:
 
     The list of processes proves nothing before: a process that forks and ends is never in it.
     """
-    timeout, killer = tree.Timeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
+    timeout, killer = tree.ActiveTimeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
     while subprocess.run(killer, cwd=PROJECT, check=False).returncode:  # another killer may kill this one first
         if timeout.is_over():
             raise RuntimeFailure(f"the processes of its user {user} cannot be killed")

@@ -73,19 +73,19 @@ def interpreter() -> list[str]:
 
 def links_to(path: str) -> list[str]:
     """Return the links on the way to a path's target, in order. Raises OSError for a loop."""
-    found: list[str] = []
+    links: list[str] = []
     here, left = Path("/"), list(Path(path).parts[1:])
     while left:
         here, name = (here.parent, "") if left[0] == ".." else (here / left[0], left[0])
         left = left[1:]
         if name and here.is_symlink():
-            if len(found) == _MOST_LINKS:
+            if len(links) == _MOST_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-            found.append(str(here))
+            links.append(str(here))
             target = here.readlink()
             left = [*(part for part in target.parts if part != "/"), *left]
             here = Path("/") if target.is_absolute() else here.parent
-    return found
+    return links
 
 
 def link_agent(folder: Path) -> None:
@@ -113,10 +113,12 @@ def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
     for secret in (path.resolve() for path in private):
         for path in named:
             if Path(path).resolve().is_relative_to(secret):
-                raise RuntimeFailure(f"its spec's `readable` names {path}, in which the server keeps its own data")
+                raise RuntimeFailure(f"its spec's `readable` names {path}, which contains the server's own data")
         for path in paths:
             if secret.is_relative_to(Path(path).resolve()):
-                raise RuntimeFailure(f"it could read {path}, in which the server keeps {secret}: move one of both")
+                raise RuntimeFailure(
+                    f"it could read {path}, which contains {secret} of the server. Move one of the two"
+                )
     return _outermost(paths)
 
 
@@ -239,14 +241,14 @@ def limit(processes: int | None) -> None:
 
 def hidden(paths: Iterable[str]) -> list[str]:
     """Return the outermost folders above these paths and their links' targets that other users cannot enter."""
-    found = set()
+    folders = set()
     for path in paths:
         for real in {path, os.path.realpath(path)}:
             for folder in reversed(Path(real).parents):
                 if not _mode(folder) & stat.S_IXOTH:
-                    found.add(str(folder))
+                    folders.add(str(folder))
                     break
-    return sorted(found)
+    return sorted(folders)
 
 
 def closed(paths: Iterable[str]) -> str:

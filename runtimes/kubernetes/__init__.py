@@ -87,7 +87,6 @@ _SEEN, _MEASURED = 1.0, 5.0
 #: Maximum length of a path that a pod prints, in bytes, as in the kernel. The image's program prints it.
 _LONGEST_PATH = 4096
 
-#: Bytes per unit of a quantity.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
 
@@ -183,12 +182,12 @@ class KubernetesRuntime(Volumes):
         """
         name = name_of(handle["sandbox_id"])
         with naming("the cluster cannot be asked"):
-            found = self._pods.value().get(name)
-            if found is None or handle["pod"] != found["metadata"]["uid"]:  # it is newer
-                found = self._cluster.find(ObjectKind.POD, name)
-        if found is None or handle["pod"] not in (None, found["metadata"]["uid"]):
+            pod = self._pods.value().get(name)
+            if pod is None or handle["pod"] != pod["metadata"]["uid"]:  # it is newer
+                pod = self._cluster.find(ObjectKind.POD, name)
+        if pod is None or handle["pod"] not in (None, pod["metadata"]["uid"]):
             return Observation(State.GONE, "its pod was deleted")
-        return observation(found)
+        return observation(pod)
 
     def pause(self, handle: Handle) -> None:
         """End the pod, because a cluster cannot freeze it."""
@@ -211,7 +210,7 @@ class KubernetesRuntime(Volumes):
             self._cluster.delete(ObjectKind.SERVICE, name)
             self._cluster.delete(ObjectKind.CLAIM, name)
             if not self._cluster.ended(ObjectKind.CLAIM, name):
-                raise RuntimeFailure("its volume is still there: a pod may use it")
+                raise RuntimeFailure("its volume still exists, because a pod may use it")
         self._forget(sandbox_id)
 
     def usage(self, sandbox_id: str) -> Usage:
@@ -338,9 +337,9 @@ class KubernetesRuntime(Volumes):
 
     def _address(self, name: str) -> str:
         """Return the address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
-        found = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
-        if found is not None and found["spec"].get("clusterIP") not in (None, "None"):
-            return str(found["spec"]["clusterIP"])
+        service = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
+        if service is not None and service["spec"].get("clusterIP") not in (None, "None"):
+            return str(service["spec"]["clusterIP"])
         if name == EGRESS_SERVICE:
             raise RuntimeFailure(f"the namespace has no Service {name}: kubectl apply -k deploy/kubernetes")
         try:
@@ -397,9 +396,9 @@ class KubernetesRuntime(Volumes):
         """End a pod, delete its secret, and return when the pod is gone. A Sandbox's pod has its own grace period."""
         self._sandboxes.suspend(name)
         found = self._cluster.find(ObjectKind.POD, name)
-        left = f"its pod has not ended; if its node is lost: kubectl delete pod {name} --force"
+        left = f"its pod has not ended. If its node is lost: kubectl delete pod {name} --force"
         if found is not None and managed(found):
-            left += "; else see whether agent-sandbox's controller runs, which ends it"
+            left += ". Otherwise check that agent-sandbox's controller runs, which ends it"
         else:
             self._cluster.delete(ObjectKind.POD, name, grace_seconds=grace_seconds)
         self._cluster.delete(ObjectKind.SECRET, name)
@@ -426,8 +425,8 @@ def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
         yield piece
 
 
-def _handle(sandbox_id: str, found: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
-    """found: its pod; None for a volume without a pod."""
-    uid = found["metadata"]["uid"] if found else None
+def _handle(sandbox_id: str, pod: Object | None = None, ports: Mapping[str, int] | None = None) -> Handle:
+    """pod: None for a volume without a pod."""
+    uid = pod["metadata"]["uid"] if pod else None
     words = {"runtime": "kubernetes", "sandbox_id": sandbox_id, "pod": uid, "ports": dict(ports or {})}
     return Handle({**words, "isolation": ISOLATION})

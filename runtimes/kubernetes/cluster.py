@@ -38,7 +38,6 @@ _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Timeouts of connecting to the API server and of its response, in seconds.
 _TIMEOUT = (5.0, 30.0)
 
-#: Maximum number of objects in a page of a list.
 _PAGE = 500
 
 #: Poll interval for a change of an object, in seconds.
@@ -184,13 +183,13 @@ class Cluster:
 
     def listed(self, kind: ObjectKind, labels: str) -> list[Object]:
         """Return all objects that match a label selector, read in pages."""
-        found: list[Object] = []
+        items: list[Object] = []
         further: Object = {}
         while True:
             page = self._object("list", kind, label_selector=labels, limit=_PAGE, **further)
-            found += page["items"]
+            items += page["items"]
             if not page["metadata"].get("continue"):
-                return found
+                return items
             further = {"_continue": page["metadata"]["continue"]}
 
     def create(self, kind: ObjectKind, body: Object) -> Object | None:
@@ -217,7 +216,6 @@ class Cluster:
                 raise
 
     def unlabel(self, kind: ObjectKind, name: str, label: str) -> None:
-        """Remove a label from an object."""
         self._object("patch", kind, name=name, body={"metadata": {"labels": {label: None}}})
 
     def change(self, kind: ObjectKind, name: str, operations: list[Object]) -> None:
@@ -246,7 +244,6 @@ class Cluster:
         return True
 
     def log(self, pod: str, tail: int) -> bytes:
-        """Return the last lines of a pod's output."""
         connection = self.connection()
         with connection.errors():
             words = {"_preload_content": False, "_request_timeout": _TIMEOUT, "tail_lines": tail}
@@ -256,7 +253,7 @@ class Cluster:
         """Return the memory of pods by name, as quantities, from the cluster's metrics server."""
         connection = self.connection()
         with connection.errors():
-            found = connection.custom.list_namespaced_custom_object(
+            metrics = connection.custom.list_namespaced_custom_object(
                 "metrics.k8s.io",
                 "v1beta1",
                 connection.namespace,
@@ -264,7 +261,7 @@ class Cluster:
                 label_selector=labels,
                 _request_timeout=_TIMEOUT,
             )
-        return {one["metadata"]["name"]: one["containers"][0]["usage"]["memory"] for one in found["items"]}
+        return {one["metadata"]["name"]: one["containers"][0]["usage"]["memory"] for one in metrics["items"]}
 
     def _object(self, verb: str, kind: ObjectKind, **words: Any) -> Object:
         """Return the response to a call of the client: {create,delete,list,patch,read,replace}_namespaced_KIND."""
@@ -349,8 +346,8 @@ def _received(socket: Any) -> Generator[bytes]:
         elif channel == _ENDED:
             ended = json.loads(content)
             if ended.get("status") != "Success":
-                said = words.decode(errors="replace").strip() or ended.get("message") or "no output"
-                raise RuntimeFailure(f"its command failed: {said}")
+                reason = words.decode(errors="replace").strip() or ended.get("message") or "no output"
+                raise RuntimeFailure(f"its command failed: {reason}")
             return
 
 
@@ -367,18 +364,18 @@ class Snapshot(Generic[Found]):
         self._clock = clock
         self._asking = threading.Lock()
         self._until = float("-inf")
-        self._found: Found | RuntimeFailure
+        self._cached: Found | RuntimeFailure
 
     def value(self) -> Found:
         """Raises RuntimeFailure, as the call did."""
         with self._asking:
             if self._clock() >= self._until:
                 try:
-                    self._found = self._ask()
+                    self._cached = self._ask()
                 except RuntimeFailure as error:
-                    self._found = error
+                    self._cached = error
                 self._until = self._clock() + self._seconds
-            found = self._found
-        if isinstance(found, RuntimeFailure):
-            raise RuntimeFailure(str(found)) from found
-        return found
+            cached = self._cached
+        if isinstance(cached, RuntimeFailure):
+            raise RuntimeFailure(str(cached)) from cached
+        return cached

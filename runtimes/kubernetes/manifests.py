@@ -89,7 +89,7 @@ _LABEL = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", re.ASCII)
 #: Why a container will never start, and what to do. Source: the kubelet's reasons
 _HOPELESS = {
     "InvalidImageName": "the name of its image is not valid: correct `image` of its spec",
-    "ErrImageNeverPull": "its image is not on the node and may not be pulled",
+    "ErrImageNeverPull": "its image is not on the node and must not be pulled",
     "ImagePullBackOff": "its image cannot be pulled: check `image` of its spec, and the registry's credentials",
     "CreateContainerConfigError": "its container cannot be created",
     "CreateContainerError": "its container cannot be created",
@@ -287,7 +287,7 @@ def observation(pod: dict[str, Any]) -> Observation:
         return Observation(State.RUNNING, f"its container waits: {waiting.get('message') or waiting.get('reason')}")
     for condition in status.get("conditions") or []:
         if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
-            return Observation(State.RUNNING, f"no node takes its pod: {condition.get('message', '')}. {_ROOM}")
+            return Observation(State.RUNNING, f"no node accepts its pod:  {condition.get('message', '')}. {_ROOM}")
     return Observation(State.RUNNING)
 
 
@@ -304,7 +304,6 @@ def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
 
 
 def manifest(pod: Object) -> Object:
-    """Return the Sandbox that creates this pod."""
     metadata = pod["metadata"]
     template = {"metadata": {part: metadata[part] for part in ("labels", "annotations")}, "spec": pod["spec"]}
     spec = {"podTemplate": template, "operatingMode": "Running", "service": False}
@@ -395,7 +394,7 @@ class AgentSandboxes:
             if now > min(deadline, failing):
                 self.suspend(name)
                 raise RuntimeFailure(
-                    failure or f"agent-sandbox's controller has made no pod in {_MADE:g} s: see whether it runs"
+                    failure or f"agent-sandbox's controller made no pod in {_MADE:g} s. Check that it runs"
                 )
             time.sleep(POLL)
 

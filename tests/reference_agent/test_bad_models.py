@@ -24,7 +24,7 @@ KEY = "a-models-key-7d1c0e55"
 TRIES = 3
 CUT_OFF = "The response was too long and was cut off."
 NOT_JSON = "The arguments of terminal are not JSON"
-GARBAGE = [("fails", "LLMNoResponseError: The model's endpoint does not return a chat completion")]
+GARBAGE = [("fails", "LLMNoResponseError: The model's endpoint returns no chat completion")]
 HTML = {"Content-Type": "text/html"}
 
 

@@ -9,7 +9,7 @@ import pytest
 from reference_agent import events
 from reference_agent.api import Server
 from reference_agent.events import event
-from reference_agent.log import MOST_TOLD, DiskError, Hidden, Journal, Log, Webhooks, moved, told
+from reference_agent.log import MOST_LOG_LINE, DiskError, Hidden, Journal, Log, Webhooks, log_line, moved
 from reference_agent.shell import seen
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
@@ -290,13 +290,13 @@ def test_what_the_agent_does_is_told_in_a_line_each():
     action = events.action(_call("terminal"), {"kind": "TerminalAction", "command": "make test"}, "r")
     seen = events.observation(action, {"kind": "TerminalObservation", "exit_code": 2})
 
-    assert [told(event) for event in (said, action, seen)] == [
+    assert [log_line(event) for event in (said, action, seen)] == [
         "user: run: make test",
         "$ make test",
         "terminal ended: 2",
     ]
-    assert told(events.change("execution_status", "idle")) == ""
-    assert told(action, is_begun=False) == "waits for a decision: make test"
+    assert log_line(events.change("execution_status", "idle")) == ""
+    assert log_line(action, is_begun=False) == "waits for a decision: make test"
 
 
 def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkeypatch):
@@ -308,7 +308,7 @@ def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkey
     hidden = Hidden()
     hidden.put("a conversation", ["first-secret", "two\nlines"])
     line = "user: <secret-hidden>, <secret-hidden>, <secret-hidden>, plain"
-    assert (told(said, hidden.mask), told(action, hidden.mask)) == (line, "$ echo <secret-hidden>")
+    assert (log_line(said, hidden.mask), log_line(action, hidden.mask)) == (line, "$ echo <secret-hidden>")
 
 
 @pytest.fixture
@@ -382,9 +382,9 @@ def test_a_result_that_holds_a_secret_is_written_without_it(tmp_path, monkeypatc
 
 
 def test_a_line_is_short_and_moves_no_cursor():
-    line = told(events.message("user", events.parts("\x1b[2J" + "x" * 5000)))
+    line = log_line(events.message("user", events.parts("\x1b[2J" + "x" * 5000)))
     assert "\x1b" not in line
-    assert len(line) == MOST_TOLD
+    assert len(line) == MOST_LOG_LINE
     assert line.endswith("…")
 
 

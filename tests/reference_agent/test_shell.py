@@ -146,7 +146,7 @@ def test_what_ended_unseen_is_told_before_the_next_command(terminal):
     time.sleep(1)
     assert do(terminal, "echo next") == (
         0,
-        "(The previous command has ended with exit code 4. Its last output:\nlate\n)\nnext\n",
+        "(The previous command has ended with exit code 4. Last output:\nlate\n)\nnext\n",
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from runtimes import RuntimeFailure, State
 from runtimes.docker import DockerRuntime
 from runtimes.docker.engine import METADATA
-from runtimes.isolation.container import Order, told
+from runtimes.isolation.container import CarryOrder, carried_ports
 from tests.engine import ran
 from tests.runtimes.test_docker_hardening import listener
 from tests.servers import WITH_DOCKER, supervised_server, wait_until
@@ -218,7 +218,7 @@ def test_a_container_is_carried_for_once_and_a_later_supervisor_finds_its_ports(
     handle = runtime.start(launch)
 
     assert DockerRuntime(host, tmp_path).start(launch) == handle
-    assert told(handle["container"]) == handle["ports"]
+    assert carried_ports(handle["container"]) == handle["ports"]
     assert handle["egress_url"] == "http://127.0.0.1:1023"
     with socket.create_connection(("127.0.0.1", handle["ports"]["AGENT_SERVER"]), 10):
         pass
@@ -238,13 +238,15 @@ def test_a_container_is_gone_without_the_process_that_carries_and_that_ends_with
     process = carrier_of(second)
     runtime.stop(second)
     wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "the end of the process")
-    assert told(second["container"]) is None
+    assert carried_ports(second["container"]) is None
 
 
 def test_a_container_of_an_engine_that_numbers_processes_otherwise_is_not_carried_for(carrying, engine, monkeypatch):
     runtime, launch = carrying
 
-    monkeypatch.setattr("runtimes.docker.Order", lambda container, _, *rest: Order(container, os.getpid(), *rest))
+    monkeypatch.setattr(
+        "runtimes.docker.CarryOrder", lambda container, _, *rest: CarryOrder(container, os.getpid(), *rest)
+    )
     with pytest.raises(RuntimeFailure, match="another machine than this server, or in another pid namespace"):
         runtime.start(launch)
 

@@ -23,7 +23,7 @@ from runtimes import Handle, Launch, RuntimeFailure, State, cgroup, tree
 from runtimes.ends import OrphanWatch, is_supervised, own_mark, supervise
 from runtimes.isolation.users import USERS, end_processes_of, freed, held_user, processes_of
 from runtimes.process import ProcessRuntime
-from runtimes.tree import found
+from runtimes.tree import process_of
 from tests.runtimes.host import require, require_cgroup
 from tests.runtimes.test_process import PARENT, WAYS, marked
 from tests.servers import PROJECT, wait_until
@@ -146,7 +146,7 @@ def test_a_folder_stays_while_nothing_shows_that_its_processes_have_ended(runtim
     kind, in_group = way
     with watched(runtime, a_sandbox(HIDDEN, **options)) as (handle, alive):
         os.kill(handle["pid"], signal.SIGKILL)
-        wait_until(lambda: tree.found(handle["pid"], handle["started"]) is None, "the end of the launcher")
+        wait_until(lambda: tree.process_of(handle["pid"], handle["started"]) is None, "the end of the launcher")
 
         if kind == "bubblewrap" or (kind == "landlock" and in_group):
             runtime.remove("box")
@@ -168,7 +168,7 @@ def orphaned(runtime: ProcessRuntime, launch: Launch) -> Iterator[dict]:
     with watched(runtime, launch) as (handle, alive):
         fifo = Path(handle["folder"]) / "work" / "alive"
         os.kill(handle["pid"], signal.SIGKILL)
-        wait_until(lambda: tree.found(handle["pid"], handle["started"]) is None, "the end of the launcher")
+        wait_until(lambda: tree.process_of(handle["pid"], handle["started"]) is None, "the end of the launcher")
         yield handle
         for pid in openers(fifo):
             os.kill(pid, signal.SIGKILL)
@@ -432,7 +432,7 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
     with supervisor(tmp_path, parent, paused=paused) as (_, handle):
         assert len(marked(tmp_path)) >= 3
 
-    wait_until(lambda: not found(handle["pid"], handle["started"]), "the end of the orphan")
+    wait_until(lambda: not process_of(handle["pid"], handle["started"]), "the end of the orphan")
 
     assert not marked(tmp_path)
     if handle["cgroup"]:
@@ -440,7 +440,7 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
     later = ProcessRuntime(tmp_path, grace=0.5, parent_cgroup=parent)
     seen = later.observe(handle)
     assert seen.state is State.GONE
-    assert seen.detail == "its supervisor was gone for 1 s (ORPHAN_SECONDS)"
+    assert seen.detail == "it had no supervisor for 1 s (ORPHAN_SECONDS)"
     assert seen.by_order
     assert (Path(handle["folder"]) / "work").exists()
 
@@ -450,7 +450,7 @@ def test_a_sandbox_runs_while_its_supervisor_lives_even_if_that_is_suspended(tmp
     with supervisor(tmp_path, parent) as (process, handle):
         psutil.Process(process.pid).suspend()  # as a supervisor that waits for the store
         time.sleep(2 * ORPHAN)
-        assert found(handle["pid"], handle["started"])
+        assert process_of(handle["pid"], handle["started"])
     wait_until(lambda: not marked(tmp_path), "the end of the orphan")
 
 

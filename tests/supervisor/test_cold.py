@@ -403,5 +403,5 @@ def test_no_process_sandbox_may_read_the_folder_of_cold_storage(tmp_path):
     assert _private(with_folder) == (Path("/data"), tmp_path / "cold")
     assert _private(with_bucket) == (Path("/data"),)
     open_objects(with_folder.keeping)
-    with pytest.raises(RuntimeFailure, match="in which the server keeps its own data"):
+    with pytest.raises(RuntimeFailure, match="which contains the server's own data"):
         readable([str(tmp_path / "cold")], _private(with_folder))

@@ -46,7 +46,7 @@ def test_a_resume_while_a_pause_ends_the_processes_starts_them_again(sandboxes, 
 def test_a_start_that_takes_too_long_says_what_it_waited_for(
     one_store, sandboxes, runtime, host, endings, archives, recovery, monkeypatch
 ):
-    monkeypatch.setattr(runtime, "observe", lambda _: Observation(State.RUNNING, "no node takes its pod: 0/3 nodes"))
+    monkeypatch.setattr(runtime, "observe", lambda _: Observation(State.RUNNING, "no node accepts its pod:  0/3 nodes"))
     sandbox = sandboxes.start("spec")
     assert sandboxes.claim("h") == sandbox.id
 
@@ -57,7 +57,7 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
 
     failed = sandboxes.get(sandbox.id)
     assert failed.status == "ERROR"
-    assert "did not answer within 1e-06 s: no node takes its pod: 0/3 nodes. Its files are kept" in failed.detail
+    assert "did not answer within 1e-06 s: no node accepts its pod:  0/3 nodes. Its files are kept" in failed.detail
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000/api", "http://localhost/api", "http://[::1]:1/api"])

@@ -712,11 +712,11 @@ class AsyncConversation:
 
     async def sandbox(self) -> AsyncSandbox:
         """Return its sandbox. Raises AgentServerError (404) if it has none."""
-        [found] = await self.client.get("/api/v1/app-conversations", ids=self.id)
-        if found is None:
+        [conversation] = await self.client.get("/api/v1/app-conversations", ids=self.id)
+        if conversation is None:
             await self.info()  # raises for an unknown conversation
             raise AgentServerError(404, "The conversation has no sandbox. Only `start` gives it one. Start another")
-        return AsyncSandbox(self.client, found["sandbox_id"])
+        return AsyncSandbox(self.client, conversation["sandbox_id"])
 
     async def send(self, text: str, *, run: bool = True, rejects: bool = True) -> AsyncTurn:
         """Send a user's message, and return its turn, to follow or wait for. run: whether the agent starts to run.
@@ -818,8 +818,8 @@ class AsyncConversation:
         for first in range(0, len(action_ids), _DECISIONS):
             ids = action_ids[first : first + _DECISIONS]
             path = f"/api/v1/conversation/{self.id}/decisions"
-            told = await self.client.get(path, action_id=list(ids))
-            found |= {one: decision for one, decision in zip(ids, told, strict=True) if decision is not None}
+            decided = await self.client.get(path, action_id=list(ids))
+            found |= {one: decision for one, decision in zip(ids, decided, strict=True) if decision is not None}
         return found
 
     async def follow(

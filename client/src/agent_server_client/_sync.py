@@ -707,11 +707,11 @@ class Conversation:
 
     def sandbox(self) -> Sandbox:
         """Return its sandbox. Raises AgentServerError (404) if it has none."""
-        [found] = self.client.get("/api/v1/app-conversations", ids=self.id)
-        if found is None:
+        [conversation] = self.client.get("/api/v1/app-conversations", ids=self.id)
+        if conversation is None:
             self.info()  # raises for an unknown conversation
             raise AgentServerError(404, "The conversation has no sandbox. Only `start` gives it one. Start another")
-        return Sandbox(self.client, found["sandbox_id"])
+        return Sandbox(self.client, conversation["sandbox_id"])
 
     def send(self, text: str, *, run: bool = True, rejects: bool = True) -> Turn:
         """Send a user's message, and return its turn, to follow or wait for. run: whether the agent starts to run.
@@ -813,8 +813,8 @@ class Conversation:
         for first in range(0, len(action_ids), _DECISIONS):
             ids = action_ids[first : first + _DECISIONS]
             path = f"/api/v1/conversation/{self.id}/decisions"
-            told = self.client.get(path, action_id=list(ids))
-            found |= {one: decision for one, decision in zip(ids, told, strict=True) if decision is not None}
+            decided = self.client.get(path, action_id=list(ids))
+            found |= {one: decision for one, decision in zip(ids, decided, strict=True) if decision is not None}
         return found
 
     def follow(self, after: int | None = None, *, seconds: float = inf) -> Generator["Entry | PendingAction", None]:

@@ -278,7 +278,7 @@ def test_a_pod_that_no_node_takes_is_waited_for_and_says_what_for(runtime, clust
     wait_until(lambda: runtime.observe(handle).detail, "the scheduler's word")
     seen = runtime.observe(handle)
     assert seen.state is State.RUNNING
-    assert seen.detail.startswith("no node takes its pod: 0/1 nodes are available: 1 Insufficient cpu.")
+    assert seen.detail.startswith("no node accepts its pod:  0/1 nodes are available: 1 Insufficient cpu.")
     assert seen.detail.endswith("Add nodes, pause sandboxes, or lower the limits of its spec")
 
 
