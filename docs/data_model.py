@@ -98,21 +98,15 @@ def page() -> list[str]:
         lines += ["| Key | Type | Holds | Bound; ends |", "|---|---|---|---|"]
         for key in group.keys:
             bounds = "; ".join(filter(None, (_SHORT.get(one, one) for one in (key.bound, key.expires or key.ends))))
-            lines.append(f"| {' | '.join((f'`{key.name}`', key.type, key.holds, bounds))} |")
-        for key in group.keys:
-            if key.name in fields():
-                lines += ["", *_fields_of(key.name)]
+            lines.append(f"| {' | '.join((f'`{key.name}`', key.type, key.holds + _fields_of(key.name), bounds))} |")
         lines.append("")
     return lines
 
 
-def _fields_of(key: str) -> list[str]:
-    """The names of the fields of a hash, and the classes that say what each holds."""
-    classes = [f"`{one.__qualname__}`" for one in records() if one.key == key]
-    files = {f"`{one.__module__.replace('.', '/')}`" for one in records() if one.key == key}
-    names = ", ".join(f"`{name}`" for name in fields()[key])
-    text = f"Fields of `{key}`, explained by {' and '.join(classes)} in {', '.join(sorted(files))}: {names}."
-    return wrap(text, _WIDTH, break_on_hyphens=False)
+def _fields_of(key: str) -> str:
+    """The classes that declare and explain the fields of a hash."""
+    names = [f"`{one.__module__.replace('.', '/')}:{one.__qualname__}`" for one in records() if one.key == key]
+    return f" (fields: {', '.join(names)})" if names else ""
 
 
 def parted(name: str) -> tuple[str, str]:
