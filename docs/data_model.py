@@ -29,8 +29,9 @@ _ROOTS = (
     ("LIST", "sandboxes|listing|list"),
 )
 
-#: bounds and ends that the page shortens, as its head says
-_SHORT = {"one per such": "", "with the conversation": "with it", "with its sandbox": "with it"}
+#: ends that the page shortens, and a bound that it leaves out, as its head says
+_SHORT = {"with the conversation": "with it", "with its sandbox": "with it"}
+_PLAIN = re.compile(r"one per \w+")
 
 #: characters of a line of the page
 _WIDTH = 150
@@ -97,7 +98,9 @@ def page() -> list[str]:
         lines += [f"## {group.title}", "", *wrap(group.about, _WIDTH), *([""] if group.about else [])]
         lines += ["| Key | Type | Holds | Bound; ends |", "|---|---|---|---|"]
         for key in group.keys:
-            bounds = "; ".join(filter(None, (_SHORT.get(one, one) for one in (key.bound, key.expires or key.ends))))
+            ends = key.expires or key.ends
+            bound = "" if _PLAIN.fullmatch(key.bound) else key.bound
+            bounds = "; ".join(filter(None, (bound, _SHORT.get(ends, ends))))
             lines.append(f"| {' | '.join((f'`{key.name}`', key.type, key.holds + _fields_of(key.name), bounds))} |")
         lines.append("")
     return lines
