@@ -29,8 +29,9 @@ _ROOTS = (
     ("LIST", "sandboxes|listing|list"),
 )
 
-#: bounds and ends that the page shortens, as its head says
-_SHORT = {"one per such": "", "with the conversation": "with it", "with its sandbox": "with it"}
+#: ends that the page shortens, and a bound that it leaves out, as its head says
+_SHORT = {"with the conversation": "with it", "with its sandbox": "with it"}
+_PLAIN = re.compile(r"one per \w+")
 
 #: characters of a line of the page
 _WIDTH = 150
@@ -93,22 +94,18 @@ def page() -> list[str]:
         lines += [f"## {group.title}", "", *wrap(group.about, _WIDTH), *([""] if group.about else [])]
         lines += ["| Key | Type | Holds | Bound; ends |", "|---|---|---|---|"]
         for key in group.keys:
-            bounds = "; ".join(filter(None, (_SHORT.get(one, one) for one in (key.bound, key.expires or key.ends))))
-            lines.append(f"| {' | '.join((f'`{key.name}`', key.type, key.holds, bounds))} |")
-        for key in group.keys:
-            if key.name in fields():
-                lines += ["", *_fields_of(key.name)]
+            ends = key.expires or key.ends
+            bound = "" if _PLAIN.fullmatch(key.bound) else key.bound
+            bounds = "; ".join(filter(None, (bound, _SHORT.get(ends, ends))))
+            lines.append(f"| {' | '.join((f'`{key.name}`', key.type, key.holds + _fields_of(key.name), bounds))} |")
         lines.append("")
     return lines
 
 
-def _fields_of(key: str) -> list[str]:
-    """The names of the fields of a hash, and the classes that say what each holds."""
-    classes = [f"`{one.__qualname__}`" for one in records() if one.key == key]
-    files = {f"`{one.__module__.replace('.', '/')}`" for one in records() if one.key == key}
-    names = ", ".join(f"`{name}`" for name in fields()[key])
-    text = f"Fields of `{key}`, explained by {' and '.join(classes)} in {', '.join(sorted(files))}: {names}."
-    return wrap(text, _WIDTH, break_on_hyphens=False)
+def _fields_of(key: str) -> str:
+    """The classes that declare and explain the fields of a hash."""
+    names = [f"`{one.__module__.replace('.', '/')}:{one.__qualname__}`" for one in records() if one.key == key]
+    return f" (fields: {', '.join(names)})" if names else ""
 
 
 def parted(name: str) -> tuple[str, str]:

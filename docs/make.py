@@ -235,16 +235,18 @@ def access() -> str:
 
 
 def errors() -> str:
-    """Return the page of errors. Its table is made from the classes of refusals."""
-    rows = []
-    for one in refusals(Refused):
-        if "kind" in vars(one):
-            kind = one.kind
-            status = f"{kind.status} with `Retry-After`" if kind.is_passing else str(kind.status)
-            member = f", `{one.member or one.place}`" if kind is Kind.MEMBER else ""
-            first_line = (one.__doc__ or "").splitlines()[0]
-            rows.append((kind.status, one.__name__, f"| {status}{member} | `{one.__name__}` | {first_line} |"))
-    return _with_table(ERRORS, ["| Status | Refusal | When |", "|---|---|---|", *(row for *_, row in sorted(rows))])
+    """Return the page of errors. Its tables, one per status, are made from the classes of refusals."""
+    of_status = dict[int, list[str]]()
+    for one in sorted((one for one in refusals(Refused) if "kind" in vars(one)), key=lambda one: one.__name__):
+        kind = one.kind
+        member = f" `{one.member or one.place}`" if kind is Kind.MEMBER else ""
+        again = " ↻" if kind.is_passing else ""
+        first_line = (one.__doc__ or "").splitlines()[0]
+        of_status.setdefault(kind.status, []).append(f"| `{one.__name__}`{member}{again} | {first_line} |")
+    rows = list[str]()
+    for status, found in sorted(of_status.items()):
+        rows += ["", f"| {status} | When |", "|---|---|", *found]
+    return _with_table(ERRORS, [*rows[1:], ""])
 
 
 def refusals(of: type[Refused]) -> Iterator[type[Refused]]:

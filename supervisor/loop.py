@@ -85,7 +85,7 @@ class Requests:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """run: calls a function in a thread of a pool. refuse: replies to a request beyond the limit. clock: in seconds."""
+        """run: calls a function in a thread of a pool. refuse: replies to a request beyond the limit."""
         self._run, self._serve, self._refuse, self._clock = run, serve, refuse, clock
         self._lock = threading.Lock()  #: guards `_turns`
         self._turns: dict[str, _Turns] = {}  #: sandboxes with requests
