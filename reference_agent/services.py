@@ -252,11 +252,11 @@ def parent_of(folder: Path, commit: str) -> str:
 
 def ref_of(folder: Path) -> str:
     """The commit to compare with: the ref that is asked for, else what the branch follows, else the last commit."""
-    needed(folder, "rev-parse", "--git-dir")
     asked = request.args.get("ref")
     for ref in (asked,) if asked else ("@{upstream}", "HEAD"):
         if found := _resolved(folder, ref):
             return found
+    needed(folder, "rev-parse", "--git-dir")
     return abort(400, "ref names no commit of the repository") if asked else empty_tree(folder)
 
 

@@ -99,6 +99,7 @@ class Device(Record):
     label: str  #: what its owner calls it
     host: str  #: of its push service
     shows: str  #: `everything`, or `nothing` beyond that something waits
+    added_at: Micros | None = None  #: None: it was added before the store noted that
     renewed_at: Micros
     expires_at: Micros
     address: bytes  #: a PushAddress, sealed

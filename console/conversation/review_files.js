@@ -1,5 +1,5 @@
 // The changed files of a review, read one after the other, and which of them a person has ticked.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { countsOf, linesOf } from "./review.js";
 
@@ -20,36 +20,41 @@ function reviewed({ original: before, modified: after }) {
 }
 
 /**
- * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed, read anew
- * each time it is another one. moments: the query of the list.
+ * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed. Another list
+ * is read anew. moments: the query of the list.
  */
 export function useFiles(id, list, moments) {
   const [files, setFiles] = useState({});
-  const round = useRef(null);
-  const read = async (path) => {
-    const mine = round.current;
+  const round = useMemo(() => ({ ending: new AbortController(), reading: new Map() }), [list]);
+  const { signal } = round.ending;
+  const load = async (path) => {
     let file;
     try {
       const query = { path, ...moments };
-      file = reviewed(await call(DIFF, { path: { conversation_id: id }, query, signal: mine?.signal }));
+      file = reviewed(await call(DIFF, { path: { conversation_id: id }, query, signal }));
     } catch (error) {
       file = { error };
     }
-    if (mine === round.current && !mine?.signal.aborted) setFiles((others) => ({ ...others, [path]: file }));
+    round.reading.delete(path);
+    if (!signal.aborted) setFiles((others) => ({ ...others, [path]: file }));
     return file;
+  };
+  /** Read a file. A file that opens while it is read waits for the same response. */
+  const read = (path) => {
+    if (!round.reading.has(path)) round.reading.set(path, load(path));
+    return round.reading.get(path);
   };
   useEffect(() => {
     if (!list) return undefined;
-    const ending = (round.current = new AbortController());
     setFiles((old) => Object.fromEntries(list.filter(({ path }) => old[path]).map(({ path }) => [path, old[path]])));
     const readAll = async () => {
       for (const { path } of list.slice(0, MOST_READ)) {
-        if (ending.signal.aborted) return;
+        if (signal.aborted) return;
         await read(path);
       }
     };
     readAll();
-    return () => ending.abort();
+    return () => round.ending.abort();
   }, [list]);
   return { files, read };
 }

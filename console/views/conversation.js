@@ -196,7 +196,7 @@ export default function View({ place: { id, query } }) {
           <${Sought.Provider} value=${query.text ?? ""}><${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRaw=${wire[0]} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} /><//>`
       }
-      <${Prompts} of=${of} app=${app} items=${items} />
+      <${Prompts} of=${of} app=${app} items=${items} named=${query.event} />
       ${record.external && html`<${Elsewhere} of=${record.external} />`}
       ${may("write") && !record.external && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>
