@@ -13,8 +13,8 @@ import { inColumns, opening, rowsOf } from "./review.js";
 const MOST_ROWS = 600,
   MOST_LINE = 2_000;
 
-/** Rows that are drawn in a frame, and that get their colours in one. */
-const DRAWN = 80,
+/** Rows that are drawn in a frame: a window shows about as many. And rows that get their colours in one. */
+const DRAWN = 40,
   LIT = 40;
 
 const CLASSES = { "-": "removed", "+": "added", " ": "same" };

@@ -10,15 +10,13 @@ import { counted } from "../lib/words.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { ChangedFile, Counts } from "./changed_file.js";
-import { kept, messageOf, OF_AGENT } from "./comments.js";
+import { kept, messageOf } from "./comments.js";
 import { Push } from "./push.js";
 import { patchOf } from "./review.js";
-import { useFiles, useViewed } from "./review_files.js";
+import { readList, useFiles, useViewed } from "./review_files.js";
 
 /** Files that are open at first. */
 const MOST_OPEN = 20;
-
-const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes";
 
 /** From when changes are shown. The agent server reads a repository; the others are of the folder, which needs none. */
 const MOMENTS = { start: "Since the start", turn: "This turn", last: "Last turn", repository: "Since the last commit" };
@@ -147,10 +145,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
     const { signal } = ending;
     const show = async () => {
       const moments = await between(id, moment, signal);
-      const all = moments
-        ? await call(CHANGES, { path: { conversation_id: id }, query: { path: ".", ...moments }, signal })
-        : [];
-      const found = all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
+      const found = moments ? await readList(id, moments, signal) : [];
       if (!signal.aborted) setState({ found, moments });
     };
     show().catch((fault) => {
