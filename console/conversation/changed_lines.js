@@ -31,7 +31,7 @@ function Comment({ comment, set, drop }) {
   </div>`;
 }
 
-function Line({ text, words, tokens }) {
+function LineText({ text, words, tokens }) {
   const pieces = piecesOf(text.slice(0, MOST_LINE), tokens, words);
   return html`<${Pieces} pieces=${pieces} />${text.length > MOST_LINE && " …"}`;
 }
@@ -62,7 +62,7 @@ class Cell extends Component {
         html`<button type="button" class="add" tabindex="-1" data-testid="comment-line" aria-label=${`Comment on ${what.toLowerCase()}`} title="Comment. Shift, or drag, for several lines"
           onPointerDown=${() => act.begin(row)} onClick=${(event) => act.comment(row, event.shiftKey)}>+</button>`
       }
-      <code><span class="sign">${row.sign}</span><${Line} text=${row.text} words=${row.words} tokens=${tokens} /></code>
+      <code><span class="sign">${row.sign}</span><${LineText} text=${row.text} words=${row.words} tokens=${tokens} /></code>
     </div>`;
   }
 }

@@ -45,7 +45,7 @@ async function between(id, moment, signal) {
 }
 
 /** Sends the comments. waiting: number of the pending actions, which a message would reject. */
-function Send({ id, comments, waiting, onSent }) {
+function SendComments({ id, comments, waiting, onSent }) {
   const [isSending, setSending] = useState(false),
     request = useRef(null);
   const written = Object.values(comments).filter(({ comment }) => comment.trim());
@@ -77,7 +77,7 @@ function Send({ id, comments, waiting, onSent }) {
 }
 
 /** The changed files by their folders; a press goes to one. */
-function Tree({ list, files, isViewed }) {
+function ChangedTree({ list, files, isViewed }) {
   const folders = Map.groupBy(list, ({ path }) => path.slice(0, path.lastIndexOf("/") + 1));
   return html`<nav class="changed-tree" aria-label="Changed files" data-testid="changed-tree">
     ${[...folders].map(
@@ -204,7 +204,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
     ${
       found?.length > 0 &&
       html`<div class="columns">
-      ${found.length > 1 && html`<${Tree} list=${found} files=${files} isViewed=${isViewed} />`}
+      ${found.length > 1 && html`<${ChangedTree} list=${found} files=${files} isViewed=${isViewed} />`}
       <div class="changed-files">${found.map(
         (
           change,
@@ -215,7 +215,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
       )}</div>
     </div>`
     }
-    <${Send} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
+    <${SendComments} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
     ${isPushing && html`<${Push} id=${id} onClose=${() => setPushing(false)} />`}
   </section>`;
 }

@@ -117,7 +117,7 @@ function Elsewhere({ of }) {
   </p>`;
 }
 
-export default function View({ place: { id, query } }) {
+export default function ConversationView({ place: { id, query } }) {
   const feed = useMemo(() => new Feed(id), [id]);
   useEffect(() => feed.open(), [feed]);
   const record = useStore(feed.record),

@@ -156,7 +156,7 @@ function useSettled(value, milliseconds) {
   return settled;
 }
 
-export default function View({ place }) {
+export default function ConversationsView({ place }) {
   const query = useSettled(place.query, 250);
   useShortcuts({
     j: { label: "Next conversation", run: () => moveFocus(LINKS, 1) },
