@@ -459,6 +459,11 @@ class ListedConversation(BaseSchema):
         allow_none=True,
         metadata={"description": "Of an agent that runs in a terminal outside of sandboxes; null: it is none."},
     )
+    owner = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={"description": "The name of the person or the key that started it, or was given it; null: not known."},
+    )
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
 
