@@ -87,7 +87,7 @@ function Skips({ place }) {
   </p>`;
 }
 
-function View({ place }) {
+function ShownView({ place }) {
   const found = viewOf(place);
   if (!found)
     return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
@@ -186,7 +186,7 @@ function Page() {
       <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
     </header>
     <main id="main" tabindex="-1">
-      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${View} place=${place} />` : html`<${Loading} />`}
+      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${ShownView} place=${place} />` : html`<${Loading} />`}
     </main>
     <${Notices} /><${Over} />
   `;

@@ -86,7 +86,7 @@ def body_of(entry: Mapping[str, Any], subject: Subject, *, public_url: str, appr
     data |= {name: shortened(text) for name, text in texts.items() if text}
     data |= {name: text for name, text in facts.items() if text}
     if public_url:
-        data["link"] = _link(public_url, entry)
+        data["link"] = f"{public_url.rstrip('/')}/console/#/{place_of(entry)}"
     if approval_link:
         data["approval_link"] = approval_link
     body = json.dumps({"type": entry["type"], "timestamp": entry["time"], "data": data}, ensure_ascii=False)
@@ -135,13 +135,14 @@ def _name_of(actor: Any) -> str:
     return str(actor.get("name") or actor.get("kind") or "") if isinstance(actor, dict) else str(actor or "")
 
 
-def _link(public_url: str, entry: Mapping[str, Any]) -> str:
-    """Return the console's URL for the subject of an entry."""
+def place_of(entry: Mapping[str, Any]) -> str:
+    """Return the console's path of the subject of an entry. For an action: its event in the conversation."""
     if entry["type"].startswith(("destination.", "budget.")):
-        return f"{public_url.rstrip('/')}/console/#/inbox"
+        return "inbox"
     room = "sandboxes" if entry.get("sandbox_id") and not entry.get("conversation_id") else "conversations"
     identity = quote(entry.get("conversation_id") or entry.get("sandbox_id") or "", safe="")
-    return f"{public_url.rstrip('/')}/console/#/{room}/{identity}"
+    event = entry.get("action_id") if entry["type"].startswith("action.") else None
+    return f"{room}/{identity}" + (f"?event={quote(event, safe='')}" if event else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,12 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
-from urllib.parse import quote
 
 from core.approvals import SHELL_ARGUMENTS, canonical, says_nothing
 from core.incomplete import is_complete
 from core.masking import redacted, without_secrets_of
 from core.wire import Micros, micros, utc_time
-from notifications.messages import Subject, shortened
+from notifications.messages import Subject, place_of, shortened
 
 #: Types of entries that notify, and their subjects.
 _WAITS = {"action.pending": "action", "destination.pending": "destination", "budget.pending": "budget"}
@@ -128,6 +127,5 @@ def _tag(entry: Mapping[str, Any], subject: Subject) -> str:
 
 
 def _place(entry: Mapping[str, Any]) -> str:
-    if not entry["type"].startswith("action."):
-        return "#/inbox"
-    return f"#/conversations/{quote(entry['conversation_id'], safe='')}"
+    """The place of the console that shows what waits: an action is reached in its conversation."""
+    return f"#/{place_of(entry)}"

@@ -252,11 +252,11 @@ def parent_of(folder: Path, commit: str) -> str:
 
 def ref_of(folder: Path) -> str:
     """Return the commit to compare with: the requested ref, otherwise the upstream, otherwise the last commit."""
-    needed(folder, "rev-parse", "--git-dir")
     requested = request.args.get("ref")
     for ref in (requested,) if requested else ("@{upstream}", "HEAD"):
         if found := _resolved(folder, ref):
             return found
+    needed(folder, "rev-parse", "--git-dir")
     return abort(400, "ref names no commit of the repository") if requested else empty_tree(folder)
 
 

@@ -134,17 +134,28 @@ class ConfirmationSeconds(StrictInteger):
         super().__init__(least=0, most=MOST_CONFIRMATION_SECONDS, allow_none=True, metadata={"description": words})
 
 
+#: the reason of a rejection that gives none. Source: the interface description
+_REJECTED = "User rejected the action."
+
+
 class ConfirmationResponse(BaseSchema):
     """A decision about the pending actions. Source: the interface description."""
 
     accept = StrictBoolean(required=True)
     reason = Text(
-        load_default="User rejected the action.",
+        load_default=_REJECTED,
         metadata={
             "description": "At most MAX_REASON_BYTES bytes of UTF-8. The observation of each rejected action "
             "contains it."
         },
     )
+
+    @post_load
+    def _drop_reason_of_rejection(self, decision: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Give an approval no reason where the reason is the default one, which is that of a rejection."""
+        if decision["accept"] and decision["reason"] == _REJECTED:
+            decision["reason"] = ""
+        return decision
 
 
 class ConfirmationResult(BaseSchema):

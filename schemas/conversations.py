@@ -461,6 +461,13 @@ class ListedConversation(BaseSchema):
         allow_none=True,
         metadata={"description": "Session of an agent in a terminal; null for other agents."},
     )
+    owner = fields.String(
+        required=True,
+        allow_none=True,
+        metadata={
+            "description": "The name of the person or the key that started it, or was given it; null: not known."
+        },
+    )
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})
 

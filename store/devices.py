@@ -99,6 +99,7 @@ class Device(Record):
     label: str
     host: str  #: host of its push service
     shows: str  #: `everything`, or `nothing` except that something waits
+    added_at: Micros | None = None  #: None: added before the store recorded this
     renewed_at: Micros
     expires_at: Micros
     address: bytes  #: a PushAddress, sealed

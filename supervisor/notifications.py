@@ -172,7 +172,13 @@ class OutboxMover:
         else:
             texts["destination"] = f"{entry['name']}:{int(entry['port'])}"
         subject = Subject(title=title, origin=NOWHERE, secrets=secrets, **texts)
-        return entry["id"], self._bodies(entry, subject)
+        is_over = bool(self._devices) and waits(entry["type"]) and not self._waits_still(entry)
+        return entry["id"], self._bodies(entry, subject, is_over=is_over)
+
+    def _waits_still(self, entry: dict[str, Any]) -> bool:
+        """Whether a destination or a budget still waits. One round trip."""
+        waiting = self._store.destinations.waiting(entry["sandbox_id"])
+        return any(one.digest == entry.get("digest") for one in waiting)
 
     def _sandbox(self, sandbox_id: SandboxId) -> Subject:
         [sandbox] = self._store.sandboxes.get_many([sandbox_id])
@@ -203,12 +209,13 @@ class OutboxMover:
             digest=record.get("digest") or (action_digest(event.get("tool_name"), arguments) if event else ""),
         )
 
-    def _bodies(self, entry: dict[str, Any], subject: Subject) -> list[str]:
+    def _bodies(self, entry: dict[str, Any], subject: Subject, *, is_over: bool = False) -> list[str]:
+        """The body for each target, then for each device. is_over: the subject no longer waits, so no device rings."""
         bodies = [
             body_of(entry, subject, public_url=self._public_url, approval_link=self._link(entry, subject, target))
             for target in self._targets
         ]
-        return [*bodies, *(self._ring(entry, subject, device) for device in self._devices)]
+        return [*bodies, *("" if is_over else self._ring(entry, subject, device) for device in self._devices)]
 
     def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
         """Return a target's one-time link to decide a pending action."""
@@ -218,8 +225,10 @@ class OutboxMover:
         return self._links.make(*about, target.name, since=since, deadline=deadline)
 
     def _ring(self, entry: dict[str, Any], subject: Subject, device: Device) -> str:
-        """Return the message for a device; empty if it gets none, as when the action is no longer pending."""
+        """Return the message for a device. Empty: nothing waits, or it was decided before the device was added."""
         if not rings(entry["type"]) or (waits(entry["type"]) and not subject.since):
+            return ""
+        if not waits(entry["type"]) and micros(entry["time"]) < (device.added_at or 0):
             return ""
         token, identity = None, entry.get("conversation_id")
         if waits(entry["type"]) and self._standing.may_decide(device, identity and ConversationId(identity)):

@@ -27,7 +27,7 @@ export function ChangedFile({ change, file, read, isOpen, isViewed, setViewed, i
   const [chosen, setChosen] = useState(null);
   const { added = 0, removed = 0 } = file?.counts ?? {};
   const open = chosen ?? (isOpen && !isViewed && added + removed <= MOST_OPEN);
-  useEffect(() => void (open && !file && read()), [open, file]);
+  useEffect(() => void (chosen && !file && read()), [chosen, file]); // the others are read in their order
   const number = Object.values(comments).filter(({ path, comment }) => path === change.path && comment.trim()).length;
   let shown = html`<p aria-busy="true">Loading</p>`;
   if (file?.error) shown = html`<${Failure} error=${file.error} again=${read} />`;

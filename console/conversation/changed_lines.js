@@ -13,8 +13,8 @@ import { inColumns, opening, rowsOf } from "./review.js";
 const MOST_ROWS = 600,
   MOST_LINE = 2_000;
 
-/** Rows that are drawn in a frame, and that get their colours in one. */
-const DRAWN = 80,
+/** Rows that are drawn in a frame: a window shows about as many. And rows that get their colours in one. */
+const DRAWN = 40,
   LIT = 40;
 
 const CLASSES = { "-": "removed", "+": "added", " ": "same" };
@@ -31,7 +31,7 @@ function Comment({ comment, set, drop }) {
   </div>`;
 }
 
-function Line({ text, words, tokens }) {
+function LineText({ text, words, tokens }) {
   const pieces = piecesOf(text.slice(0, MOST_LINE), tokens, words);
   return html`<${Pieces} pieces=${pieces} />${text.length > MOST_LINE && " …"}`;
 }
@@ -62,7 +62,7 @@ class Cell extends Component {
         html`<button type="button" class="add" tabindex="-1" data-testid="comment-line" aria-label=${`Comment on ${what.toLowerCase()}`} title="Comment. Shift, or drag, for several lines"
           onPointerDown=${() => act.begin(row)} onClick=${(event) => act.comment(row, event.shiftKey)}>+</button>`
       }
-      <code><span class="sign">${row.sign}</span><${Line} text=${row.text} words=${row.words} tokens=${tokens} /></code>
+      <code><span class="sign">${row.sign}</span><${LineText} text=${row.text} words=${row.words} tokens=${tokens} /></code>
     </div>`;
   }
 }

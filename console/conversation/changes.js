@@ -10,15 +10,13 @@ import { counted } from "../lib/words.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Text } from "../parts/text.js";
 import { ChangedFile, Counts } from "./changed_file.js";
-import { kept, messageOf, OF_AGENT } from "./comments.js";
+import { kept, messageOf } from "./comments.js";
 import { Push } from "./push.js";
 import { patchOf } from "./review.js";
-import { useFiles, useViewed } from "./review_files.js";
+import { readList, useFiles, useViewed } from "./review_files.js";
 
 /** Files that are open at first. */
 const MOST_OPEN = 20;
-
-const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes";
 
 /** From when changes are shown. The agent server reads a repository; the others are of the folder, which needs none. */
 const MOMENTS = { start: "Since the start", turn: "This turn", last: "Last turn", repository: "Since the last commit" };
@@ -47,7 +45,7 @@ async function between(id, moment, signal) {
 }
 
 /** Sends the comments. waiting: number of the pending actions, which a message would reject. */
-function Send({ id, comments, waiting, onSent }) {
+function SendComments({ id, comments, waiting, onSent }) {
   const [isSending, setSending] = useState(false),
     request = useRef(null);
   const written = Object.values(comments).filter(({ comment }) => comment.trim());
@@ -79,7 +77,7 @@ function Send({ id, comments, waiting, onSent }) {
 }
 
 /** The changed files by their folders; a press goes to one. */
-function Tree({ list, files, isViewed }) {
+function ChangedTree({ list, files, isViewed }) {
   const folders = Map.groupBy(list, ({ path }) => path.slice(0, path.lastIndexOf("/") + 1));
   return html`<nav class="changed-tree" aria-label="Changed files" data-testid="changed-tree">
     ${[...folders].map(
@@ -147,10 +145,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
     const { signal } = ending;
     const show = async () => {
       const moments = await between(id, moment, signal);
-      const all = moments
-        ? await call(CHANGES, { path: { conversation_id: id }, query: { path: ".", ...moments }, signal })
-        : [];
-      const found = all.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
+      const found = moments ? await readList(id, moments, signal) : [];
       if (!signal.aborted) setState({ found, moments });
     };
     show().catch((fault) => {
@@ -209,7 +204,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
     ${
       found?.length > 0 &&
       html`<div class="columns">
-      ${found.length > 1 && html`<${Tree} list=${found} files=${files} isViewed=${isViewed} />`}
+      ${found.length > 1 && html`<${ChangedTree} list=${found} files=${files} isViewed=${isViewed} />`}
       <div class="changed-files">${found.map(
         (
           change,
@@ -220,7 +215,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
       )}</div>
     </div>`
     }
-    <${Send} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
+    <${SendComments} id=${id} comments=${comments} waiting=${waiting} onSent=${sent} />
     ${isPushing && html`<${Push} id=${id} onClose=${() => setPushing(false)} />`}
   </section>`;
 }

@@ -10,7 +10,7 @@ import { Text } from "../parts/text.js";
 import { Clock } from "../parts/time.js";
 import { Output } from "../parts/output.js";
 import { Content, More, partsOf, Prose } from "./content.js";
-import { Body, Head, Label, lookOf, Outcome, Proposal, Risk, Summary, Waits } from "./event.js";
+import { EventBody, Head, Label, lookOf, EventOutcome, EventProposal, Risk, Summary, Waits } from "./event.js";
 import { Here } from "./here.js";
 import { useModes } from "../lib/modes.js";
 import { answerOf, changesMode, kindOf } from "./rows.js";
@@ -21,7 +21,7 @@ function saidIn(event) {
   return answerOf(event) ?? partsOf(event.llm_message?.content).text;
 }
 
-function Said({ event, onFork }) {
+function MessageEntry({ event, onFork }) {
   const text = saidIn(event),
     answer = answerOf(event),
     isThought = String(event.action?.kind).endsWith("ThinkAction");
@@ -30,19 +30,19 @@ function Said({ event, onFork }) {
       ${text && html`<span class="on-hover"><${Copy} text=${() => text} label="the message" /></span>`}
       <${Here} id=${event.id} onFork=${onFork} /><${Clock} at=${event.timestamp} />
     </div>
-    ${answer === null ? html`<${Body} event=${event} isTalk />` : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`}`;
+    ${answer === null ? html`<${EventBody} event=${event} isTalk />` : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`}`;
 }
 
 /** A result without a head of its own: the entry's head says how it ended. */
 function Result({ result }) {
   const isPlain = kindOf(result) === "ObservationEvent";
   return html`<div class=${isPlain ? "output" : "result"} data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
-    ${!isPlain && html`<${Head} event=${result} />`}<${Body} event=${result} isTalk />
+    ${!isPlain && html`<${Head} event=${result} />`}<${EventBody} event=${result} isTalk />
   </div>`;
 }
 
 /** An action that waits is shown, and decided, below the timeline: here stands where. */
-function Waiting({ event, onFork }) {
+function WaitingEntry({ event, onFork }) {
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Here} id=${event.id} onFork=${onFork} /><${Clock} at=${event.timestamp} />
   </div>`;
@@ -59,7 +59,7 @@ function Printing({ id, output }) {
 }
 
 /** Who decided the action of a row, how and when. */
-function Decided({ id, decisions }) {
+function EntryDecision({ id, decisions }) {
   const decision = useStore(decisions.all).get(id);
   return decision ? html`<${By} decision=${decision} id=${decisions.id} />` : null;
 }
@@ -93,12 +93,12 @@ function Step({ event, results, isRunning, isOutside, output, decisions, onFork 
     <div class="head">
       <span class="label"><${Label} event=${event} /></span>
       ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
-      ${last && html`<${Outcome} event=${last} isBrief />`}<${Decided} id=${event.id} decisions=${decisions} />
+      ${last && html`<${EventOutcome} event=${last} isBrief />`}<${EntryDecision} id=${event.id} decisions=${decisions} />
       ${isOutside && !last && html`<${Unseen} id=${event.id} decisions=${decisions} />`}
       ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
       <${Here} id=${event.id} onFork=${onFork} /><span class="when"><${Clock} at=${event.timestamp} />${last && html`<${Took} event=${event} last=${last} decisions=${decisions} />`}</span>
     </div>
-    <div class="body"><${Proposal} event=${event} isTalk /><${Edited} id=${event.id} decisions=${decisions} />
+    <div class="body"><${EventProposal} event=${event} isTalk /><${Edited} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<${Printing} id=${event.id} output=${output} />`}
       ${results.map((result) => html`<${Result} key=${result.id} result=${result} />`)}</div>`;
 }
@@ -136,10 +136,10 @@ export class Entry extends Component {
     const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
     const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);
     const parts = isSaid
-      ? html`<${Said} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
+      ? html`<${MessageEntry} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
       : kind === "ActionEvent"
-        ? html`<${waits ? Waiting : Step} event=${event} results=${results} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} onFork=${fork} />`
-        : html`<${Head} event=${event} onFork=${fork} /><${Body} event=${event} isTalk />`;
+        ? html`<${waits ? WaitingEntry : Step} event=${event} results=${results} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} onFork=${fork} />`
+        : html`<${Head} event=${event} onFork=${fork} /><${EventBody} event=${event} isTalk />`;
     return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
       ${parts}
     </li>`;

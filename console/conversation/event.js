@@ -32,7 +32,7 @@ function Message({ event, isTalk }) {
 }
 
 /** What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says nothing. */
-export function Proposal({ event, isTalk }) {
+export function EventProposal({ event, isTalk }) {
   const { kind, ...values } =
     typeof event.action === "object" && event.action ? event.action : { call: event.tool_call ?? null };
   const said = Object.keys(values).length === 1 ? (values.message ?? values.thought) : null;
@@ -67,12 +67,12 @@ function Action({ event, results, isTalk }) {
     <${Content} content=${event.thought} isTalk=${isTalk} />
     ${event.reasoning_content && html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose} text=${event.reasoning_content} /><//>`}
     ${event.summary && html`<p class="summary"><${Summary} event=${event} /><${Risk} event=${event} /></p>`}
-    <${Proposal} event=${event} isTalk=${isTalk} />
+    <${EventProposal} event=${event} isTalk=${isTalk} />
     ${results.map(
       (
         result,
       ) => html`<div key=${result.id} class="result" data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
-      <${Head} event=${result} /><${Body} event=${result} isTalk=${isTalk} />
+      <${Head} event=${result} /><${EventBody} event=${result} isTalk=${isTalk} />
     </div>`,
     )}`;
 }
@@ -100,12 +100,12 @@ function Rejection({ event }) {
   return html`<${Prose} text=${event.rejection_reason || event.reason || "No reason given."} />`;
 }
 
-function Fault({ event }) {
+function EventFault({ event }) {
   const text = [event.error, event.detail].find((one) => typeof one === "string");
   return text ? html`<${Output} text=${text} id=${event.id} />` : html`<${Json} value=${event} />`;
 }
 
-function Prompt({ event }) {
+function SystemPrompt({ event }) {
   const number = event.tools?.length ?? 0;
   return html`<${More} label=${`Instructions of the agent, ${number} ${number === 1 ? "tool" : "tools"}`}>
     <${Content} content=${event.system_prompt} />${event.dynamic_context && html`<${Content} content=${event.dynamic_context} />`}
@@ -151,9 +151,9 @@ const KINDS = {
   ActionEvent: { show: Action, look: "action" },
   ObservationEvent: { label: "Result", show: Observation, look: "observation" },
   UserRejectObservation: { label: "Rejected", show: Rejection, look: "bad" },
-  AgentErrorEvent: { label: "The tool failed", show: Fault, look: "bad" },
-  ConversationErrorEvent: { label: "Error", show: Fault, look: "bad" },
-  SystemPromptEvent: { show: Prompt, look: "change" },
+  AgentErrorEvent: { label: "The tool failed", show: EventFault, look: "bad" },
+  ConversationErrorEvent: { label: "Error", show: EventFault, look: "bad" },
+  SystemPromptEvent: { show: SystemPrompt, look: "change" },
   ConversationStateUpdateEvent: { show: Change, look: "change" },
   PauseEvent: { show: () => "Paused", look: "change" },
   InterruptEvent: { show: () => "Interrupted", look: "change" },
@@ -198,7 +198,7 @@ export function Label({ event }) {
 const GOES_ON = -1;
 
 /** How a result ended: its exit code, or that it failed. isBrief: nothing where it went well. */
-export function Outcome({ event, isBrief = false }) {
+export function EventOutcome({ event, isBrief = false }) {
   const code = event.observation?.exit_code,
     isRunning = code === GOES_ON && !event.observation.is_error,
     isFailed = event.observation?.is_error || (Number.isInteger(code) && code !== 0 && !isRunning);
@@ -212,20 +212,20 @@ export function Outcome({ event, isBrief = false }) {
 export function Head({ event, onFork }) {
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span>
-    <${Outcome} event=${event} />
+    <${EventOutcome} event=${event} />
     <${Here} id=${event.id} onFork=${onFork} />
     <${Clock} at=${event.timestamp} />
   </div>`;
 }
 
 /** What an event says. isTalk: messages as Markdown. */
-export function Body({ event, results = [], isTalk = false }) {
+export function EventBody({ event, results = [], isTalk = false }) {
   const { show: Show } = known(kindOf(event));
   return html`<div class="body"><${Show} event=${event} results=${results} isTalk=${isTalk} /></div>`;
 }
 
 /** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row, isBack). */
-export class Row extends Component {
+export class EventRow extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isTalk", "isFocus", "waits", "onFork"].some((name) => next[name] !== this.props[name]);
   }
@@ -234,7 +234,7 @@ export class Row extends Component {
     const { event, results } = row;
     const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
     return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)} tabindex="-1">
-      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />${waits ? html`<${Waits} event=${event} />` : html`<${Body} event=${event} results=${results} isTalk=${isTalk} />`}
+      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />${waits ? html`<${Waits} event=${event} />` : html`<${EventBody} event=${event} results=${results} isTalk=${isTalk} />`}
     </li>`;
   }
 }

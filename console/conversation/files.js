@@ -42,11 +42,11 @@ function Folder({ name, tree, inner, isOnly, ...others }) {
     isWay = others.chosen?.startsWith(inner);
   useEffect(() => void (isWay && setOpen(true)), [isWay]);
   return html`<li><details data-testid="folder" open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
-    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${Tree} tree=${tree} inner=${inner} ...${others} />`}
+    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${FolderTree} tree=${tree} inner=${inner} ...${others} />`}
   </details></li>`;
 }
 
-function Tree({ tree, inner = "", chosen, choose }) {
+function FolderTree({ tree, inner = "", chosen, choose }) {
   const isOnly = tree.folders.size === 1 && !tree.files.length;
   return html`<ul>
     ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} inner=${`${inner}${name}/`} isOnly=${isOnly} chosen=${chosen} choose=${choose} />`)}
@@ -72,12 +72,12 @@ function Shown({ id, path, line, onClose }) {
     <header><code><${Text} text=${path} /></code>
       <button type="button" class="quiet" data-testid="download-file" onClick=${save}>Download</button>
       <button type="button" class="quiet" data-testid="close-file" onClick=${onClose}>Close</button></header>
-    <${Loaded} of=${file}>${(text) => html`<${Body} key=${path} id=${id} path=${path} text=${text} line=${line} />`}<//>
+    <${Loaded} of=${file}>${(text) => html`<${FileText} key=${path} id=${id} path=${path} text=${text} line=${line} />`}<//>
   </div>`;
 }
 
 /** What a file has, where it is text. */
-function Body({ id, path, text, line }) {
+function FileText({ id, path, text, line }) {
   const begin = text.slice(0, LOOKED);
   if (begin.includes("\0") || begin.includes("\ufffd"))
     return html`<p class="muted">This file is not text. Download it to see it.</p>`;
@@ -146,7 +146,7 @@ const choose = (file) => setQuery({ ...route.get().query, file, line: "" }, true
  * id: of the conversation. status: of the conversation; the list is read again when it changes. file, line: what the
  * address names.
  */
-export default function Files({ id, status, file = "", line = "" }) {
+export default function FolderFiles({ id, status, file = "", line = "" }) {
   const chosen = file.replace(/^\.\//, "");
   const {
     value: all,
@@ -172,7 +172,7 @@ export default function Files({ id, status, file = "", line = "" }) {
       ${may("write") && may("approve") && html`<${DownloadAll} id=${id} />`}</header>
     ${!found && html`<${Loading} />`}
     ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
-    <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${Tree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
+    <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${FolderTree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
       ${chosen && html`<${Shown} id=${id} path=${chosen} line=${Number.parseInt(line, 10)} onClose=${() => choose("")} />`}</div>
   </section>`;
 }

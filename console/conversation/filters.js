@@ -88,7 +88,7 @@ function Search({ query, onStep }) {
 }
 
 /** The fields that choose by kind and source. set(name): what changes a filter. */
-function Choices({ filters, set }) {
+function FilterChoices({ filters, set }) {
   return html`
     <${Choice} label="Kind of event" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
     <${Choice} label="From whom" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
@@ -170,7 +170,7 @@ export function Filters({ id, log, total, query }) {
   return html`<section class=${`narrow${text ? " sought" : ""}`} id="filters" aria-label="Filters">
     <div class="bar event-filters">
       <${Search} query=${query} onStep=${(by) => step(log, by)} />
-      ${hasOthers && html`<${Choices} filters=${filters} set=${set} />`}
+      ${hasOthers && html`<${FilterChoices} filters=${filters} set=${set} />`}
       <p class="count" aria-live="polite">
         <${Count} log=${log} total=${total} filters=${filters} />
         ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}

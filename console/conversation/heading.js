@@ -83,7 +83,8 @@ export const placesOf = (record) => (record?.external ? [] : PLACES.filter(mayOp
 const isExport = (button) => button.dataset.testid === "export";
 
 /** record: the conversation. number: of what waits for a decision in it. total: of its events. wire, filters, details: [isOpen, set].
- * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". onFork(): asks about a fork of all. */
+ * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". ahead(name): it may
+ * be shown soon. onFork(): asks about a fork of all. */
 export function Heading({
   record,
   number,
@@ -93,6 +94,7 @@ export function Heading({
   details,
   shown,
   show,
+  ahead,
   onFork,
   onDone,
 }) {
@@ -102,7 +104,14 @@ export function Heading({
     <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${number ? "waiting_for_confirmation" : record.execution_status} number=${number} /></div>
     ${record.external && html`<${Asker} of=${record.external} />`}
     <div class="actions">
-      ${placesOf(record).map(({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-keyshortcuts=${keyOf(name)} aria-pressed=${shown === name} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`)}
+      ${placesOf(record).map(
+        ({
+          name,
+          testid,
+          label,
+        }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-keyshortcuts=${keyOf(name)} aria-pressed=${shown === name}
+        onPointerEnter=${() => ahead(name)} onFocus=${() => ahead(name)} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`,
+      )}
       <span class="gap"></span>
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" aria-keyshortcuts="/" />
       <${Toggle} name="details" label="Details" panel=${details} controls="details" aria-keyshortcuts="d" />

@@ -22,7 +22,7 @@ function around(line, number) {
 }
 
 /** A line. It is drawn again only when it is another one, as there are hundreds. */
-class Row extends Component {
+class ListingLine extends Component {
   shouldComponentUpdate(next) {
     return ["text", "number", "tokens", "isNamed", "address"].some((name) => next[name] !== this.props[name]);
   }
@@ -58,7 +58,7 @@ export function Listing({ text, path, line, addressOf }) {
     ${from > 0 && html`<p class="gap"><button type="button" class="quiet" onClick=${() => more(MOST_LINES, 0)}>Show ${counted(Math.min(from, MOST_LINES), "earlier line")}</button></p>`}
     ${lines.slice(from, from + drawn).map(
       (one, index) =>
-        html`<${Row} key=${from + index} text=${one} number=${from + index + 1} tokens=${index < lit ? tokens?.[from + index] : undefined}
+        html`<${ListingLine} key=${from + index} text=${one} number=${from + index + 1} tokens=${index < lit ? tokens?.[from + index] : undefined}
             isNamed=${from + index + 1 === line} address=${addressOf(from + index + 1)} />`,
     )}
     ${drawn === to - from && to < lines.length && html`<p class="gap"><button type="button" class="quiet" data-testid="more-lines" onClick=${() => more(0, MOST_LINES)}>Show ${counted(Math.min(lines.length - to, MOST_LINES), "more line")}</button></p>`}

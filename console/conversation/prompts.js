@@ -21,8 +21,11 @@ export function useApp(id) {
   return value || error ? (value?.[0] ?? {}) : null;
 }
 
-/** A prompt that ends keeps its place while it is held. of: the conversation, {id, sandbox_id}; app: of useApp; items: its actions. */
-export function Prompts({ of, app, items }) {
+/**
+ * A prompt that ends keeps its place while it is held. of: the conversation, {id, sandbox_id}; app: of useApp; items: its
+ * actions; named: the id of the event that the address names.
+ */
+export function Prompts({ of, app, items, named }) {
   const goesOn = app && (app.goes_on_when_allowed ?? false);
   const again = (item) => {
     const text = item.budget
@@ -41,6 +44,6 @@ export function Prompts({ of, app, items }) {
   }, []);
   const onAgain = goesOn === false && may("write") && !items.length ? again : undefined;
   return html`<section ref=${element} class="waits-here" aria-label="What waits for your decision">
-    <${DestinationList} of=${of} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} />
+    <${DestinationList} of=${of} onAgain=${onAgain} goesOn=${goesOn} /><${PromptList} items=${items} named=${named} />
   </section>`;
 }

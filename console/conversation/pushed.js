@@ -5,7 +5,7 @@ import { followable } from "../parts/markdown.js";
 import { Text } from "../parts/text.js";
 
 /** An address of the host as a link. */
-function Elsewhere({ address, words }) {
+function PushLink({ address, words }) {
   const url = followable(String(address));
   return (
     url &&
@@ -17,5 +17,5 @@ function Elsewhere({ address, words }) {
 export function Pushed({ value }) {
   const { branch, commit, url, pull_request: request, offered_url: offered } = value ?? {};
   return html`Pushed <code><${Text} text=${beginning(String(branch), 300)} /></code> at <code>${String(commit).slice(0, 10)}</code> to <${Text} text=${beginning(String(url), 300)} />
-    ${request ? html`<${Elsewhere} address=${request} words="Pull request" />` : offered && html`<${Elsewhere} address=${offered} words="Open a pull request" />`}`;
+    ${request ? html`<${PushLink} address=${request} words="Pull request" />` : offered && html`<${PushLink} address=${offered} words="Open a pull request" />`}`;
 }

@@ -5,7 +5,7 @@ import { html } from "../lib/html.js";
 import { counted } from "../lib/words.js";
 import { attempt, tell } from "../parts/notices.js";
 import { Clock } from "../parts/time.js";
-import { Row } from "./event.js";
+import { EventRow } from "./event.js";
 import { Returns } from "./here.js";
 import { rowsOf } from "./rows.js";
 
@@ -38,7 +38,7 @@ export function Returned({ id, event, left, focus }) {
       left.length > 0 &&
       html`<details class="left" open=${isOpen} onToggle=${(change) => setOpen(change.target.open)}>
       <summary data-testid="left-behind">${counted(left.length, "event")} left behind</summary>
-      ${isOpen && html`<ol>${rowsOf(left).map((row) => html`<${Row} key=${row.event.id} row=${row} isFocus=${row.event.id === focus} />`)}</ol>`}
+      ${isOpen && html`<ol>${rowsOf(left).map((row) => html`<${EventRow} key=${row.event.id} row=${row} isFocus=${row.event.id === focus} />`)}</ol>`}
     </details>`
     }
   </li>`;

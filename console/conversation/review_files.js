@@ -1,12 +1,15 @@
 // The changed files of a review, read one after the other, and which of them a person has ticked.
-import { useEffect, useRef, useState } from "preact/hooks";
-import { call } from "../lib/api.js";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { read as readOnce, readAhead } from "./ahead.js";
+import { OF_AGENT } from "./comments.js";
 import { countsOf, linesOf } from "./review.js";
 
-const DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
+const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes",
+  DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
 
-/** Files that are read before somebody opens them. */
-const MOST_READ = 100;
+/** Files that are read before somebody opens them, and those that are read at a time, after the first one. */
+const MOST_READ = 100,
+  READ_TOGETHER = 3;
 
 /** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
 const LOOKED = 8_000;
@@ -19,37 +22,63 @@ function reviewed({ original: before, modified: after }) {
   return { before, after, isBinary, lines, isAligned, counts: countsOf(lines) };
 }
 
+const ofList = (id, moments) => ({ path: { conversation_id: id }, query: { path: ".", ...moments } }),
+  ofFile = (id, path, moments) => ({ path: { conversation_id: id }, query: { path, ...moments } });
+
+/** The changed files between two moments: [{path, status}], without those of the agent itself. Throws ApiError. */
+export async function readList(id, moments, signal) {
+  return ours(await readOnce(CHANGES, { ...ofList(id, moments), signal }));
+}
+
+const ours = (list) => list.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
+
+/** Read the list of changes and its first file before a person asks for them. No sandbox is woken: moments has `since`. */
+export async function prepare(id, moments) {
+  const [first] = ours(await readAhead(CHANGES, ofList(id, moments)));
+  if (first) await readAhead(DIFF, ofFile(id, first.path, moments));
+}
+
 /**
- * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed, read anew
- * each time it is another one. moments: the query of the list.
+ * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed. Another list
+ * is read anew. moments: the query of the list.
  */
 export function useFiles(id, list, moments) {
   const [files, setFiles] = useState({});
-  const round = useRef(null);
-  const read = async (path) => {
-    const mine = round.current;
+  const round = useMemo(() => ({ ending: new AbortController(), reading: new Map() }), [list]);
+  const { signal } = round.ending;
+  const load = async (path) => {
     let file;
     try {
-      const query = { path, ...moments };
-      file = reviewed(await call(DIFF, { path: { conversation_id: id }, query, signal: mine?.signal }));
+      file = reviewed(await readOnce(DIFF, { ...ofFile(id, path, moments), signal }));
     } catch (error) {
       file = { error };
     }
-    if (mine === round.current && !mine?.signal.aborted) setFiles((others) => ({ ...others, [path]: file }));
+    round.reading.delete(path);
+    if (!signal.aborted) setFiles((others) => ({ ...others, [path]: file }));
     return file;
+  };
+  /** Read a file. A file that opens while it is read waits for the same response. */
+  const read = (path) => {
+    if (!round.reading.has(path)) round.reading.set(path, load(path));
+    return round.reading.get(path);
   };
   useEffect(() => {
     if (!list) return undefined;
-    const ending = (round.current = new AbortController());
     setFiles((old) => Object.fromEntries(list.filter(({ path }) => old[path]).map(({ path }) => [path, old[path]])));
+    const paths = list
+      .slice(0, MOST_READ)
+      .map(({ path }) => path)
+      [Symbol.iterator]();
+    const readOn = async () => {
+      for (let next = paths.next(); !next.done && !signal.aborted; next = paths.next()) await read(next.value);
+    };
     const readAll = async () => {
-      for (const { path } of list.slice(0, MOST_READ)) {
-        if (ending.signal.aborted) return;
-        await read(path);
-      }
+      const { value: first } = paths.next();
+      if (first !== undefined) await read(first); // alone: its lines are what a person sees first
+      for (let lane = 0; lane < READ_TOGETHER; lane++) readOn();
     };
     readAll();
-    return () => ending.abort();
+    return () => round.ending.abort();
   }, [list]);
   return { files, read };
 }
@@ -83,5 +112,6 @@ export function useViewed(id) {
       // the browser keeps nothing: they are ticked until the page is left
     }
   };
-  return /** @type {const} */ ([(path, file) => Boolean(file?.counts) && viewed[path] === version(file), set]);
+  const isViewed = (path, file) => Boolean(viewed[path] && file?.counts) && viewed[path] === version(file);
+  return /** @type {const} */ ([isViewed, set]);
 }

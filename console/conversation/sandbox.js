@@ -25,7 +25,7 @@ async function read(conversationId, signal) {
   return { ...sandbox, spent };
 }
 
-function Log({ sandboxId }) {
+function SandboxLogFold({ sandboxId }) {
   const [isOpen, setOpen] = useState(false);
   return html`<details onToggle=${(event) => setOpen(event.target.open)} data-testid="sandbox-log">
     <summary>Log</summary>${isOpen && html`<${SandboxLog} id=${sandboxId} />`}
@@ -83,6 +83,6 @@ export function Sandbox({ conversationId }) {
     </dl>
     ${value.status_detail && html`<pre><${Text} text=${value.status_detail} /></pre>`}
     <${Verb} sandbox=${value} onDone=${again} />
-    ${may("write") && may("approve") && html`<${Log} sandboxId=${value.id} />`}
+    ${may("write") && may("approve") && html`<${SandboxLogFold} sandboxId=${value.id} />`}
   </section>`;
 }

@@ -8,7 +8,7 @@ import { day } from "../lib/words.js";
 import { Empty, Failure, tell } from "../parts/notices.js";
 import { Markdown } from "../parts/markdown.js";
 import { Entry } from "./entry.js";
-import { Row } from "./event.js";
+import { EventRow } from "./event.js";
 import { Returned } from "./returned.js";
 import { changesMode, kindOf, lastOf, leftBehind, rowsOf, talkOf } from "./rows.js";
 import { Turn } from "./turn.js";
@@ -148,7 +148,7 @@ function Begin({ state, log }) {
   return html`<p class="edge muted">${state.older ? "Earlier events are loading" : "The beginning"}</p>`;
 }
 
-function End({ state, log }) {
+function TimelineEnd({ state, log }) {
   if (state.error && state.error.of !== "older")
     return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
   return state.newer ? html`<p class="edge muted">Later events are loading</p>` : null;
@@ -198,7 +198,7 @@ function Rows({ id, rows, left, isWire, isRaw, state, waiting, isRunning, isOuts
       ({ event }) => event.timestamp,
       (row) =>
         returned(row) ||
-        html`<${Row} key=${row.event.id} row=${row} isTalk=${!isRaw} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
+        html`<${EventRow} key=${row.event.id} row=${row} isTalk=${!isRaw} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
     );
   talk.current = talkOf(rows, state.older, talk.current);
   const last = isRunning && !state.newer ? talk.current.findLast(({ row }) => row)?.row : null;
@@ -274,7 +274,7 @@ export function Timeline({
           <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} isRaw=${isRaw} state=${state} waiting=${waiting} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} forkOf=${forkOf} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
-        <${End} state=${state} log=${log} />
+        <${TimelineEnd} state=${state} log=${log} />
       </div>
     </section>
     <div class="to-end" aria-live="polite">

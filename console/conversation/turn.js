@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { useStore } from "../lib/store.js";
 import { counted, now, took } from "../lib/words.js";
-import { Row } from "./event.js";
+import { EventRow } from "./event.js";
 
 /** The time since a moment, which goes on. */
 export function Since({ at }) {
@@ -26,7 +26,7 @@ function Between({ line, focus, forkOf }) {
   const toggle = ({ target: { open } }) => (setOpened(open), !open && setClosedFor(focus));
   return html`<details open=${isOpen} onToggle=${toggle}>
     <summary data-testid="turn"><${Words} line=${line} /></summary>
-    ${isOpen && html`<ol>${line.events.map((event) => html`<${Row} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${forkOf({ event, results: [] })} />`)}</ol>`}
+    ${isOpen && html`<ol>${line.events.map((event) => html`<${EventRow} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${forkOf({ event, results: [] })} />`)}</ol>`}
   </details>`;
 }
 

@@ -32,7 +32,13 @@ export async function setWish(isOn) {
 let waiting = 0,
   shown = null;
 
-/** Tell of an action that began to wait: one notification stands for all that came while the page was not seen. */
+/** Go to the event of an action that waits alone; otherwise to the inbox, which has all that waits. */
+function lead({ conversation_id: id, action_id: event }) {
+  if (waiting < 2 && event) go("conversations", id, { event });
+  else go("inbox");
+}
+
+/** Announce an item that began to wait. One notification stands for all items that came while the page was hidden. */
 export function announce(item) {
   if (!document.hidden || wish.get() !== "on" || localStorage.getItem(RINGS)) return;
   waiting++;
@@ -49,8 +55,8 @@ export function announce(item) {
     return;
   }
   shown.onclick = () => {
+    lead(item); // before the page is seen, which begins the count anew
     window.focus();
-    go("inbox");
     shown?.close();
   };
 }

@@ -112,7 +112,7 @@ function form(values) {
 }
 
 /** The arguments that have no look of their own: silent ones of a known tool are folded, or left out where isBrief. */
-function Rest({ values, tool, isBrief }) {
+function OtherArguments({ values, tool, isBrief }) {
   const all = Object.entries(values),
     isQuiet = ([, value]) => KNOWN.has(tool) && saysNothing(value),
     quiet = all.filter(isQuiet);
@@ -144,5 +144,5 @@ export function Arguments({ arguments: given, tool = "", isBrief = false }) {
     { head, body, used } = form(values);
   const rest = Object.fromEntries(Object.entries(values).filter(([name]) => !used.includes(name)));
   if (!Object.keys(values).length) return html`<p class="muted">No arguments.</p>`;
-  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${Rest} values=${rest} tool=${tool} isBrief=${isBrief} /></div>`;
+  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${OtherArguments} values=${rest} tool=${tool} isBrief=${isBrief} /></div>`;
 }

@@ -21,28 +21,66 @@ function linesOf(before, after) {
   return [before, after].map((text) => (text === "" ? [] : (isWhole ? text.slice(0, -1) : text).split("\n")));
 }
 
-/** A number for each line, the same for equal ones: they are compared often. */
+/** Number the lines: equal lines have equal numbers, which are faster to compare. */
 function numbered(lines, numbers) {
-  return lines.map((line) => {
-    if (!numbers.has(line)) numbers.set(line, numbers.size);
-    return numbers.get(line);
-  });
+  const found = new Int32Array(lines.length);
+  for (let place = 0; place < lines.length; place++) {
+    let number = numbers.get(lines[place]);
+    if (number === undefined) numbers.set(lines[place], (number = numbers.size));
+    found[place] = number;
+  }
+  return found;
+}
+
+/** 1 for each number of a list that another list lacks. most: a bound of the numbers. */
+function lacking(list, other, most) {
+  const has = new Uint8Array(most);
+  for (const number of other) has[number] = 1;
+  return Uint8Array.from(list, (number) => 1 - has[number]);
+}
+
+/**
+ * Align two lists of numbers below `most`: for each list, 1 where the shortest change has the number. null beyond
+ * MOST_EDITS.
+ *
+ * A number that only one list has is always in the change. It is left out of the search, whose time grows with the
+ * number of edits that the search has to find. GNU diff does the same.
+ */
+function aligned(old, fresh, most) {
+  const [gone, come] = [lacking(old, fresh, most), lacking(fresh, old, most)];
+  const places = (marks) => Array.from(marks.keys()).filter((place) => !marks[place]);
+  const [left, right] = [places(gone), places(come)];
+  const maxEditLength = MOST_EDITS - (old.length - left.length) - (fresh.length - right.length);
+  const of = (list, some) => some.map((place) => list[place]);
+  const found = maxEditLength >= 0 && diffArrays(of(old, left), of(fresh, right), { maxEditLength });
+  if (!found) return null;
+  let [before, after] = [0, 0];
+  for (const { value, added, removed } of found) {
+    const { length } = value;
+    if (removed) for (const place of left.slice(before, before + length)) gone[place] = 1;
+    if (added) for (const place of right.slice(after, after + length)) come[place] = 1;
+    if (!added) before += length;
+    if (!removed) after += length;
+  }
+  return { gone, come };
 }
 
 /** A change in lines: {lines: [sign, text] of each, the sign "-", "+" or " "; isAligned: false beyond MOST_EDITS}. */
 export function changes(before, after) {
   const [old, fresh] = linesOf(before, after),
     numbers = new Map();
-  const found = diffArrays(numbered(old, numbers), numbered(fresh, numbers), { maxEditLength: MOST_EDITS });
+  const [first, second] = [numbered(old, numbers), numbered(fresh, numbers)];
+  const found = aligned(first, second, numbers.size);
   if (!found) {
     const lines = [...old.map((line) => ["-", line]), ...fresh.map((line) => ["+", line])];
     return { lines, isAligned: false };
   }
-  const texts = [...numbers.keys()];
-  const lines = found.flatMap(({ value, added, removed }) => {
-    const sign = added ? "+" : removed ? "-" : " ";
-    return value.map((number) => [sign, texts[number]]);
-  });
+  const lines = [];
+  for (let [from, to] = [0, 0]; from < old.length || to < fresh.length; ) {
+    if (found.gone[from]) lines.push(["-", old[from++]]);
+    else if (found.come[to]) lines.push(["+", fresh[to++]]);
+    else lines.push([" ", old[from++]]), to++;
+  }
   return { lines, isAligned: true };
 }
 

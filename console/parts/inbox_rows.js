@@ -99,7 +99,7 @@ function Fate({ row, fate, end }) {
  * A row, drawn again only when it changed, as there are hundreds. isStop: the keyboard comes to this one of the list;
  * arrows, j and k lead to the others. fate, end: of its first action. acts: {current: {show, choose, fold}}.
  */
-class Row extends Component {
+class InboxRow extends Component {
   shouldComponentUpdate(next) {
     const { row } = this.props;
     const isSame = (name) => next[name] === this.props[name];
@@ -213,7 +213,7 @@ function ofLowRisk(items) {
   return items.filter((item) => alikeOf(item).every((one) => riskOf(one) === "LOW"));
 }
 
-function Choices({ items, all, query, chosen, onChoose }) {
+function RowChoices({ items, all, query, chosen, onChoose }) {
   const low = ofLowRisk(items);
   return html`<div class="choices">
     ${onChoose && items.length > 0 && html`<${ChooseAll} items=${items} chosen=${chosen} onChoose=${onChoose} label="Choose all that are listed" name="choose-all" />`}
@@ -265,14 +265,14 @@ export function InboxRows({ all, rows, index, query, chosen, onChoose, show, fol
       open = row.places.filter(isOpen),
       can = open.filter((place) => row.places.length === 1 || riskOf(place.item) !== "HIGH"),
       number = open.filter((place) => !isGone(place.item)).length;
-    return html`<${Row} key=${row.id} row=${row} number=${number} isCurrent=${row === rows[index]} isStop=${row === rows[stop]} query=${query}
+    return html`<${InboxRow} key=${row.id} row=${row} number=${number} isCurrent=${row === rows[index]} isStop=${row === rows[stop]} query=${query}
       isChosen=${can.length > 0 && can.every((place) => chosen.has(nameOf(place.item)))} fate=${fateOf(item)} end=${ended.get(nameOf(item))}
       places=${placeNames} mayChoose=${Boolean(onChoose)} acts=${acts} />`;
   };
   return html`
     <div class="tools">
       <${PromptFilters} items=${all} query=${query} />
-      <${Choices} items=${items} all=${all} query=${query} chosen=${chosen} onChoose=${onChoose} />
+      <${RowChoices} items=${items} all=${all} query=${query} chosen=${chosen} onChoose=${onChoose} />
     </div>
     <div class="rows-of" onKeyDown=${onKeyDown}>
       ${sectionsOf(drawn).map(

@@ -106,7 +106,7 @@ function Block({ code, language }) {
 }
 
 /** The box of an item of a list of tasks: it shows how the task stands, and changes nothing. */
-const Task = ({ isDone }) =>
+const TaskMark = ({ isDone }) =>
   html`<input type="checkbox" disabled checked=${isDone} aria-label=${isDone ? "Done" : "Not done"} />`;
 
 /** Take the boxes of tasks out of the texts that begin with one, and note them at their items. */
@@ -147,7 +147,7 @@ function whole({ token, children, said }, state) {
     return [h(`h${state.level}`, { class: `heading-${level}` }, children)];
   }
   if (token.meta?.task)
-    return [h("li", { class: "task" }, [html`<${Task} isDone=${token.meta.task === "done"} />`, children])];
+    return [h("li", { class: "task" }, [html`<${TaskMark} isDone=${token.meta.task === "done"} />`, children])];
   const tag = TAGS[token.type] ?? "span";
   const properties =
     tag === "ol" ? { start: Number(token.attrGet("start") ?? 1) } : { class: ALIGNED[token.attrGet("style")] };

@@ -8,7 +8,7 @@ import { visible } from "../lib/visible.js";
 import { tell } from "./notices.js";
 import { Rehearsal } from "./rehearsal.js";
 import { onEscape } from "./reject.js";
-import { endsAt, Fault, TermFields, wayOf } from "./rule_fields.js";
+import { endsAt, RuleFault, TermFields, wayOf } from "./rule_fields.js";
 import { RuleHead, RuleWords } from "./rule_words.js";
 
 /** Most arguments that the form has rows for. */
@@ -94,7 +94,7 @@ function RuleWhere({ fields: { scope, where }, faults, onChange }) {
       html`<label>${label}<input type="text" required spellcheck=${false} list="known-places" placeholder=${placeholder}
         data-testid="rule-place" value=${where} onInput=${(event) => onChange({ where: event.target.value.trim() })} />
         <datalist id="known-places">${known.map(([id, name]) => html`<option key=${id} value=${id}>${visible(name)}</option>`)}</datalist>
-        <${Fault} of=${member} fault=${faults[member]} /></label>`
+        <${RuleFault} of=${member} fault=${faults[member]} /></label>`
     }`;
 }
 
@@ -114,7 +114,7 @@ function Effects({ decision, effects, fault, onChange }) {
           onChange=${(event) => set(name, event.target.checked)} />${" "}${text}</label>`,
       )}
     </div>
-    <${Fault} of="effects" fault=${fault} />
+    <${RuleFault} of="effects" fault=${fault} />
   </details>`;
 }
 
@@ -182,14 +182,14 @@ export function NewRule({ onMade, onClose }) {
           ["reject", "rejects"],
         ])}</select></label>
       <label>Tool<input type="text" required spellcheck=${false} placeholder="terminal" data-testid="rule-tool"
-        value=${fields.tool} onInput=${field("tool")} /><${Fault} of="tool_name" fault=${faults.tool_name} /></label>
+        value=${fields.tool} onInput=${field("tool")} /><${RuleFault} of="tool_name" fault=${faults.tool_name} /></label>
       <label>Risk at most<select data-testid="rule-risk" onChange=${field("risk")}>
         ${selected(fields.risk, [
           ["", "any"],
           ["LOW", "low"],
           ["MEDIUM", "medium"],
           ["HIGH", "high"],
-        ])}</select><${Fault} of="max_risk" fault=${faults.max_risk} /></label>
+        ])}</select><${RuleFault} of="max_risk" fault=${faults.max_risk} /></label>
       <${RuleWhere} fields=${fields} faults=${faults} onChange=${set} />
       <${TermFields} value=${fields} faults=${faults} onChange=${set} />
     </div>
@@ -203,10 +203,10 @@ export function NewRule({ onMade, onClose }) {
       ${" "}Whatever the arguments are
     </label>
     ${!fields.isAny && html`<${ArgumentRows} rows=${fields.rows} onChange=${(rows) => set({ rows })} />`}
-    <${Fault} of="arguments" fault=${faults.arguments} />
+    <${RuleFault} of="arguments" fault=${faults.arguments} />
     <${Effects} decision=${fields.decision} effects=${fields.effects} fault=${faults.effects} onChange=${(effects) => set({ effects })} />
     <label>Reason, shown in the list of rules<input type="text" maxlength="200" value=${fields.reason}
-      onInput=${field("reason")} /><${Fault} of="reason" fault=${faults.reason} /></label>
+      onInput=${field("reason")} /><${RuleFault} of="reason" fault=${faults.reason} /></label>
     <div class="preview" data-testid="rule-preview">
       <h3>From now on, without asking</h3>
       <p><${RuleHead} rule=${rule} /></p>

@@ -128,7 +128,7 @@ function pieces(text, at, places) {
 }
 
 /** The text of a line: its colours, its marks, and no more of it than `most` characters. current: the place of the match that the person is at, or -1. */
-function Said({ line, carried, runs, query, current, most }) {
+function OutputText({ line, carried, runs, query, current, most }) {
   const all = runs && (carried || line.includes("\u001b")) ? runs(carried + line) : [{ text: plainOf(line) }];
   const whole = all.map(({ text }) => text).join("");
   const places = query ? placesOf(whole, query).map(([start, end], place) => [start, end, place === current]) : [];
@@ -142,7 +142,7 @@ function Said({ line, carried, runs, query, current, most }) {
 }
 
 /** A line with its number, which is a link to it. address: of the line; null where there is none. */
-function Line({ place, line, address, isMarked, isStop, hasNumber, most, onMore, onPick, ...said }) {
+function OutputLine({ place, line, address, isMarked, isStop, hasNumber, most, onMore, onPick, ...said }) {
   const number = place + 1,
     left = plainOf(line).length - most;
   return html`<div class=${`line${isMarked ? " marked" : ""}`} data-line=${number}>
@@ -152,7 +152,7 @@ function Line({ place, line, address, isMarked, isStop, hasNumber, most, onMore,
         ? html`<a class="number" href=${address} tabindex=${isStop ? 0 : -1} data-number=${number} aria-label=${`Line ${number}`} onClick=${(event) => onPick(event, number)}></a>`
         : html`<span class="number" data-number=${number} aria-hidden="true"></span>`)
     }
-    <span class="text"><${Said} line=${line} most=${most} ...${said} />${line === "" && " "}${
+    <span class="text"><${OutputText} line=${line} most=${most} ...${said} />${line === "" && " "}${
       left > 0 &&
       html`<button type="button" class="quiet" data-testid="line-more" onClick=${onMore}>Show more (${left.toLocaleString("en")} characters)</button>`
     }</span>
@@ -192,7 +192,7 @@ export function Lines({ id, lines, parts, isOpen, isWrapped, marked, find, goal,
   const draw = (place) => {
     const number = place + 1,
       isCurrent = at?.line === place;
-    return html`<${Line} key=${place} place=${place} line=${lines[place]} carried=${text[place]} runs=${runs} query=${query}
+    return html`<${OutputLine} key=${place} place=${place} line=${lines[place]} carried=${text[place]} runs=${runs} query=${query}
       current=${isCurrent ? index - firstAt(matches, place) : -1} most=${more.get(place) ?? MOST_OF_LINE} isStop=${place === stop}
       hasNumber=${lines.length > 1} isMarked=${marked && number >= marked[0] && number <= marked[1]} onPick=${onPick}
       address=${id && href("conversations", conversation, { ...address, event: id, line: number })}

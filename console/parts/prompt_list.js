@@ -18,8 +18,8 @@ function reveal(list, key) {
   element.scrollIntoView({ block: element.offsetHeight > innerHeight ? "start" : "nearest" });
 }
 
-/** Pending actions of one conversation as prompts. items: oldest first. */
-export function PromptList({ items }) {
+/** Pending actions of one conversation as prompts. items: oldest first. named: id of the action that the address names. */
+export function PromptList({ items, named }) {
   const [list, isOver, hover] = useHover();
   const [current, choose] = useCurrent();
   const [most, setMost] = useState(DRAWN);
@@ -54,6 +54,11 @@ export function PromptList({ items }) {
     else if (open.length === 1 && open[0].key === current.key) reveal(list.current, current.key);
   };
   useEffect(() => current.key && reveal(list.current, current.key), [current.key]);
+  const isNamed = Boolean(named) && items.some((item) => item.action_id === named);
+  useEffect(() => {
+    const place = isNamed && places.current.find((one) => isOpen(one) && one.item.action_id === named);
+    if (place) show(place);
+  }, [named, isNamed]);
   const pointless = { label: "", run: () => open.length && tell("Choose a prompt first: press j.", "refused") };
   const isChosenOpen = open.some(({ key }) => key === current.key);
   useShortcuts({

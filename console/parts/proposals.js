@@ -5,7 +5,7 @@ import { html } from "../lib/html.js";
 import { useRead } from "../lib/read.js";
 import { may } from "../lib/session.js";
 import { attempt } from "./notices.js";
-import { Decided } from "./rehearsal.js";
+import { RehearsedDecisions } from "./rehearsal.js";
 import { Marked } from "./text.js";
 import { Time } from "./time.js";
 
@@ -22,7 +22,7 @@ function Proposal({ item, onMade }) {
     <p class="muted">
       Approved ${item.approved.toLocaleString("en")} times and never rejected, last <${Time} at=${item.last_at} />. For example:
     </p>
-    <${Decided} items=${item.examples} />
+    <${RehearsedDecisions} items=${item.examples} />
     ${
       may("approve") &&
       html`<footer><button type="button" disabled=${isSent} data-testid="make-proposal" onClick=${make}>Make this rule</button></footer>`

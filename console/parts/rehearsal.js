@@ -31,7 +31,7 @@ async function rehearseAll(body, signal, onFound) {
 }
 
 /** Decisions of people, a line each. */
-export function Decided({ items }) {
+export function RehearsedDecisions({ items }) {
   return html`<ul class="decided">
     ${items.map(
       (one) => html`<li key=${`${one.conversation_id} ${one.action_id}`}>
@@ -53,7 +53,7 @@ function Found({ found, decision, isAll }) {
       ${found.rejected ? html` <strong class="contrary">${number(found.rejected)} of them a person decided otherwise.</strong>` : " none of them was decided otherwise."}
       ${found.unread > 0 && ` ${number(found.unread)} could not be read.`}
     </p>
-    ${contrary.length > 0 && html`<${Decided} items=${contrary} />`}
+    ${contrary.length > 0 && html`<${RehearsedDecisions} items=${contrary} />`}
     ${found.rejected > contrary.length && html`<p class="muted">and ${number(found.rejected - contrary.length)} more</p>`}`;
 }
 

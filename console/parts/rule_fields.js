@@ -86,7 +86,7 @@ export function TestFields({ name, given, test, onChange }) {
 }
 
 /** What is wrong with a field, beside it. fault: of the server; undefined where nothing is. */
-export function Fault({ of, fault }) {
+export function RuleFault({ of, fault }) {
   return (
     fault && html`<small class="high" role="alert" data-testid=${`fault-${of}`}><${Text} text=${fault} prose /></small>`
   );
@@ -101,19 +101,19 @@ export function TermFields({ value, faults = /** @type {Record<string, string>} 
           ${words}</option>`,
         )}
       </select>
-      ${value.hours !== "at" && html`<${Fault} of="expires_at" fault=${faults.expires_at} />`}
+      ${value.hours !== "at" && html`<${RuleFault} of="expires_at" fault=${faults.expires_at} />`}
     </label>
     ${
       value.hours === "at" &&
       html`<label>Until when
         <input type="datetime-local" required data-testid="rule-until" value=${value.until ?? ""}
           onInput=${(event) => onChange({ ...value, until: event.target.value })} />
-        <${Fault} of="expires_at" fault=${faults.expires_at} />
+        <${RuleFault} of="expires_at" fault=${faults.expires_at} />
       </label>`
     }
     <label>How often at most
       <input type="number" min="1" max=${MOST_USES} placeholder="any number" data-testid="rule-uses"
         value=${value.uses} onInput=${(event) => onChange({ ...value, uses: event.target.value })} />
-      <${Fault} of="max_uses" fault=${faults.max_uses} />
+      <${RuleFault} of="max_uses" fault=${faults.max_uses} />
     </label>`;
 }

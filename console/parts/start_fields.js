@@ -8,7 +8,7 @@ import { bytes, counted } from "../lib/words.js";
 import { Text } from "./text.js";
 
 /** What is wrong with a field, under it; `wrong` ties the field to it. */
-export function Fault({ name, faults }) {
+export function StartFault({ name, faults }) {
   return faults[name] && html`<p class="fault" id=${`fault-${name}`}>${faults[name]}</p>`;
 }
 
@@ -48,12 +48,12 @@ export function Repository({ value, set, faults }) {
           value=${value.branch} onInput=${set("branch")} />
       </label>
     </div>
-    <${Fault} name="repository" faults=${shown} />
+    <${StartFault} name="repository" faults=${shown} />
     <p class="hint">It is cloned into a folder of its name, before the agent reads your message.</p>
   <//>`;
 }
 
-export function Files({ faults }) {
+export function StartFiles({ faults }) {
   const chosen = useStore(files),
     several = useRef(null),
     folder = useRef(null);
@@ -76,7 +76,7 @@ export function Files({ faults }) {
         <button type="button" class="quiet" data-testid="drop-files" onClick=${() => files.set([])}>Remove</button>`
       }
     </p>
-    <${Fault} name="files" faults=${faults} />
+    <${StartFault} name="files" faults=${faults} />
     <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. From a folder, .git and node_modules are left out.</p>
   <//>`;
 }
@@ -101,7 +101,7 @@ export function Secrets({ faults }) {
       }
     </div>`,
     )}
-    <${Fault} name="secrets" faults=${faults} />
+    <${StartFault} name="secrets" faults=${faults} />
     <p class="hint">Each is an environment variable of the agent’s commands. No page shows its value again, and a reload of this one forgets it.${" "}
       <button type="button" class="quiet" data-testid="add-secret"
         onClick=${() => secrets.set([...shown, { name: "", value: "" }])}>Add another</button></p>
@@ -109,19 +109,19 @@ export function Secrets({ faults }) {
 }
 
 /** What few starts need. models: those that its agent can take; empty: none. */
-export function Rest({ value, set, faults, models }) {
+export function OtherFields({ value, set, faults, models }) {
   const { title, tags, model, stays } = value;
   return html`<${Fold} title="More" isFilled=${Boolean(title || tags || model || stays)} isWrong=${Boolean(faults.title || faults.tags)}>
     <label>Title
       <input name="title" maxlength="200" placeholder="The first line of the message" autocomplete="off" value=${title}
         onInput=${set("title")} ...${wrong("title", faults)} />
     </label>
-    <${Fault} name="title" faults=${faults} />
+    <${StartFault} name="title" faults=${faults} />
     <label>Tags
       <input name="tags" placeholder="team=core, issue=12" autocomplete="off" value=${tags} onInput=${set("tags")}
         ...${wrong("tags", faults)} />
     </label>
-    <${Fault} name="tags" faults=${faults} />
+    <${StartFault} name="tags" faults=${faults} />
     ${
       models.length > 0 &&
       html`<label>Model

@@ -8,7 +8,7 @@ import { may, me } from "../lib/session.js";
 import { draft, faultsOf } from "../lib/starts.js";
 import { useStore } from "../lib/store.js";
 import { Copy } from "./copy.js";
-import { Fault, Files, Repository, Rest, Secrets, wrong } from "./start_fields.js";
+import { StartFault, StartFiles, Repository, OtherFields, Secrets, wrong } from "./start_fields.js";
 
 /** The id of the heading that names the message. */
 export const HEADLINE = "start-headline";
@@ -60,7 +60,7 @@ function Examples({ spec, onTake }) {
 }
 
 /** Who works on it, and what it asks about. */
-function Choices({ value, specs, spec, approvals, set, faults }) {
+function StartChoices({ value, specs, spec, approvals, set, faults }) {
   const modes = approvals.some((one) => one.value === value.mode) ? value.mode : "";
   return html`<label>Agent
       <select name="spec" value=${spec?.id ?? ""} onChange=${set("spec")}>
@@ -131,18 +131,18 @@ export function Form({ specs, isBusy, isBegun, refused, onStart }) {
       <fieldset disabled=${isBusy}>
         <textarea name="message" rows="3" ref=${field} aria-labelledby=${HEADLINE} placeholder=${placeholder}
           value=${value.message} onInput=${set("message")} ...${wrong("message", faults)}></textarea>
-        <${Fault} name="message" faults=${faults} />
+        <${StartFault} name="message" faults=${faults} />
         <div class="more">
           <${Repository} value=${value} set=${set} faults=${faults} />
-          ${may("approve") && html`<${Files} faults=${faults} />`}
+          ${may("approve") && html`<${StartFiles} faults=${faults} />`}
           <${Secrets} faults=${faults} />
-          <${Rest} value=${value} set=${set} faults=${faults} models=${hasModels ? models : []} />
+          <${OtherFields} value=${value} set=${set} faults=${faults} models=${hasModels ? models : []} />
         </div>
         <footer>
-          <${Choices} value=${value} specs=${specs} spec=${spec} approvals=${approvals} set=${set} faults=${faults} />
+          <${StartChoices} value=${value} specs=${specs} spec=${spec} approvals=${approvals} set=${set} faults=${faults} />
           <button type="submit" data-testid="start" title="Keys: Ctrl+Enter" disabled=${isBusy} aria-busy=${isBusy}>Start</button>
         </footer>
-        <${Fault} name="mode" faults=${faults} />
+        <${StartFault} name="mode" faults=${faults} />
       </fieldset>
     </form>
     <p class="hint told" data-testid="agent-asks">${told.filter(Boolean).join(" ")}</p>

@@ -44,7 +44,7 @@ function Detail({ text }) {
 }
 
 /** Why a start that goes on waits. */
-function Waiting({ task }) {
+function StartWait({ task }) {
   if (!task.detail) return null;
   const isAsked = task.status === "PREPARING_REPOSITORY";
   return html`<p data-testid="start-waits"><${Text} prose text=${task.detail} />${
@@ -53,7 +53,7 @@ function Waiting({ task }) {
 }
 
 /** A way to end a start that goes on. What it says after a refusal is true until the next state of the start is there. */
-function End() {
+function EndStart() {
   const [state, setState] = useState({ isAsked: false, error: null });
   const ask = () => {
     setState({ isAsked: true, error: null });
@@ -90,7 +90,7 @@ export function Progress({ present, isMarked, onAgain, onFinish, onWithout }) {
       ${words(present)}${task && !isFailed ? html` <span class="muted">asked <${Time} at=${task.created_at} /></span>` : null}
     </h2></div>
     ${!isFailed && html`<${Steps} status=${status} />`}
-    ${!isFailed && task && status !== "READY" && html`<${Waiting} task=${task} /><${End} key=${task.id} />`}
+    ${!isFailed && task && status !== "READY" && html`<${StartWait} task=${task} /><${EndStart} key=${task.id} />`}
     ${task?.status === "ERROR" && html`<${Failed} task=${task} onAgain=${onAgain} onWithout=${onWithout} />`}
     ${
       error &&

@@ -117,7 +117,7 @@ function Entries({ audit, query }) {
     ${!isFull && next && !error && html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${more}>Show more</button></p>`}`;
 }
 
-export default function View({ place: { query } }) {
+export default function AuditView({ place: { query } }) {
   const audit = useAudit(query);
   const [isSaving, setSaving] = useState(false);
   const save = async () => {

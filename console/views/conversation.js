@@ -50,6 +50,14 @@ const LOADS = {
   terminal: async () => (await Promise.all([import("../conversation/terminal.js"), style("work"), style("xterm")]))[0],
 };
 
+/** Load what a button leads to while the pointer or the focus is on it. Changes are also read, unless others are asked for. */
+async function prepare(name, id, since = "start") {
+  await LOADS[name]();
+  if (name !== "changes" || since !== "start") return;
+  const { prepare: readChanges } = await import("../conversation/review_files.js");
+  await readChanges(id, { since });
+}
+
 /** The keys that lead to the talk and to what may stand in its place: {key: {label, run}}. */
 const keysTo = (places, lead) => ({
   1: { label: "Show the talk", run: () => lead("") },
@@ -109,7 +117,7 @@ function Elsewhere({ of }) {
   </p>`;
 }
 
-export default function View({ place: { id, query } }) {
+export default function ConversationView({ place: { id, query } }) {
   const feed = useMemo(() => new Feed(id), [id]);
   useEffect(() => feed.open(), [feed]);
   const record = useStore(feed.record),
@@ -142,6 +150,7 @@ export default function View({ place: { id, query } }) {
   const places = placesOf(record),
     shown = places.find((one) => one.name === query.show)?.name ?? "";
   const show = (name) => setQuery({ ...query, show: name, file: "", line: "" }, true);
+  const ahead = (name) => void (name !== shown && prepare(name, id, query.since).catch(() => {})); // the press tells of faults
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
@@ -187,7 +196,7 @@ export default function View({ place: { id, query } }) {
   const folder = places.some(({ name }) => name === "files") ? id : "";
   return html`<${Returns.Provider} value=${mayReturn}><${FolderOf.Provider} value=${folder}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
     <${Heading} record=${record} number=${number} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
-      details=${details} shown=${shown} show=${show} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
+      details=${details} shown=${shown} show=${show} ahead=${ahead} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
       ${
         shown
@@ -196,7 +205,7 @@ export default function View({ place: { id, query } }) {
           <${Sought.Provider} value=${query.text ?? ""}><${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRaw=${wire[0]} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} /><//>`
       }
-      <${Prompts} of=${of} app=${app} items=${items} />
+      <${Prompts} of=${of} app=${app} items=${items} named=${query.event} />
       ${record.external && html`<${Elsewhere} of=${record.external} />`}
       ${may("write") && !record.external && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
     </div>

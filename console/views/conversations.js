@@ -15,6 +15,7 @@ import { ConversationFilters, isFiltered } from "../parts/conversation_filters.j
 import { ListFoot, ListHead, moveFocus } from "../parts/list.js";
 import { MessageSearch } from "../parts/message_search.js";
 import { Empty } from "../parts/notices.js";
+import { isOpen } from "../parts/outcome.js";
 import { CONVERSATION, Deleted, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
@@ -72,6 +73,9 @@ function WorkedOn({ item, app }) {
   return html`<span class="where" title=${repository ? visible(repository) : undefined}>${repository && html`<${Text} prose text=${branch ? `${name} / ${branch}` : name} />`}</span>`;
 }
 
+/** Who started a conversation, or was given it: nothing on a server that needs no key. */
+const ownerOf = ({ owner }) => (!owner || isOpen(owner) ? "" : owner);
+
 /** What models have cost: nothing where no price is known. */
 const costOf = (app) => (app?.metrics?.accumulated_cost > 0 ? dollars(app.metrics.accumulated_cost) : "");
 
@@ -82,7 +86,8 @@ class ConversationRow extends Component {
   }
 
   render({ item, leaving, app }) {
-    const tags = Object.entries(item.tags);
+    const tags = Object.entries(item.tags),
+      owner = ownerOf(item);
     return html`<li class=${`row conversation${leaving ? " leaving" : ""}`} data-testid=${`conversation-${item.id}`}>
       <span class="what">
         <a class="title" href=${href("conversations", item.id)}><${Text} prose text=${item.title || "Without a title"} /></a>
@@ -95,6 +100,7 @@ class ConversationRow extends Component {
         ${tags.length > MOST_TAGS && html`<span class="tag">+${tags.length - MOST_TAGS}</span>`}
       </span>
       <${WorkedOn} item=${item} app=${app} />
+      <span class="who" title=${owner && `Owner: ${visible(owner)}`}>${owner && html`<${Text} prose text=${owner} />`}</span>
       <span class="cost">${costOf(app)}</span>
       ${leaving === "deleted" ? html`<${Deleted} />` : html`<${State} of=${CONVERSATION} status=${item.execution_status} number=${item.pending} />`}
       <span class="when"><${Time} at=${item.updated_at} words=${age} /></span>
@@ -156,7 +162,7 @@ function useSettled(value, milliseconds) {
   return settled;
 }
 
-export default function View({ place }) {
+export default function ConversationsView({ place }) {
   const query = useSettled(place.query, 250);
   useShortcuts({
     j: { label: "Next conversation", run: () => moveFocus(LINKS, 1) },

@@ -60,7 +60,7 @@ const isAdmin = (one) => one.scopes.includes("admin") && !(one.expires_at && mil
 /** The keys, and how the server checks them. */
 const read = (signal) => Promise.all([call("GET /api/v1/keys", { signal }), call("GET /server_info", { signal })]);
 
-export default function View() {
+export default function KeysView() {
   const all = useRead(read);
   const [keys, info] = all.value ?? [];
   const [isMaking, setMaking] = useState(false);

@@ -248,6 +248,6 @@ function All({ query }) {
   `;
 }
 
-export default function View({ place }) {
+export default function SandboxesView({ place }) {
   return place.id ? html`<${One} id=${place.id} />` : html`<${All} query=${place.query} />`;
 }

@@ -37,7 +37,7 @@ function How() {
 }
 
 /** isInbox: it stands in the place of the inbox, and a start goes on in the view of its own. */
-export default function View({ isInbox = false }) {
+export default function StartView({ isInbox = false }) {
   const present = useStore(start),
     isFirst = useIsFirst();
   const { specs, error, read } = useSpecs();

@@ -155,7 +155,7 @@ async function read(signal) {
   };
 }
 
-export default function View() {
+export default function StatusView() {
   const [known, setKnown] = useState(null);
   const { value, again } = useRead(
     async (signal) => {

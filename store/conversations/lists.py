@@ -59,7 +59,7 @@ WAITING = "waiting_for_confirmation"
 #: Members of a summary: of every conversation, and of an app conversation.
 _MEMBERS = ["id", "execution_status", "sandbox_id", "created_at", "updated_at", "seq", "groups", *VERSION]
 _OF_APP = ["parent_conversation_id", "llm_model"]
-_FIELDS = [*_MEMBERS, "title", "tags", "external", *(APP_FIELD + name for name in _OF_APP)]
+_FIELDS = [*_MEMBERS, "title", "tags", "external", "owner", *(APP_FIELD + name for name in _OF_APP)]
 _NAMES = [name.encode() for name in _FIELDS]
 
 #: Number of items per read, and minimum seconds between two reads.
@@ -262,6 +262,7 @@ def _summary(values: list[bytes | None]) -> State:
         "title": found["title"],
         "tags": found["tags"],
         "external": found.get("external"),
+        "owner": found.get("owner") or None,
         "app": app,
         "pending": 0,
     }

@@ -18,5 +18,6 @@ if #known >= most and not redis.call('ZSCORE', root .. ':devices', id) then retu
 if redis.call('HGET', root .. ':device:' .. id, 'owner') ~= owner then end_device(id) end
 local ends = string.format('%.0f', now + lasts * 1000000)
 redis.call('HSET', root .. ':device:' .. id, 'owner', owner, 'renewed_at', now, 'expires_at', ends, unpack(fields))
+redis.call('HSETNX', root .. ':device:' .. id, 'added_at', now)
 redis.call('ZADD', root .. ':devices', ends, id)
 return {'kept', now, ends}

@@ -312,6 +312,16 @@ def test_the_reason_has_a_default(agent):
     assert agent.rejections[0]["rejection_reason"] == "User rejected the action."
 
 
+@pytest.mark.parametrize(("given", "audited"), [({}, ""), ({"reason": "Looks right"}, "Looks right")])
+def test_an_approval_is_audited_without_the_reason_of_a_rejection(client, conversation, agent, given, audited):
+    agent.posts(action())
+
+    agent.decide(True, **given)
+
+    [entry] = client.get(f"/api/v1/conversation/{conversation}/audit").json["items"]
+    assert (entry["decision"], entry["reason"]) == ("approve", audited)
+
+
 def test_a_decision_without_pending_actions_changes_nothing(agent):
     agent.posts(message("hello"))
 

@@ -70,12 +70,20 @@ def test_a_search_shows_what_a_list_needs_of_a_detached_conversation_and_of_one_
         "parent_conversation_id": detached,
         "llm_model": "m",
         "external": None,
+        "owner": "anyone",
         "created_at": "",
         "updated_at": "",
     }
     assert (second["id"], second["title"], second["tags"], second["events"]) == (detached, "Mine", {"team": "red"}, 2)
     assert (second["sandbox_id"], second["llm_model"], second["parent_conversation_id"]) == (None, None, None)
     assert second["created_at"] < second["updated_at"] <= first["created_at"]
+
+
+def test_the_owner_is_the_one_to_whom_a_conversation_was_given_last(client, make):
+    one = make()
+    assert search(client)["items"][0]["owner"] == "anyone"
+    assert client.put(f"/api/v1/conversation/{one}/owner", json={"owner": "ada"}).status_code == 200
+    assert search(client)["items"][0]["owner"] == "ada"
 
 
 def test_pending_is_the_number_of_actions_that_wait_for_a_decision(client, make, append):

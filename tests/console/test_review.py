@@ -5,6 +5,7 @@ import time
 from uuid import UUID
 
 import pytest
+from selenium.webdriver import ActionChains
 from selenium.webdriver.support.select import Select
 
 from tests.conftest import event
@@ -82,6 +83,12 @@ def since_the_commit(browser, large) -> None:
     browser.wait(lambda: browser.driver.find_elements("css selector", "[data-path='big.py'] .line"), "the lines")
 
 
+def asked(browser) -> list[str]:
+    """The queries of the page's requests for changes, in their order."""
+    names = browser.script("return performance.getEntriesByType('resource').map(({ name }) => name)")
+    return [name.partition("/git/")[2] for name in names if "/git/" in name]
+
+
 def tokens(browser, within: str) -> list[tuple[str, str]]:
     """The kinds and texts of the tokens below an element."""
     script = "return [...document.querySelectorAll(arguments[0])].map((one) => [one.className, one.textContent])"
@@ -98,6 +105,26 @@ def test_a_change_is_in_the_colours_of_its_language_on_both_sides(browser, large
     assert ("t-string", "two") in texts, texts  # the second line of a text is a text, and its word is marked
     assert ("t-string", "some") in [(kind.split()[0], text) for kind, text in tokens(browser, f"{small} .added")]
     assert browser.violations() == []
+
+
+def test_a_review_reads_each_file_once_and_the_first_one_alone(browser, large):
+    since_the_commit(browser, large)
+    browser.wait(lambda: len(asked(browser)) >= 3, "the requests")
+    assert asked(browser) == ["changes?path=.", "diff?path=big.py", "diff?path=src%2Fdates.py"]
+
+
+def test_a_pointer_on_the_button_reads_the_changes_before_it_is_pressed(browser, large):
+    browser.open(f"conversations/{large}")
+    button = browser.find("changes")
+    ActionChains(browser.driver).move_to_element(button).perform()
+    ahead = ["changes?path=.&since=start", "diff?path=big.py&since=start"]
+    browser.wait(lambda: asked(browser) == ahead, "the first file")
+    assert browser.all("changes-panel") == []
+
+    button.click()
+    browser.says("2 changed files", "changes-panel")
+    browser.wait(lambda: len(asked(browser)) > 2, "the other file")
+    assert asked(browser) == [*ahead, "diff?path=src%2Fdates.py&since=start"]
 
 
 def test_a_place_in_a_message_leads_to_the_line_of_the_file(browser, large):

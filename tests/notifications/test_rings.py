@@ -23,7 +23,7 @@ def test_what_waits_is_shown_in_a_line_and_can_be_decided():
 
     assert (shown["title"], shown["text"]) == ("Tidy up", "LOW · terminal · rm -r build")
     assert (shown["token"], shown["decides"], shown["quiet"]) == ("a-token", True, False)
-    assert shown["place"] == "#/conversations/00000000-0000-4000-8000-000000000001"
+    assert shown["place"] == "#/conversations/00000000-0000-4000-8000-000000000001?event=an-action"
 
 
 def test_nothing_is_shown_where_the_owner_wants_so():

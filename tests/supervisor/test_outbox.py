@@ -138,7 +138,7 @@ def test_with_a_public_url_each_target_has_a_link_of_its_own_to_decide_by(store,
         for data in found
     ]
     for data, link, name in zip(found, links, ("one", "two"), strict=True):
-        assert data["link"] == f"https://agents.example.org/console/#/conversations/{conversation}"
+        assert data["link"] == f"https://agents.example.org/console/#/conversations/{conversation}?event={one['id']}"
         assert data["approval_link"].startswith("https://agents.example.org/approvals/")
         assert link[:4] == (conversation, one["id"], data["digest"], f"http://{name}.example")
         assert link.ends == micros(data["expires_at"])

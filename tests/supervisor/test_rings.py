@@ -13,6 +13,7 @@ from notifications.devices import Rings
 from notifications.messages import QuietRules
 from notifications.sending import Posts, Sender, Services, Webhooks
 from settings.config import Config
+from store.approvals.audit import Actor
 from store.devices import PushAddress
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
@@ -20,6 +21,7 @@ from tests.conftest import SECRET_KEY, action, as_events
 from tests.notifications import forget_notifications, receiver, standing_of
 from tests.notifications.push_service import PushService
 from tests.servers import wait_until
+from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 ADA = Principal("ada", "", frozenset({"approve"}))
 READER = Principal("grace", "", frozenset({"read"}))
@@ -146,6 +148,35 @@ def test_what_was_decided_before_it_was_queued_does_not_ring(store, queues, phon
     served.test_client().post(path, json={"decisions": decisions})
 
     assert [ring["quiet"] for ring in rung(notifier_of(store), phone)] == [True]
+
+
+def test_what_was_decided_before_a_device_was_added_does_not_ring_it(store, queues, phone, conversation, served):
+    one = waits(store, conversation)
+    path = f"/api/v1/conversation/{conversation}/pending-actions/decisions"
+    decisions = [{"action_id": one["id"], "decision": "reject", "reason": "No"}]
+    assert served.test_client().post(path, json={"decisions": decisions}).status_code == 200
+    add(store, phone)
+    assert rung(notifier_of(store), phone) == []
+
+    waiting = action("make")
+    store.events.append(conversation, as_events([waiting]))
+    add(store, phone)  # a renewal
+    [ring] = rung(notifier_of(store), phone)
+    assert ring["place"] == f"#/conversations/{conversation}?event={waiting['id']}"
+
+
+@pytest.mark.parametrize("is_decided", [True, False])
+def test_a_destination_that_waits_no_longer_does_not_ring(store, queues, phone, redis_url, is_decided):
+    sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
+    store.destinations.verdict(sandbox, "example.org", 443, "curl")
+    [item] = store.destinations.waiting(sandbox)
+    if is_decided:
+        store.destinations.decide(item, "reject", "conversation", Actor("key", "ada", "127.0.0.1"), "No")
+    add(store, phone)
+
+    assert [ring["text"] for ring in rung(notifier_of(store), phone)] == (
+        [] if is_decided else ["Connect to example.org:443 (curl)"]
+    )
 
 
 def test_a_key_that_may_only_read_is_rung_and_gets_no_way_to_decide(store, queues, phone, conversation):

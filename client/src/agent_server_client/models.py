@@ -462,6 +462,7 @@ class ListedConversation(Record):
     parent_conversation_id: str | None
     llm_model: str | None
     external: "ExternalSession | None"
+    owner: str | None
     created_at: str
     updated_at: str
 
