@@ -352,6 +352,8 @@ class Commands:
                 require_none_waits(agent, conversation_id)
             except BaseException:
                 self.store.approvals.deliveries.close(claim)
+                if echo := decision.get("echo"):
+                    self.store.sandboxes.echoes.forget(conversation_id, echo, claim.token)
                 raise
         return agent, claim, delivery
 

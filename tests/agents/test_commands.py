@@ -17,7 +17,7 @@ from agents.deletions import delete
 from settings.egress import PLACEHOLDER, Service
 from settings.specs import Specs
 from store.approvals.effects import message_claim, policy_claim
-from store.errors import ConversationNotFound
+from store.errors import ActionsWait, ConversationNotFound
 from store.link.attempts import Attempt, OutcomeUnknown, enter
 from store.sandboxes.sandboxes import SandboxId
 from supervisor.endings import Recovery
@@ -270,6 +270,13 @@ def test_a_message_that_the_agent_refuses_is_not_expected(store, commands, agent
     agent.statuses = [422]
     with pytest.raises(AgentRefused):
         commands.send(begun, content=CONTENT, run=False)
+    assert expected(store, begun) == []
+
+
+def test_a_message_that_is_not_sent_because_the_agent_waits_is_not_expected(store, commands, agent, begun):
+    agent.state = {"execution_status": "waiting_for_confirmation"}  # for an action that it has not posted yet
+    with pytest.raises(ActionsWait):
+        commands.send(begun, content=CONTENT, run=False, rejects=False)
     assert expected(store, begun) == []
 
 

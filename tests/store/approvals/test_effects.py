@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from core.wire import Micros
 from store.approvals.audit import SERVER
 from store.approvals.effects import message_claim, policy_claim
 from store.errors import TooManyKinds
@@ -78,6 +79,14 @@ def test_of_concurrent_copies_of_an_echo_one_is_the_users(store, conversation, p
 
     assert store.events.count(conversation, source="user") == 1
     assert store.events.count(conversation, source="environment") == 15
+
+
+def test_an_echo_of_the_policy_that_the_store_has_already_is_expected_no_more(store, conversation, post):
+    store.sandboxes.echoes.expect(conversation, [policy_claim(ALWAYS)])
+
+    post(policy(ALWAYS))
+
+    assert not store.sandboxes.echoes.expects_any(conversation, Micros(0))
 
 
 def test_a_message_that_the_agent_refused_is_not_expected(store, conversation, post):
