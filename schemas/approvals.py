@@ -125,6 +125,9 @@ MOST_DECISIONS = 256
 #: Pattern of the id of an inbox change, as in the stream's events.
 CHANGE_ID = "^[0-9]{1,20}-[0-9]{1,20}$"
 
+#: Default reason of a rejection. Source: the interface description.
+_REJECTED = "User rejected the action."
+
 
 class ConfirmationSeconds(StrictInteger):
     """Seconds after which a pending action of a conversation is rejected. Source: docs/approvals.md."""
@@ -132,10 +135,6 @@ class ConfirmationSeconds(StrictInteger):
     def __init__(self, null: str) -> None:
         words = f"Seconds after which an action that waits for a decision is rejected; 0: it waits forever. {null}"
         super().__init__(least=0, most=MOST_CONFIRMATION_SECONDS, allow_none=True, metadata={"description": words})
-
-
-#: the reason of a rejection that gives none. Source: the interface description
-_REJECTED = "User rejected the action."
 
 
 class ConfirmationResponse(BaseSchema):

@@ -165,7 +165,7 @@ def test_a_rehearsal_that_takes_too_long_ends_with_what_it_has(here, store, star
     run(store, started)
     found = get(here, rehearsal_id)
     assert (found["state"], found["read"]) == ("done", 0)
-    assert "read 0 of 1 entries" in found["detail"]
+    assert "0 of 1 entries" in found["detail"]
 
 
 def test_a_rehearsal_expires(here, store, started):

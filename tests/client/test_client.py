@@ -95,7 +95,7 @@ def test_a_list_whose_page_names_itself_as_the_next_one_ends_with_an_error():
     page = httpx.Response(200, json={"items": [1], "next_page_id": "again"})
     client = Client("http://server", transport=httpx.MockTransport(lambda _: page))
 
-    with client, pytest.raises(AgentServerError, match="returns the page again without end"):
+    with client, pytest.raises(AgentServerError, match="returns the page again endlessly"):
         list(client.pages("/api/conversations/search"))
 
 

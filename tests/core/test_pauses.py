@@ -28,7 +28,7 @@ from egress.resolver import Resolver
 from net.connections import Backend
 from net.transport import Transport
 from schemas.events import read_batch
-from store.conversations.events import _words
+from store.conversations.events import _arguments
 from store.link.connection import Parser
 from store.log import text
 from store.log.frames import compressed, originals
@@ -243,7 +243,7 @@ SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(STATE)
 
 WORK = {
     "reading a batch": lambda: read_batch(json.dumps([event.fields for event in EVENTS]).encode()),
-    "preparing a batch for the store": lambda: [_words(event, (), True, False) for event in EVENTS],
+    "preparing a batch for the store": lambda: [_arguments(event, (), True, False) for event in EVENTS],
     "reading a page of frames": lambda: originals([compressed(event.raw) for event in EVENTS] * 10),
     "scanning text": scan,
     "a body that has arrived": read_from_a_client,
