@@ -104,7 +104,7 @@ def _opened(api: Api, place: str, known: Mapping[str, str], body: Mapping[str, s
             return _address(one, member)  # Gitea ignores the filter and lists all open requests
     status, made = _call(api, "POST", place, body)
     if status not in (200, 201) or not isinstance(made, dict):
-        raise PullRequestFailed(f"The branch is pushed. {api.kind} opened no pull request: {_words(status, made)}")
+        raise PullRequestFailed(f"The branch is pushed. {api.kind} opened no pull request: {_reason(status, made)}")
     return _address(made, member)
 
 
@@ -115,7 +115,7 @@ def _address(found: Mapping[str, Any], member: str) -> str:
     return beginning(address, 2000)
 
 
-def _words(status: int, said: Any) -> str:
+def _reason(status: int, said: Any) -> str:
     """Return a host's text of a refusal."""
     messages: list[Any] = []
     if isinstance(said, dict):

@@ -217,7 +217,7 @@ def _with_cookie(value: str, seconds: int) -> Response:
 @needs("approve", cookie=True)
 def get_workspace_page(conversation_id: ConversationId) -> Response:
     """Show `index.html` of a conversation's workspace."""
-    return _shown(conversation_id, "index.html")
+    return _serve_file(conversation_id, "index.html")
 
 
 @workspace_files.get("/conversations/<conversation_id:conversation_id>/workspace/<path:file_path>")
@@ -226,10 +226,10 @@ def get_workspace_page(conversation_id: ConversationId) -> Response:
 @needs("approve", cookie=True)
 def get_workspace_file(conversation_id: ConversationId, file_path: str) -> Response:
     """Show a file of a conversation's workspace, with the type of its name. A folder shows its `index.html`."""
-    return _shown(conversation_id, file_path + ("index.html" if file_path.endswith("/") else ""))
+    return _serve_file(conversation_id, file_path + ("index.html" if file_path.endswith("/") else ""))
 
 
-def _shown(conversation_id: ConversationId, path: str) -> Response:
+def _serve_file(conversation_id: ConversationId, path: str) -> Response:
     sandbox_id = current_forwarding.sandbox_of(conversation_id)
     folder = _folder_of(conversation_id)
     place = posixpath.normpath(posixpath.join(folder.real or "/", path))
