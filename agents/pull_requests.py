@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 
-from agents.pushes import Remote, Wanted
+from agents.pushes import PushRequest, Remote
 from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.visible import visible
@@ -77,7 +77,7 @@ def api_of(remote: Remote, services: Iterable[Service], spec_id: str) -> Api:
     raise NoApi(f"The spec {spec_id} has no credential for pull requests at {remote.host}. {ADVICE}")
 
 
-def open_request(api: Api, remote: Remote, wanted: Wanted, base: str) -> str:
+def open_request(api: Api, remote: Remote, wanted: PushRequest, base: str) -> str:
     """Open a pull request for a pushed branch, unless one is open. Return its URL. Raises PullRequestFailed."""
     owner = remote.repository.partition("/")[0]
     words = {"title": wanted.title}

@@ -39,7 +39,7 @@ from core.origins import authority, is_loopback
 from core.wire import ConversationId
 from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
-from schemas.forwarding import CID, NAMED, Named
+from schemas.forwarding import CID, NAMED, ForwardedOperation
 from store.access.access_keys import SESSION_SECONDS, WORKSPACE_COOKIE
 from store.sandboxes.sandboxes import SandboxId
 
@@ -95,7 +95,7 @@ _OF_AGENT = ("Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-M
 _FILE = {"200": {"description": "The file", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | None = None) -> None:
+def _serve(service: str, method: str, what: str, *, alone: bool, named: ForwardedOperation | None = None) -> None:
     """Add the rule of a service and a method, under a conversation or without one.
 
     named: the operation of the rule; None: any other operation of an agent server.

@@ -22,7 +22,7 @@ from flask import Response, g, request
 from werkzeug.exceptions import Unauthorized
 
 from agents.starts import StartWaits, started
-from agents.turns import Piece, Turn, TurnNotDone, says
+from agents.turns import Piece, Turn, TurnNotDone, matches_claim
 from blueprints import current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
@@ -299,7 +299,7 @@ def _under_way(
         return None
     last, _ = current_store.events.search(conversation_id, kind="MessageEvent", source="user", descending=True, limit=1)
     for content in wordings if last else ():
-        if says(message := json.loads(last[0]), message_claim(content)):
+        if matches_claim(message := json.loads(last[0]), message_claim(content)):
             return Seq(current_store.events.seq(conversation_id, message["id"]) - 1), content
     return None
 
