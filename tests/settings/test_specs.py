@@ -173,7 +173,7 @@ INVALID = [
     (one() + one(), r"spec 2 \(a\): id: another spec has it"),
     ("", r"spec: the file must only have tables \[\[spec\]\]"),
     ("other = 1\n" + one(), r"other: the file must only have tables"),
-    ("spec = 1", r"spec: the file has"),
+    ("spec = 1", r"spec: the file must only have tables"),
     ("[[spec", r"is not TOML"),
 ]
 
