@@ -130,7 +130,7 @@ class Install:
     def __init__(self, agents: Path, agent: Agent, model: str = "") -> None:
         self.agents, self.agent, self.folder = agents, agent, agents / agent.name
         self._record = self.folder / "installed.json"
-        kept = self._kept()
+        kept = self._earlier_record()
         self.model = model or kept.get("model") or agent.model
         self._installed_at = kept.get("installed_at") or datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
@@ -140,7 +140,7 @@ class Install:
         self.agents.mkdir(parents=True, exist_ok=True)
         node = NODE if agent.npm else ""
         wanted: dict[str, Any] = {"packages": list(self._packages()), "node": node, "tried": TRIED_ON}
-        kept = self._kept()
+        kept = self._earlier_record()
         is_done = all(kept.get(name) == value for name, value in wanted.items())
         if agent.by:
             spec = self._openhands()
@@ -157,7 +157,7 @@ class Install:
         done = f"already, in {self.folder}." if is_done else f"in {seconds:.0f} s: {self._size()} MB in {self.folder}."
         return f"{agent.title} {agent.version} is installed {done}\n{self._next()}"
 
-    def _kept(self) -> dict[str, Any]:
+    def _earlier_record(self) -> dict[str, Any]:
         """Return the record of an earlier install; {} without one."""
         try:
             kept = json.loads(self._record.read_text())

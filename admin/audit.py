@@ -101,7 +101,7 @@ def verify(
         chain, seq = _chain(entry), entry["seq"]
         known = kept.get(chain)
         before = heads.get(chain) or _beginning(entry, known, is_part)
-        where = f"{_named(chain)}, seq {seq} (line {number})"
+        where = f"{_label(chain)}, seq {seq} (line {number})"
         hashed = digest({name: value for name, value in entry.items() if name != "hash"})
         if entry["hash"] != hashed:
             raise Fault(f"{where}: its hash is {entry['hash']}, and that of its content is {hashed}")
@@ -116,7 +116,7 @@ def verify(
         found = heads.get(chain, _NONE)
         if found.seq < head.seq and not is_part:
             words = f"ends at seq {found.seq}" if found.seq else "has no entry"
-            raise Fault(f"{_named(chain)}: its audit {words}, and the kept head is seq {head.seq}")
+            raise Fault(f"{_label(chain)}: its audit {words}, and the kept head is seq {head.seq}")
     return heads, number
 
 
@@ -133,7 +133,7 @@ def _entry(line: bytes, number: int) -> dict[str, Any]:
     if not _CHAIN.fullmatch(_chain(entry)):
         raise Fault(f"line {number}: it is not an entry of an audit")
     if canonical(entry) + b"\n" != line:
-        where = f"{_named(_chain(entry))}, seq {entry['seq']} (line {number})"
+        where = f"{_label(_chain(entry))}, seq {entry['seq']} (line {number})"
         raise Fault(f"{where}: its bytes are not the canonical JSON of the entry")
     return entry
 
@@ -144,7 +144,7 @@ def _chain(entry: dict[str, Any]) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _named(chain: str) -> str:
+def _label(chain: str) -> str:
     return chain if chain.startswith("destinations-") else f"conversation {chain}"
 
 

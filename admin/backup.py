@@ -240,7 +240,7 @@ class _Backup:
             host=config.host.name,
             conversations=self._redis.zcard(ListingKeys.index("created")),
             sandboxes=self._redis.zcard(SandboxKeys.created),
-            seals=config.redis.secret_key != _kept(self._data_dir),
+            seals=config.redis.secret_key != _stored_key(self._data_dir),
         )
         self._leave_out(head)
         return head
@@ -318,7 +318,7 @@ class _Backup:
             before, found = _manifest(folder), _AofFiles()
             try:
                 for line in before:
-                    name, kind = _named(line)
+                    name, kind = _manifest_entry(line)
                     if kind != "h":  # history, which a rewrite has replaced
                         found.lines.append(line)
                         file = os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -368,7 +368,7 @@ class _Backup:
                 os.close(descriptor)
 
 
-def _kept(data_dir: Path) -> str:
+def _stored_key(data_dir: Path) -> str:
     with suppress(OSError):
         return (data_dir / SECRET_KEY_FILE).read_text().strip()
     return ""
@@ -393,7 +393,7 @@ def _sizes(found: _AofFiles) -> list[int]:
     return [os.fstat(file.descriptor).st_size for file in found.files]
 
 
-def _named(line: str) -> tuple[str, str]:
+def _manifest_entry(line: str) -> tuple[str, str]:
     """Return the name and the type of a file in a line of the manifest."""
     words = line.split()
     members = dict(zip(words[::2], words[1::2], strict=False))

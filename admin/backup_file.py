@@ -96,19 +96,19 @@ class _Part:
         self.digest.update(b"%s %o %d " % (member.kind.encode(), member.mode & 0o777, member.size))
         self.digest.update(member.name + b"\0" + member.target + b"\0")
 
-    def told(self) -> list[Any]:
+    def as_list(self) -> list[Any]:
         return [self.members, self.size, self.digest.hexdigest()]
 
 
 class _Parts(dict[str, _Part]):
-    def of(self, member: Member) -> _Part:
+    def part_with(self, member: Member) -> _Part:
         name = part_of(member.name)
         if name not in self and len(self) >= _MOST_PARTS:
             raise Damaged(f"It has more than {_MOST_PARTS} files of a store and folders of sandboxes")
         return self.setdefault(name, _Part())
 
-    def told(self) -> dict[str, list[Any]]:
-        return {name: part.told() for name, part in self.items()}
+    def as_manifest(self) -> dict[str, list[Any]]:
+        return {name: part.as_list() for name, part in self.items()}
 
 
 def part_of(name: bytes) -> str:
@@ -137,7 +137,7 @@ class Writer:
 
         Raises the errors of `content`, after writing zeros for the rest.
         """
-        part = self._parts.of(member)
+        part = self._parts.part_with(member)
         part.begin(member)
         target = _DATA + member.target if member.kind is MemberKind.HARDLINK else member.target
         self._stream.write(
@@ -163,7 +163,7 @@ class Writer:
 
     def finish(self) -> None:
         """Write the manifest and the end."""
-        self._put(_MANIFEST, json.dumps(self._parts.told()).encode())
+        self._put(_MANIFEST, json.dumps(self._parts.as_manifest()).encode())
         self._stream.write(END)
         self._stream.close()
 
@@ -193,12 +193,12 @@ class Reader:
         parts = _Parts()
         for member in self._members:
             if member.name == _MANIFEST:
-                self._check(parts, self._small(member, len(json.dumps(parts.told())) + _MOST_SPARE))
+                self._check(parts, self._small(member, len(json.dumps(parts.as_manifest())) + _MOST_SPARE))
                 if next(self._members, None) is not None:
                     raise Damaged("Members follow after its manifest")
                 return
             inner = checked(member)
-            part = parts.of(inner)
+            part = parts.part_with(inner)
             part.begin(inner)
             yield inner, self._content(part, member)
         raise Damaged("It ends before its manifest: the backup was cut off")
@@ -218,7 +218,7 @@ class Reader:
 
     @staticmethod
     def _check(parts: _Parts, manifest: Any) -> None:
-        told = parts.told()
+        told = parts.as_manifest()
         if manifest == told:
             return
         known = manifest if isinstance(manifest, dict) else {}

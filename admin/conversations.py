@@ -33,11 +33,11 @@ def main(words: list[str] | None = None) -> int:
             else:
                 print(_import(store, sys.stdin.buffer), file=sys.stderr)
     except BadLine as bad:
-        return _refuse(f"line {bad.number}: {_told(bad.messages)}")
+        return _refuse(f"line {bad.number}: {_sentence(bad.messages)}")
     except RepeatedEvent as repeated:
         return _refuse(f"line {repeated.seq + 1}: {repeated}")
     except ValidationError as fault:
-        return _refuse(_told(fault.messages))
+        return _refuse(_sentence(fault.messages))
     except (ConfigError, StoreError, RuntimeError) as error:
         return _refuse(str(error))
     except UNAVAILABLE as error:
@@ -67,7 +67,7 @@ def _import(store: Store, source: BinaryIO) -> str:
     return f"conversation {head['id']}: {outcome}"
 
 
-def _told(messages: Any) -> str:
+def _sentence(messages: Any) -> str:
     """Format marshmallow's messages as a sentence."""
     faults = validation_errors("", messages)
     return "; ".join(": ".join([*map(str, fault["loc"][1:]), fault["msg"]]) for fault in faults)

@@ -76,7 +76,7 @@ def main(words: list[str] | None = None) -> int:
     keep_private()
     folder = Path(given.data_dir).absolute()
     try:
-        with _source(given.file) as source, _taken(folder, force=given.force) as staged:
+        with _source(given.file) as source, _staging(folder, force=given.force) as staged:
             restored = _restore(source, folder, staged, given.host)
     except (Damaged, ArchiveUnreadable, MemberRefused) as damaged:
         return _refuse(f"{given.file}: {damaged}")
@@ -137,7 +137,7 @@ def _source(name: str) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _taken(folder: Path, *, force: bool) -> Iterator[Path]:
+def _staging(folder: Path, *, force: bool) -> Iterator[Path]:
     """Yield a new folder within DIR, with DIR's locks held. Raises NotRestored, OSError."""
     make_private(folder)
     with _locked(folder / "lock", f"A server runs on {folder}: stop it first"):

@@ -85,14 +85,14 @@ def show_link(store: Store, link: Link) -> Shown:
     if use is None:
         raise LinkExpired("This link has expired.")
     if link.destination is not None:
-        return _show_destination(_asked(store, link, use), use)
+        return _show_destination(_pending_destination(store, link, use), use)
     found = store.approvals.index.read_approvals(link.conversation_id)
     if found.gone:
         raise ConversationGone("The conversation was deleted, and none of its actions waits any more.")
     _require_untaken(store, link, use)
     record = next((one for one in found.pending if one["id"] == link.action_id), None)
     if record is None:
-        raise ActionDecided(_told(store, link))
+        raise ActionDecided(_decision_sentence(store, link))
     _require_same_wait(link, found)
     try:
         event = parse_json(store.events.get(link.conversation_id, link.action_id))
@@ -148,7 +148,7 @@ def decide_by_link(
         elif problem == "expired":
             raise LinkExpired("The deadline of this action has passed: it is rejected.") from None
         else:
-            words = _told(store, link)
+            words = _decision_sentence(store, link)
         raise ActionDecided(f"{words} Nothing was decided by this link.") from None
 
 
@@ -171,7 +171,7 @@ def _use(
     return found
 
 
-def _asked(store: Store, link: Link, use: LinkUse) -> AskedDestination:
+def _pending_destination(store: Store, link: Link, use: LinkUse) -> AskedDestination:
     """Return the pending destination of a link. Raises LinkUsed, ActionDecided."""
     assert link.destination is not None
     waiting = store.destinations.waiting(link.destination[0])
@@ -195,7 +195,7 @@ def _decide_destination(
     store: Store, link: Link, verb: Literal["approve", "reject"], reason: str, address: str
 ) -> None:
     """Decide a link's destination, once. An approval is for one connection, a rejection for the sandbox."""
-    asked = _use(store, link, verb, "it", lambda use: _asked(store, link, use))
+    asked = _use(store, link, verb, "it", lambda use: _pending_destination(store, link, use))
     scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
     try:
         store.destinations.decide(asked, verb, scope, Actor("link", link.target, address), reason)
@@ -222,7 +222,7 @@ def _require_same_wait(link: Link, found: Approvals) -> None:
         )
 
 
-def _told(store: Store, link: Link) -> str:
+def _decision_sentence(store: Store, link: Link) -> str:
     """Return who decided the action of a link, and how, in words."""
     entry = next(_entries(store, link), None)
     if entry is None:

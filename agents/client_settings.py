@@ -212,7 +212,7 @@ class OwnSettings:
     def secrets(self) -> list[dict[str, Any]]:
         """Return names and descriptions, by name."""
         entries = self._kept.of(self._owner)
-        names = _named(entries, _SECRET)
+        names = _names(entries, _SECRET)
         return [{"name": name, "description": entries[_SECRET + name]["description"]} for name in names]
 
     def put_secret(self, name: str, value: str, description: str | None) -> None:
@@ -233,7 +233,7 @@ class OwnSettings:
     def profiles(self) -> dict[str, Any]:
         """Return all model profiles by name, and the active one."""
         entries = self._kept.of(self._owner)
-        found = [(name, entries[_LLM + name]) for name in _named(entries, _LLM)]
+        found = [(name, entries[_LLM + name]) for name in _names(entries, _LLM)]
         return {
             "profiles": [
                 {
@@ -284,7 +284,7 @@ class OwnSettings:
                 raise ProfileExists
             del entries[_LLM + name]
             entries[_LLM + new_name] = llm
-            for agent in _named(entries, _AGENT):
+            for agent in _names(entries, _AGENT):
                 if entries[_AGENT + agent].get("llm_profile_ref") == name:
                     entries[_AGENT + agent]["llm_profile_ref"] = new_name
             if entries.get("settings", {}).get("active_profile") == name:
@@ -296,7 +296,7 @@ class OwnSettings:
         """Delete a model profile, if it exists. Raises ProfileInUse."""
 
         def change(entries: Entries) -> None:
-            users = [one for one in _named(entries, _AGENT) if entries[_AGENT + one].get("llm_profile_ref") == name]
+            users = [one for one in _names(entries, _AGENT) if entries[_AGENT + one].get("llm_profile_ref") == name]
             if users:
                 raise ProfileInUse(name, users)
             entries.pop(_LLM + name, None)
@@ -383,7 +383,7 @@ class OwnSettings:
         }
 
     def _agents(self, entries: Entries) -> list[dict[str, Any]]:
-        kept = [entries[_AGENT + name] for name in _named(entries, _AGENT)]
+        kept = [entries[_AGENT + name] for name in _names(entries, _AGENT)]
         listed = kept if any(one["name"] == _DEFAULT for one in kept) else [self._default(entries), *kept]
         return [
             {
@@ -539,7 +539,7 @@ class OwnSettings:
         return meant
 
 
-def _named(entries: Entries, prefix: str) -> list[str]:
+def _names(entries: Entries, prefix: str) -> list[str]:
     """Return the names of the entries with a prefix."""
     return sorted(name.removeprefix(prefix) for name in entries if name.startswith(prefix))
 
@@ -552,7 +552,7 @@ def _llm_of(entries: Entries, name: str) -> dict[str, Any]:
 
 
 def _require_room(entries: Entries, name: str, prefix: str) -> None:
-    if name not in entries and len(_named(entries, prefix)) >= MOST_PROFILES:
+    if name not in entries and len(_names(entries, prefix)) >= MOST_PROFILES:
         raise TooManyProfiles
 
 

@@ -23,8 +23,8 @@ from store.sandboxes.sandboxes import Sandbox, SandboxId
 _HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
 
 _FOREIGN = (
-    "{member}: another key started the sandbox {sandbox}. To act there you need a key with the scopes write and "
-    "approve. Without it, act in your own sandbox."
+    "{member}: another key started the sandbox {sandbox}. To act there you need a key with the scope approve in "
+    "addition to write. Without it, act in your own sandbox."
 )
 
 _NOT_OWN = "{member}: this key did not start the sandbox {sandbox}. Use the key that did, or one with the scope admin."
@@ -162,12 +162,13 @@ def _require_as_strict(
     present, _ = store.sandboxes.places.known(sandbox_id)
     others = [ConversationId(one) for one in sorted(present - {conversation_id})]
     for state in store.conversations.get_many(others):
-        if state is not None and _held(state["confirmation_policy"]) - _held(policy):
+        if state is not None and _held_levels(state["confirmation_policy"]) - _held_levels(policy):
             raise JoinRefused(
                 f"{member}: the policy of the conversation {state['id']} in the sandbox {sandbox_id} is stricter than "
-                "yours. To join it you need a key with the scopes write and approve, or an equally strict policy."
+                "yours. To join it you need a key with the scope approve in addition to write, or an equally strict "
+                "policy."
             )
 
 
-def _held(policy: Mapping[str, Any]) -> set[str]:
+def _held_levels(policy: Mapping[str, Any]) -> set[str]:
     return {risk for risk in held_risks(dict(policy)).split(",") if risk}

@@ -179,7 +179,9 @@ class OwnConnections:
     def all(self) -> list[dict[str, Any]]:
         """Return all connections without their keys, the oldest first."""
         entries = self._kept.of(self._owner)
-        return [_shown(entries[name]) for name in sorted(_names(entries), key=lambda one: entries[one]["created_at"])]
+        return [
+            _without_key(entries[name]) for name in sorted(_names(entries), key=lambda one: entries[one]["created_at"])
+        ]
 
     def create(self, given: dict[str, Any]) -> dict[str, Any]:
         """Store a connection. Raises TooManyConnections, SealedElsewhere."""
@@ -193,7 +195,7 @@ class OwnConnections:
             entries[_CONNECTION + identity] = connection
 
         self._kept.change(self._owner, change)
-        return _shown(connection)
+        return _without_key(connection)
 
     def update(self, connection_id: str, given: dict[str, Any]) -> dict[str, Any]:
         """Change members of a connection. Raises ConnectionNotFound, SealedElsewhere."""
@@ -202,7 +204,7 @@ class OwnConnections:
         def change(entries: Entries) -> dict[str, Any]:
             kept = _connection(entries, connection_id)
             entries[_CONNECTION + connection_id] = {**kept, **self._opened(given, kept), "updated_at": now}
-            return _shown(entries[_CONNECTION + connection_id])
+            return _without_key(entries[_CONNECTION + connection_id])
 
         return self._kept.change(self._owner, change)
 
@@ -214,7 +216,7 @@ class OwnConnections:
             if users := list(_users(entries, connection_id)):
                 raise ConnectionInUse(gone["display_name"], users)
             del entries[_CONNECTION + connection_id]
-            return {**_shown(gone), "api_key_set": False}
+            return {**_without_key(gone), "api_key_set": False}
 
         return self._kept.change(self._owner, change)
 
@@ -234,7 +236,7 @@ def _connection(entries: Entries, connection_id: str) -> dict[str, Any]:
     return connection
 
 
-def _shown(connection: dict[str, Any]) -> dict[str, Any]:
+def _without_key(connection: dict[str, Any]) -> dict[str, Any]:
     shown = {name: value for name, value in connection.items() if name != "api_key"}
     times = {name: connection[name] // 1_000_000 for name in ("created_at", "updated_at")}
     masked: dict[str, Any] = redacted({**shown, **times, "api_key_set": True})

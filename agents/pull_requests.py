@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 
-from agents.pushes import Remote, Wanted
+from agents.pushes import PushRequest, Remote
 from core.cuts import beginning
 from core.refused import Kind, Refused
 from core.visible import visible
@@ -77,7 +77,7 @@ def api_of(remote: Remote, services: Iterable[Service], spec_id: str) -> Api:
     raise NoApi(f"The spec {spec_id} has no credential for pull requests at {remote.host}. {ADVICE}")
 
 
-def open_request(api: Api, remote: Remote, wanted: Wanted, base: str) -> str:
+def open_request(api: Api, remote: Remote, wanted: PushRequest, base: str) -> str:
     """Open a pull request for a pushed branch, unless one is open. Return its URL. Raises PullRequestFailed."""
     owner = remote.repository.partition("/")[0]
     words = {"title": wanted.title}
@@ -104,7 +104,7 @@ def _opened(api: Api, place: str, known: Mapping[str, str], body: Mapping[str, s
             return _address(one, member)  # Gitea ignores the filter and lists all open requests
     status, made = _call(api, "POST", place, body)
     if status not in (200, 201) or not isinstance(made, dict):
-        raise PullRequestFailed(f"The branch is pushed. {api.kind} opened no pull request: {_words(status, made)}")
+        raise PullRequestFailed(f"The branch is pushed. {api.kind} opened no pull request: {_reason(status, made)}")
     return _address(made, member)
 
 
@@ -115,7 +115,7 @@ def _address(found: Mapping[str, Any], member: str) -> str:
     return beginning(address, 2000)
 
 
-def _words(status: int, said: Any) -> str:
+def _reason(status: int, said: Any) -> str:
     """Return a host's text of a refusal."""
     messages: list[Any] = []
     if isinstance(said, dict):

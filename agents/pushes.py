@@ -136,7 +136,7 @@ class Remote(NamedTuple):
     host: str  #: name and port
 
 
-class Wanted(NamedTuple):
+class PushRequest(NamedTuple):
     """The push that a person requested."""
 
     branch: str
@@ -145,7 +145,7 @@ class Wanted(NamedTuple):
     author: str  #: NAME <ADDRESS>
 
 
-def look(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_url: str) -> Remote:
+def find_remote(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_url: str) -> Remote:
     """Return the remote of the repository in a conversation's folder. Raises CannotPush, PushFailed.
 
     path: of the repository below the folder; None: the folder itself, or the only repository directly below it.
@@ -196,7 +196,7 @@ def _as_https(url: str) -> str:
     return f"https://{parts.hostname}{parts.path}" if parts.scheme == "ssh" and parts.hostname else url
 
 
-def commit(agent: AgentServer, folder: str, remote: Remote, wanted: Wanted) -> str:
+def commit(agent: AgentServer, folder: str, remote: Remote, wanted: PushRequest) -> str:
     """Commit the files of a repository for a branch, and return the commit's id. Raises PushFailed, CannotPush.
 
     `push` creates the branch. Files that an earlier push has committed are not committed again.

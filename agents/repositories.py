@@ -44,7 +44,7 @@ def clone(agent: AgentServer, folder: str, conversation_id: ConversationId, requ
     if not said:
         command = _command(repository, request.get("selected_branch"), provider, conversation_id)
         try:
-            said = _said(agent.execute(command, folder, CLONE_SECONDS))
+            said = _failure(agent.execute(command, folder, CLONE_SECONDS))
         except AgentRefused as error:
             said = f"its agent server runs no commands: {error}"
     return said and f"The repository {repository} was not cloned: {said}"
@@ -61,7 +61,7 @@ def _command(repository: str, branch: str | None, provider: str | None, conversa
     )
 
 
-def _said(ended: Mapping[str, Any]) -> str:
+def _failure(ended: Mapping[str, Any]) -> str:
     """Return Git's line with the cause of a failed clone; empty if it succeeded."""
     if ended.get("exit_code") == 0:
         return ""

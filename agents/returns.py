@@ -74,7 +74,7 @@ def turn_back(commands: Commands, conversation_id: ConversationId, event_id: str
     """
     store, identity = commands.store, str(minted("return"))
     if not store.events.unknown(conversation_id, [identity]):  # an earlier attempt has made it
-        return _made(store, conversation_id, identity)
+        return _stored_return(store, conversation_id, identity)
     state = store.conversations.in_sandboxes.get(conversation_id)
     if not _goes_on(store, state, identity):
         _require_rest(store, state)
@@ -101,7 +101,7 @@ def turn_back(commands: Commands, conversation_id: ConversationId, event_id: str
     _await(store, SandboxId(state["sandbox_id"]), identity)
     if store.events.unknown(conversation_id, [identity]):
         raise ReturnFailed("The files are restored, but the agent did not report it: read the log of its sandbox")
-    return _made(store, conversation_id, identity)
+    return _stored_return(store, conversation_id, identity)
 
 
 def _require_rest(store: Store, state: Mapping[str, Any]) -> None:
@@ -155,7 +155,7 @@ def _last_return(store: Store, conversation_id: ConversationId) -> Returned | No
             return None
 
 
-def _made(store: Store, conversation_id: ConversationId, identity: str) -> Returned:
+def _stored_return(store: Store, conversation_id: ConversationId, identity: str) -> Returned:
     event = read_event(store.events.get(conversation_id, identity))
     return _read(identity, event.fields) or Returned(identity, "", "")
 

@@ -96,7 +96,7 @@ def started(
     raise StartNotDone(seconds)
 
 
-def told_of(store: Store, state: dict[str, Any]) -> str:
+def start_notices(store: Store, state: dict[str, Any]) -> str:
     """Return the notices of a conversation's start, such as ignored settings; empty without notices or start task."""
     start = _start_of(store, state)
     return start.detail if start is not None and start.status == "READY" else ""

@@ -158,7 +158,7 @@ class Turn(Reading):
 
     def _is_it(self, fields: Mapping[str, Any]) -> bool:
         """Return whether a user's message is the message of this turn. A message with a masked secret counts."""
-        return says(fields, self._claim) or any(HIDDEN in text for text in _texts_of(fields))
+        return matches_claim(fields, self._claim) or any(HIDDEN in text for text in _texts_of(fields))
 
     def _act(self, fields: Mapping[str, Any]) -> None:
         self._has_run = True
@@ -201,7 +201,7 @@ class Turn(Reading):
         for action in self._store.approvals.confirmations.shown_pending(self._id) if self.waits else ():
             if action["id"] not in self._told:
                 self._told.add(action["id"])
-                self._note(asked(action, self._place))
+                self._note(describe_pending(action, self._place))
         self._asks = False
 
     def _end(self, *, is_quiet: bool) -> None:
@@ -243,7 +243,7 @@ class Turn(Reading):
         return sandbox is None or sandbox.wanted == "deleted"
 
 
-def says(message: Mapping[str, Any], claim: str) -> bool:
+def matches_claim(message: Mapping[str, Any], claim: str) -> bool:
     """Return whether a MessageEvent has the texts and images of a `message_claim`."""
     return message_claim((message.get("llm_message") or {}).get("content")) == claim
 
@@ -252,7 +252,7 @@ def _texts_of(message: Mapping[str, Any]) -> list[str]:
     return texts((message.get("llm_message") or {}).get("content"))
 
 
-def asked(action: Mapping[str, Any], place: str) -> str:
+def describe_pending(action: Mapping[str, Any], place: str) -> str:
     """Describe a pending action in Markdown. Text of the agent is never interpreted as Markdown, or hidden.
 
     action: from `shown_pending`. place: URL where a person decides.

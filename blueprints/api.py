@@ -184,7 +184,7 @@ class StrictParser(FlaskParser):
             raise InvalidInput("body", ["Missing data for required field."])
         if not raw:
             return core.missing
-        return read_told(raw) if isinstance(schema, BaseSchema) and schema.of_agents else said(raw)
+        return read_told(raw) if isinstance(schema, BaseSchema) and schema.of_agents else read_body(raw)
 
     def handle_error(self, error: ValidationError, *_: Any, **__: Any) -> NoReturn:
         [(location, messages)] = error.normalized_messages().items()
@@ -236,7 +236,7 @@ def refused(place: str, member: str = "") -> Iterator[None]:
         raise InvalidInput(place, {member: fault.messages} if member else fault.normalized_messages()) from None
 
 
-def said(raw: bytes) -> Any:
+def read_body(raw: bytes) -> Any:
     """Parse a client's JSON body; see `read_said`. Raises InvalidJson, InvalidInput."""
     with refused("body"):
         return read_said(raw)

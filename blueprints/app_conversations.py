@@ -323,7 +323,7 @@ app_folders = Blueprint(
 @app_folders.response(200, {"type": "string"}, description="The text of the file")
 def get_app_conversation_file(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """Read a file as text. Invalid UTF-8 is replaced, and secrets of the sandbox's conversations are masked."""
-    sandbox_id, state = _kept(conversation_id)
+    sandbox_id, state = _sandbox_and_state(conversation_id)
     inner = _within(state, query["path"], "file_path")
     found = current_store.sandboxes.files.content(sandbox_id, kept_folder(state), inner)
     return jsonify(_masked(state, found.decode(errors="replace")))
@@ -336,7 +336,7 @@ def get_app_conversation_file(query: dict[str, str], conversation_id: Conversati
 @app_folders.response(200, {"type": "array", "items": {"type": "string"}, "maxItems": 2000})
 def list_app_conversation_files(query: dict[str, str], conversation_id: ConversationId) -> Response:
     """List the paths of at most 2000 files. Symlinks and tool output, such as `node_modules`, are left out."""
-    sandbox_id, state = _kept(conversation_id)
+    sandbox_id, state = _sandbox_and_state(conversation_id)
     folder = posixpath.join(kept_folder(state), _within(state, query["path"], "path"))
     return jsonify(current_store.sandboxes.files.names(sandbox_id, posixpath.normpath(folder)))
 
@@ -372,7 +372,7 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
     With `since`, a file of more than 1 MiB is refused: the records only say that it changed.
     """
     if query["since"] is not None:
-        sandbox_id, state = _kept(conversation_id)
+        sandbox_id, state = _sandbox_and_state(conversation_id)
         inner, between = _within(state, query["path"], "path"), _between(conversation_id, query)
         found = current_store.sandboxes.files.difference(sandbox_id, kept_folder(state), inner, between)
         return jsonify(_masked(state, found))
@@ -393,7 +393,7 @@ def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, 
     has_files, found = has_own_forks(state), list[Moment]()
     if has_files:
         with suppress(FolderNotRecorded, FileNotKept, NotReachable):
-            found = moments(current_store, _kept(conversation_id)[1])
+            found = moments(current_store, _sandbox_and_state(conversation_id)[1])
     return {"forks_have_files": has_files, "can_return": can_return(state), "records": found}
 
 
@@ -439,7 +439,7 @@ def list_app_conversation_hooks(conversation_id: ConversationId) -> dict[str, An
 
 def _changes_between(conversation_id: ConversationId, query: dict[str, Any]) -> Response:
     """Return the changed files of a conversation's folder. Paths of a subfolder are relative to it, as in Git."""
-    sandbox_id, state = _kept(conversation_id)
+    sandbox_id, state = _sandbox_and_state(conversation_id)
     inner = _within(state, query["path"], "path")
     found = current_store.sandboxes.files.changes(sandbox_id, kept_folder(state), _between(conversation_id, query))
     if inner != ".":
@@ -464,7 +464,7 @@ def _moment(conversation_id: ConversationId, named: str) -> Seq:
     return current_store.events.seq(conversation_id, named)
 
 
-def _kept(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
+def _sandbox_and_state(conversation_id: ConversationId) -> tuple[SandboxId, dict[str, Any]]:
     """Return the sandbox of a conversation and the conversation's state.
 
     Raises NotReachable if the sandbox has no files.

@@ -15,7 +15,7 @@ from agents.expiry import with_deadline
 from agents.forks import fork_request, has_own_forks, moment_at
 from agents.joins import join, require_start
 from agents.model_addresses import within_reach
-from agents.starts import asked_dir, started, told_of
+from agents.starts import asked_dir, start_notices, started
 from agents.verbs import Verbs, fork
 from agents.waking import NotReachable
 from blueprints import (
@@ -134,7 +134,7 @@ def start_conversation(query: dict[str, bool], wanted: dict[str, Any]) -> tuple[
     conversation_id = ConversationId(wanted.pop("conversation_id", None) or str(minted("conversation")))
     if _brings_an_agent():
         state, created = started(current_store, conversation_id, lambda: _start_task(conversation_id, wanted))
-        told = in_header(told_of(current_store, state))
+        told = in_header(start_notices(current_store, state))
         return schemas.with_skills(state, **query), 201 if created else 200, {"X-Start-Detail": told} if told else {}
     for source in AGENT_SOURCES[1:]:
         wanted.pop(source, None)

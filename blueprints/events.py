@@ -20,10 +20,10 @@ from blueprints.api import (
     json_page,
     json_response,
     needs,
+    read_body,
     refused,
     repeated,
     repeated_parameter,
-    said,
 )
 from blueprints.following import ended_stream, event_lines, last_event_id, streamed
 from core.wire import ConversationId
@@ -175,7 +175,7 @@ def _batch(conversation_id: ConversationId, ids: list[str]) -> Response:
 def _ids() -> tuple[str, list[str]]:
     """Return where the requested ids are, `body` or `query`, and the ids."""
     raw = json_body()
-    place, ids = ("body", said(raw)) if raw else ("query", request.args.getlist("event_ids"))
+    place, ids = ("body", read_body(raw)) if raw else ("query", request.args.getlist("event_ids"))
     if not raw and not ids:
         raise InvalidInput("body", ["Missing data for required field."])
     with refused(place, "" if place == "body" else "event_ids"):

@@ -159,9 +159,9 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: `taken` returns the bytes."""
+        """Do nothing: `take` returns the bytes."""
 
-    def taken(self) -> bytes:
+    def take(self) -> bytes:
         data, self._held = b"".join(self._held), []
         return data
 
@@ -180,9 +180,9 @@ def _zipped(
                 # An id may be any text. Quoted, it is a name without slashes, so that unpacking stays in the folder.
                 zipped.writestr(f"event_{number:06d}_{quote(json.loads(event)['id'], safe='')}.json", event)
                 number += 1
-            yield sink.taken()
+            yield sink.take()
             if page_id is None:
                 break
             require_key()
         zipped.writestr("decisions.json", json.dumps(decisions, indent=2))
-    yield sink.taken()
+    yield sink.take()

@@ -39,7 +39,7 @@ from core.origins import authority, is_loopback
 from core.wire import ConversationId
 from schemas.catalogs import Home
 from schemas.fields import Fault, canonical_id
-from schemas.forwarding import CID, NAMED, Named
+from schemas.forwarding import CID, NAMED, ForwardedOperation
 from store.access.access_keys import SESSION_SECONDS, WORKSPACE_COOKIE
 from store.sandboxes.sandboxes import SandboxId
 
@@ -95,7 +95,7 @@ _OF_AGENT = ("Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Last-M
 _FILE = {"200": {"description": "The file", "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-def _serve(service: str, method: str, what: str, *, alone: bool, named: Named | None = None) -> None:
+def _serve(service: str, method: str, what: str, *, alone: bool, named: ForwardedOperation | None = None) -> None:
     """Add the rule of a service and a method, under a conversation or without one.
 
     named: the operation of the rule; None: any other operation of an agent server.
@@ -217,7 +217,7 @@ def _with_cookie(value: str, seconds: int) -> Response:
 @needs("approve", cookie=True)
 def get_workspace_page(conversation_id: ConversationId) -> Response:
     """Show `index.html` of a conversation's workspace."""
-    return _shown(conversation_id, "index.html")
+    return _serve_file(conversation_id, "index.html")
 
 
 @workspace_files.get("/conversations/<conversation_id:conversation_id>/workspace/<path:file_path>")
@@ -226,10 +226,10 @@ def get_workspace_page(conversation_id: ConversationId) -> Response:
 @needs("approve", cookie=True)
 def get_workspace_file(conversation_id: ConversationId, file_path: str) -> Response:
     """Show a file of a conversation's workspace, with the type of its name. A folder shows its `index.html`."""
-    return _shown(conversation_id, file_path + ("index.html" if file_path.endswith("/") else ""))
+    return _serve_file(conversation_id, file_path + ("index.html" if file_path.endswith("/") else ""))
 
 
-def _shown(conversation_id: ConversationId, path: str) -> Response:
+def _serve_file(conversation_id: ConversationId, path: str) -> Response:
     sandbox_id = current_forwarding.sandbox_of(conversation_id)
     folder = _folder_of(conversation_id)
     place = posixpath.normpath(posixpath.join(folder.real or "/", path))

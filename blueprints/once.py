@@ -110,11 +110,11 @@ def _end(response: Response) -> Response:
         elif response.status_code >= 500:
             records.release(*whose, attempt)
         else:
-            records.finish(*whose, attempt, _kept(response))
+            records.finish(*whose, attempt, _replayable(response))
     return response
 
 
-def _kept(response: Response) -> KeptResponse | None:
+def _replayable(response: Response) -> KeptResponse | None:
     if response.is_streamed or _replay().has_key:
         return None
     headers = {name: value for name in _KEPT_HEADERS if (value := response.headers.get(name)) is not None}

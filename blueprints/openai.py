@@ -22,7 +22,7 @@ from flask import Response, g, request
 from werkzeug.exceptions import Unauthorized
 
 from agents.starts import StartWaits, started
-from agents.turns import Piece, Turn, TurnNotDone, says
+from agents.turns import Piece, Turn, TurnNotDone, matches_claim
 from blueprints import current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
@@ -151,7 +151,7 @@ def _is_start() -> bool:
 def create_chat_completion(call: dict[str, Any]) -> Any:
     """Send messages to an agent and get its reply, as a stream with `stream`."""
     spec, words = _spec_of(call["model"]), call["words"]
-    turn = _turn(spec, words, _named() or _of_chat(words))
+    turn = _turn(spec, words, _conversation_in_header() or _of_chat(words))
     options = call.get("stream_options") or {}
     telling = Chat(call["model"], turn, words, with_usage=options.get("include_usage", False))
     return _streamed(telling) if call["stream"] else telling.whole(_waited(turn))
@@ -170,7 +170,7 @@ def create_response(call: dict[str, Any]) -> Any:
     """Send an input to an agent and get its response, as a stream with `stream`."""
     spec = _spec_of(call["model"])
     previous = call["previous_response_id"]
-    turn = _turn(spec, call["words"], _named() if previous is None else _of_response(previous))
+    turn = _turn(spec, call["words"], _conversation_in_header() if previous is None else _of_response(previous))
     telling = Responses(call, turn)
     return _streamed(telling) if call["stream"] else telling.whole(_waited(turn))
 
@@ -187,7 +187,7 @@ def _tell_conversation(response: Response) -> Response:
     return response
 
 
-def _named() -> ConversationId | None:
+def _conversation_in_header() -> ConversationId | None:
     """Return the conversation in the header. Raises InvalidInput."""
     text = request.headers.get(CONVERSATION)
     with refused("header", CONVERSATION):
@@ -212,7 +212,7 @@ def _of_response(identity: str) -> ConversationId:
         found = None
     if found is None or current_store.conversations.get_many([found]) == [None]:
         raise PreviousResponseNotFound
-    if _named() not in (None, found):
+    if _conversation_in_header() not in (None, found):
         text = "The header should name the conversation of previous_response_id, or be absent"
         raise InvalidInput("header", {CONVERSATION: [text]})
     return found
@@ -299,7 +299,7 @@ def _under_way(
         return None
     last, _ = current_store.events.search(conversation_id, kind="MessageEvent", source="user", descending=True, limit=1)
     for content in wordings if last else ():
-        if says(message := json.loads(last[0]), message_claim(content)):
+        if matches_claim(message := json.loads(last[0]), message_claim(content)):
             return Seq(current_store.events.seq(conversation_id, message["id"]) - 1), content
     return None
 

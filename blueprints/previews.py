@@ -205,12 +205,12 @@ class PreviewHosts:
         try:
             return _HostRequest(self._app, self._exchanges, environ, place, self._host).serve(start_response)
         except _Refusal as refusal:
-            return _said(environ, start_response, refusal.status, refusal)
+            return _respond(environ, start_response, refusal.status, refusal)
         except _REFUSALS as refusal:
-            return _said(environ, start_response, _status_of(refusal), refusal)
+            return _respond(environ, start_response, _status_of(refusal), refusal)
         except UNAVAILABLE:
             sentence = "The store does not answer: try again shortly"
-            return _said(environ, start_response, "503 Service Unavailable", sentence)
+            return _respond(environ, start_response, "503 Service Unavailable", sentence)
         except (ClientGone, ConnectionError):
             raise StopIteration from None  # this exception makes gunicorn's workers close a connection
 
@@ -227,7 +227,9 @@ def _status_of(refusal: Exception) -> str:
     return "503 Service Unavailable" if isinstance(refusal, NotReachable) else "502 Bad Gateway"
 
 
-def _said(environ: dict[str, Any], start_response: StartResponse, status: str, refusal: Exception | str) -> list[bytes]:
+def _respond(
+    environ: dict[str, Any], start_response: StartResponse, status: str, refusal: Exception | str
+) -> list[bytes]:
     """Respond with a sentence: as a page if a browser shows it in a tab, otherwise as text."""
     sentence = f"{str(refusal).removesuffix('.')}."
     destination = environ.get("HTTP_SEC_FETCH_DEST", "document")

@@ -86,7 +86,7 @@ def push_app_conversation(wanted: dict[str, Any], conversation_id: ConversationI
                 "The remote's default branch is not known: give the pull request's base branch as base"
             )
     author = git.author_of(g.principal.person or g.principal.belongs_to or g.principal.name)
-    work = git.Wanted(wanted["branch"], wanted["title"].strip(), wanted["description"].strip(), author)
+    work = git.PushRequest(wanted["branch"], wanted["title"].strip(), wanted["description"].strip(), author)
     commit = git.commit(agent, folder, remote, work)
     identity = str(minted("push"))
     facts = (commit, work.branch, remote.url)
@@ -138,7 +138,7 @@ def _looked_at(
         raise ConversationNotFound
     sandbox = current_store.sandboxes.get(SandboxId(state["sandbox_id"]))
     spec, folder = current_specs.get(sandbox.spec_id), folder_of(state)
-    return agent, state, folder, spec, git.look(agent, folder, path, spec, sandbox.egress_url)
+    return agent, state, folder, spec, git.find_remote(agent, folder, path, spec, sandbox.egress_url)
 
 
 def _api(state: dict[str, Any], spec: Spec, remote: git.Remote) -> Api:

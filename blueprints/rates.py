@@ -48,14 +48,14 @@ def register_rates(app: Flask, settings: AccessSettings) -> None:
     """Limit the app's requests. Call it after `register_guard`."""
     writing, reading = settings.rate_limit_writes, settings.rate_limit_reads
     words = "writing requests per key", "reading requests per key"
-    writes = _limit("RATE_LIMIT_WRITES", writing, words[0], lambda: not _reads() and _has_key())
-    reads = _limit("RATE_LIMIT_READS", reading, words[1], lambda: _reads() and _has_key())
+    writes = _limit("RATE_LIMIT_WRITES", writing, words[0], lambda: not _is_reading() and _has_key())
+    reads = _limit("RATE_LIMIT_READS", reading, words[1], lambda: _is_reading() and _has_key())
     starts = _limit("RATE_LIMIT_STARTS", settings.rate_limit_starts, "starts per client", _starts)
     limits = sorted(filter(None, (writes, reads, starts)), key=lambda limit: limit.seconds)
 
     @app.before_request
     def check_rates() -> None:
-        if (reads is None and _reads()) or request.blueprint == "Webhooks" or request.endpoint in _UNLIMITED:
+        if (reads is None and _is_reading()) or request.blueprint == "Webhooks" or request.endpoint in _UNLIMITED:
             return
         for limit in limits:
             if limit.applies():
@@ -96,7 +96,7 @@ def _client() -> str:
     return f"key {_principal().key_id}" if _principal().key_id else _address()
 
 
-def _reads() -> bool:
+def _is_reading() -> bool:
     return request.method in _READING
 
 

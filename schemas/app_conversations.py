@@ -295,7 +295,7 @@ class UpdateAppConversationRequest(ChangedElsewhere):
     )
 
     @post_load
-    def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _without_nulls(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {name: value for name, value in request.items() if value is not None or name not in ("title", "tags")}
 
 

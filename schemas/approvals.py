@@ -932,7 +932,7 @@ class PendingDecision(BaseSchema):
             raise ValidationError("May be given only where the decision is edit.", "arguments")
 
     @post_load
-    def _named(self, decision: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _with_verb(self, decision: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {"verb": decision.pop("decision"), **decision}
 
 

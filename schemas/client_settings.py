@@ -23,7 +23,7 @@ PROFILE_NAME = "^[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}$"
 SECRET_NAME = "^[A-Za-z][A-Za-z0-9_]{0,63}$"
 
 
-def _named(text: str, pattern: str, what: str) -> str:
+def _checked_name(text: str, pattern: str, what: str) -> str:
     if not re.fullmatch(pattern, text):
         raise refusal(f"{what}, not {beginning(text, _MOST_NAME)!r}", "string_pattern_mismatch")
     return text
@@ -31,12 +31,14 @@ def _named(text: str, pattern: str, what: str) -> str:
 
 def profile_name(text: str) -> str:
     """Return the name of a profile. Raises ValidationError."""
-    return _named(text, PROFILE_NAME, "A profile's name should have 1 to 64 letters, digits, blanks and _ . @ -")
+    return _checked_name(text, PROFILE_NAME, "A profile's name should have 1 to 64 letters, digits, blanks and _ . @ -")
 
 
 def secret_name(text: str) -> str:
     """Return the name of a secret. Raises ValidationError."""
-    return _named(text, SECRET_NAME, "A secret's name should be a letter and then letters, digits and _, 64 at most")
+    return _checked_name(
+        text, SECRET_NAME, "A secret's name should be a letter and then letters, digits and _, 64 at most"
+    )
 
 
 class ProfileName(Text):

@@ -272,7 +272,7 @@ class UpdateConversationRequest(ChangedElsewhere):
     confirmation_seconds = ConfirmationSeconds("Null: reset to the default. Needs the scope `approve`.")
 
     @post_load
-    def _given(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def _without_nulls(self, request: dict[str, Any], **_: Any) -> dict[str, Any]:
         return {name: value for name, value in request.items() if value is not None or name == "confirmation_seconds"}
 
 

@@ -143,7 +143,7 @@ def _path(what: str) -> dict[str, Any]:
     return _member("path", what, required=True, minLength=1)
 
 
-class Named(NamedTuple):
+class ForwardedOperation(NamedTuple):
     """An operation of a service of agent servers."""
 
     service: str
@@ -178,18 +178,20 @@ _COMMAND = {"application/json": ExecuteBashRequest}
 
 #: Operations of the published agent server. The bundled agent server supports some of them.
 NAMED = (
-    Named(
+    ForwardedOperation(
         *("bash", "POST", "start_bash_command", "start_bash_command", "Start a command"),
         BashCommand,
         body=_COMMAND,
     ),
-    Named(
+    ForwardedOperation(
         *("bash", "POST", "execute_bash_command", "execute_bash_command", "Run a command and wait until it ends"),
         BashOutput,
         body=_COMMAND,
     ),
-    Named(*("bash", "POST", "bash_commands/{command_id}/stop", "stop_bash_command", "Stop a command"), Success),
-    Named(
+    ForwardedOperation(
+        *("bash", "POST", "bash_commands/{command_id}/stop", "stop_bash_command", "Stop a command"), Success
+    ),
+    ForwardedOperation(
         *("bash", "GET", "bash_events/search", "search_bash_events", "Search commands and their output"),
         BashEventPage,
         query=(
@@ -203,31 +205,31 @@ NAMED = (
             _LIMIT,
         ),
     ),
-    Named(
+    ForwardedOperation(
         *("bash", "GET", "bash_events/{bash_event_id}", "get_bash_event", "Get a command or an output"),
         _EVENT,
     ),
-    Named(
+    ForwardedOperation(
         *("bash", "DELETE", "bash_events", "clear_bash_events", "Delete commands and their output"),
         ClearedEvents,
     ),
-    Named(
+    ForwardedOperation(
         *("file", "POST", "upload", "upload_file", "Write a file"),
         Success,
         query=(_path("Path of the new file."),),
         body=_FILE,
     ),
-    Named(
+    ForwardedOperation(
         *("file", "GET", "download", "download_file", "Read a file"),
         "application/octet-stream",
         query=(_path("The file."),),
     ),
-    Named(
+    ForwardedOperation(
         *("file", "POST", "create_directory", "create_directory", "Create a folder"),
         {},
         body=_FOLDER,
     ),
-    Named(
+    ForwardedOperation(
         *("file", "GET", "archive", "archive_directory", "Read a folder as a single file"),
         "*/*",
         query=(
@@ -237,7 +239,7 @@ NAMED = (
             _member("exclude", "Patterns of files to leave out.", type="array", items={"type": "string"}),
         ),
     ),
-    Named(
+    ForwardedOperation(
         *("file", "GET", "search_subdirs", "search_subdirs", "List the folders in a folder"),
         SubfolderPage,
         query=(
@@ -248,17 +250,17 @@ NAMED = (
         ),
         alone=True,
     ),
-    Named(
+    ForwardedOperation(
         *("git", "GET", "changes", "get_git_changes", "List the changed files of a repository"),
         [GitChange],
         query=(_path("The repository."), _REF),
     ),
-    Named(
+    ForwardedOperation(
         *("git", "GET", "diff", "get_git_diff", "Compare a file with an earlier version"),
         GitDiff,
         query=(_path("The file."), _REF, _member("commit", "Compare this commit with its parent.")),
     ),
-    Named(
+    ForwardedOperation(
         *("git", "GET", "commits", "list_git_commits", "List the commits of a repository"),
         Commits,
         query=(
@@ -266,19 +268,19 @@ NAMED = (
             _member("limit", "Maximum number of commits.", type="integer", minimum=1, maximum=200),
         ),
     ),
-    Named(
+    ForwardedOperation(
         *("git", "GET", "commits/{sha}/changes", "get_git_commit_changes", "List the files that a commit changed"),
         [GitChange],
         query=(_path("The repository."),),
     ),
-    Named(
+    ForwardedOperation(
         *("git", "GET", "repositories/search", "search_git_repositories", "Find the repositories in a folder"),
         {},
         query=(_member("path", "The folder."),),
         alone=True,
     ),
-    Named(*("vscode", "GET", "status", "get_vscode_status", "Read whether VS Code runs"), {}),
-    Named(
+    ForwardedOperation(*("vscode", "GET", "status", "get_vscode_status", "Read whether VS Code runs"), {}),
+    ForwardedOperation(
         *("vscode", "GET", "url", "get_vscode_url", "Get the URL of VS Code"),
         VSCodeUrl,
         query=(_member("base_url", "The server's URL."), _member("workspace_dir", "The folder to open.")),

@@ -152,12 +152,12 @@ class ServerInfo(BaseSchema):
     redoc = fields.String(required=True)
 
 
-def _of(name: str) -> Any:
+def _state_member(name: str) -> Any:
     return lambda item: getattr(item["state"], name)
 
 
 def _count(name: str, what: str) -> fields.Function:
-    return fields.Function(_of(name), required=True, metadata={"type": "integer", "description": what})
+    return fields.Function(_state_member(name), required=True, metadata={"type": "integer", "description": what})
 
 
 def _instant(name: str, what: str) -> ShownTime:
@@ -167,9 +167,9 @@ def _instant(name: str, what: str) -> ShownTime:
 class NotificationTarget(BaseSchema):
     """A target, its queue, and the results of its deliveries. No member shows its path, its secret or its user."""
 
-    id = fields.Function(_of("id"), required=True, metadata={"type": "string"})
+    id = fields.Function(_state_member("id"), required=True, metadata={"type": "string"})
     name = fields.Function(
-        _of("name"), required=True, metadata={"type": "string", "description": "Scheme and host of its URL."}
+        _state_member("name"), required=True, metadata={"type": "string", "description": "Scheme and host of its URL."}
     )
     kind = fields.String(
         required=True,

@@ -110,7 +110,7 @@ class SandboxSpecInfo(BaseSchema):
     )
     initial_env = fields.Function(
         lambda spec: {
-            **{name: _shown(name, text) for name, text in spec.initial_env.items()},
+            **{name: _masked_value(name, text) for name, text in spec.initial_env.items()},
             **_masked(spec.secret_env),
         },
         metadata={
@@ -128,7 +128,7 @@ class SandboxSpecInfo(BaseSchema):
     )
 
 
-def _shown(name: str, text: str) -> str:
+def _masked_value(name: str, text: str) -> str:
     """Return the value of a variable, masked if its name or its form indicates a secret."""
     return REDACTED if _SECRET_NAME.search(name) or _SECRET_URL.search(text) else text
 

@@ -258,7 +258,7 @@ class _Agent(_Strict):
     passes = fields.String(load_default="", validate=validate.Length(max=500))
 
     @post_load
-    def _made(self, members: dict[str, Any], **_: Any) -> AgentOfSpec:
+    def _make(self, members: dict[str, Any], **_: Any) -> AgentOfSpec:
         return AgentOfSpec(**members)
 
 
@@ -332,7 +332,7 @@ class _Spec(_Strict):
             raise ValidationError("AGENT_SERVER must be among them.", "ports")
 
     @post_load
-    def _made(self, spec: dict[str, Any], **_: Any) -> Spec:
+    def _make(self, spec: dict[str, Any], **_: Any) -> Spec:
         limits, created_at = spec.pop("limits"), spec.pop("created_at").astimezone(UTC)
         lists = {name: tuple(spec[name]) for name in ("command", "capabilities", "readable")}
         memory = limits.get("memory_mb")

@@ -68,7 +68,7 @@ class GoAheadDriver:
         """
         while go_ahead := self._store.go_aheads.claim():
             try:
-                again_in = self._look(go_ahead)
+                again_in = self._poll(go_ahead)
                 self._failed.pop(go_ahead.id, None)
             except UNAVAILABLE:
                 raise
@@ -91,7 +91,7 @@ class GoAheadDriver:
         log.exception("%s is allowed, and %d checks of its agents failed: %s", go_ahead.member, failed, NOBODY_TOLD)
         return None
 
-    def _look(self, go_ahead: GoAhead) -> float | None:
+    def _poll(self, go_ahead: GoAhead) -> float | None:
         """Send messages to the stopped agents. Return the seconds until the next poll; None: there is none."""
         age = (go_ahead.now - go_ahead.allowed_at) / 1e6
         if age > _GIVEN_UP or (go_ahead.ends_at is not None and go_ahead.ends_at <= go_ahead.now):
@@ -139,7 +139,7 @@ class GoAheadDriver:
         if queue.waiting_for(identity):  # a message is already queued, such as that of another approval
             return True
         message_id, _ = last_message(self._store, identity)
-        text = "\n".join([_words(go_ahead), *self._commands(state, message_id)])
+        text = "\n".join([_message(go_ahead), *self._commands(state, message_id)])
         try:
             queue.put_own(
                 identity, go_ahead.message_id(identity), text, SERVER._replace(may_decide=False), only_after=message_id
@@ -161,7 +161,7 @@ class GoAheadDriver:
         return commands if sum(map(len, commands)) <= _MOST_COMMANDS else []
 
 
-def _words(go_ahead: GoAhead) -> str:
+def _message(go_ahead: GoAhead) -> str:
     """Return the message, which the agent and people in the conversation read."""
     kind, name = go_ahead.actor.get("kind"), " ".join(visible(str(go_ahead.actor.get("name") or "")).split())
     who = "A rule" if kind == "rule" else "Somebody" if name in ("", ANYONE.name) else name

@@ -88,7 +88,7 @@ class Upkeep:
                 self._store.sandboxes.removed(self._host, name, identity, self._folder)
         seen = {identity for _, identity in removals}
         for runtime in self._runtimes.values():
-            handles = _known(runtime)
+            handles = _handles_of(runtime)
             ids = [SandboxId(handle["sandbox_id"]) for handle in handles]
             for handle, identity, sandbox in zip(handles, ids, self._store.sandboxes.get_many(ids), strict=True):
                 if sandbox is None or sandbox.host != self._host:
@@ -139,7 +139,7 @@ class Upkeep:
                     self._store.sandboxes.ask(sandbox.id, "resume")
 
 
-def _known(runtime: Runtime) -> list[Handle]:
+def _handles_of(runtime: Runtime) -> list[Handle]:
     """Return the handles of a runtime; empty, with a line in the log, if it fails."""
     try:
         return runtime.known()
@@ -261,7 +261,7 @@ class Strays:
             log.info("conversation %s was deleted here: its agent deletes it now", identity)
             with suppress(AgentRefused):
                 agent.delete(identity)
-        strays = [_named(identity, info) for identity, info in by_id.items() if identity not in present | deleted]
+        strays = [_stray(identity, info) for identity, info in by_id.items() if identity not in present | deleted]
         found = {"count": len(strays), "newest": strays[:MOST_NAMED]}
         if found != sandbox.strays:
             self._store.sandboxes.report(sandbox.id, self._host.id, self._host.supervisor, strays=found)
@@ -290,7 +290,7 @@ def _id_of(info: dict[str, Any]) -> ConversationId | None:
     return conversation_id_of(info.get("id"))
 
 
-def _named(identity: ConversationId, info: dict[str, Any]) -> dict[str, Any]:
+def _stray(identity: ConversationId, info: dict[str, Any]) -> dict[str, Any]:
     status = info.get("execution_status")
     return {
         "id": identity,

@@ -131,15 +131,15 @@ class TextLines(Lines):
 
 def _below(text: str) -> str:
     """Format the further lines of a record."""
-    return indent(_shown(plain(masked(text))), "    ")
+    return indent(_printable(plain(masked(text))), "    ")
 
 
 def readable(text: str) -> str:
     """Convert a text to one line of visible characters."""
-    return _shown(one_line(text))
+    return _printable(one_line(text))
 
 
-def _shown(plain_text: str) -> str:
+def _printable(plain_text: str) -> str:
     return plain_text if plain_text.isascii() else visible(plain_text)
 
 

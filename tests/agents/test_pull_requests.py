@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agents.pull_requests import NoApi, PullRequestFailed, api_of, open_request
-from agents.pushes import Remote, Wanted
+from agents.pushes import PushRequest, Remote
 from settings.egress import Service
 from tests.quick import serve
 from tests.servers import free_port
 
-WORK = Wanted("agent/mend", "Mend the parser", "It read dates twice.", "ada <ada@example.org>")
+WORK = PushRequest("agent/mend", "Mend the parser", "It read dates twice.", "ada <ada@example.org>")
 
 
 class _Host(BaseHTTPRequestHandler):

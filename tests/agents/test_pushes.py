@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from agents.client import AgentUnreachable
-from agents.pushes import CannotPush, PushFailed, Remote, Wanted, author_of, commit, look, push
+from agents.pushes import CannotPush, PushFailed, PushRequest, Remote, author_of, commit, find_remote, push
 from settings.egress import NAMED, NO_WAY, OPEN, Service
 from settings.specs import Specs
 from tests.git_server import ADA, repository
 
 pytestmark = pytest.mark.process("starts git")
 
-WORK = Wanted("agent/mend", "Mend the parser", "It read dates twice.", "ada@example.org <ada@example.org>")
+WORK = PushRequest("agent/mend", "Mend the parser", "It read dates twice.", "ada@example.org <ada@example.org>")
 
 
 class Agent:
@@ -66,7 +66,7 @@ def folder(tmp_path, bare):
 
 
 def pushed(folder, spec, work=WORK):
-    remote = look(AGENT, str(folder), None, spec(), "")
+    remote = find_remote(AGENT, str(folder), None, spec(), "")
     made = commit(AGENT, str(folder), remote, work)
     push(AGENT, str(folder), remote, work.branch, made)
     return made
@@ -163,7 +163,7 @@ def test_words_of_a_request_are_words_of_no_command(folder, bare, spec):
 
 
 def test_the_longest_words_that_a_request_may_have_are_pushed(folder, bare, spec):
-    work = Wanted("b" * 200, "'" * 200, "\U0001f600" * 20_000, "ada <ada@example.org>")
+    work = PushRequest("b" * 200, "'" * 200, "\U0001f600" * 20_000, "ada <ada@example.org>")
     pushed(folder, spec, work)
     assert git(bare, "log", "-1", "--format=%B", work.branch) == f"{work.title}\n\n{work.description}"
 
@@ -171,7 +171,7 @@ def test_the_longest_words_that_a_request_may_have_are_pushed(folder, bare, spec
 def test_a_folder_that_is_no_repository_has_several_or_has_no_remote_says_so(tmp_path, folder, spec):
     def refusal(place, path=None):
         with pytest.raises(CannotPush) as refused:
-            look(AGENT, str(place), path, spec(), "")
+            find_remote(AGENT, str(place), path, spec(), "")
         return str(refused.value)
 
     empty = tmp_path / "empty"
@@ -183,12 +183,12 @@ def test_a_folder_that_is_no_repository_has_several_or_has_no_remote_says_so(tmp
     git(folder, "init", "-q", "second")
     assert "name one as path, such as one of second, theirs" in refusal(folder)
     assert "The repository has no remote" in refusal(folder, "second")
-    assert look(AGENT, str(folder), "theirs", spec(), "").path == "theirs"
+    assert find_remote(AGENT, str(folder), "theirs", spec(), "").path == "theirs"
 
 
 def test_an_agent_server_without_commands_says_so(spec):
     with pytest.raises(PushFailed, match="No command runs in the sandbox: nothing answers"):
-        look(Away(), "/", None, spec(), "")
+        find_remote(Away(), "/", None, spec(), "")
 
 
 GIT_SERVICE = Service("git", "https://git.example.org/team", {"Authorization": "Basic secret"})
@@ -212,17 +212,17 @@ def test_a_named_way_out_pushes_through_the_service_that_the_remote_is_below(fol
     git(folder / "theirs", "remote", "set-url", "origin", url)
     if to is None:
         with pytest.raises(CannotPush, match=r"No service of the spec plain has a credential for https?://") as refused:
-            look(AGENT, str(folder), None, spec(NAMED, GIT_SERVICE), WAY)
+            find_remote(AGENT, str(folder), None, spec(NAMED, GIT_SERVICE), WAY)
         assert "secret" not in str(refused.value)
         return
-    found = look(AGENT, str(folder), None, spec(NAMED, GIT_SERVICE), WAY)
+    found = find_remote(AGENT, str(folder), None, spec(NAMED, GIT_SERVICE), WAY)
     shown = "https://git.example.org/team/app.git"
     assert found == Remote("theirs", "main", "main", shown, to, "team/app", "git.example.org")
 
 
 def test_a_sandbox_without_a_way_out_pushes_nothing(folder, spec):
     with pytest.raises(CannotPush, match="Sandboxes of the spec plain reach nothing"):
-        look(AGENT, str(folder), None, spec(NO_WAY), "")
+        find_remote(AGENT, str(folder), None, spec(NO_WAY), "")
 
 
 def test_an_author_has_the_address_that_is_the_name():

@@ -171,9 +171,9 @@ INVALID = [
     ),
     (one(surprise="1"), r"surprise: Unknown field"),
     (one() + one(), r"spec 2 \(a\): id: another spec has it"),
-    ("", r"spec: the file has one or more tables \[\[spec\]\]"),
-    ("other = 1\n" + one(), r"other: the file has one or more tables"),
-    ("spec = 1", r"spec: the file has"),
+    ("", r"spec: the file must only have tables \[\[spec\]\]"),
+    ("other = 1\n" + one(), r"other: the file must only have tables"),
+    ("spec = 1", r"spec: the file must only have tables"),
     ("[[spec", r"is not TOML"),
 ]
 
