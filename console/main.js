@@ -22,7 +22,10 @@ import { Empty, Failure, Loading, Notices } from "./parts/notices.js";
 /** What waits before that is known. */
 const NONE = [];
 
-/** The views: how each is called, how it is loaded, the key after `g` that leads to it, and the scope without which it is not offered. */
+/**
+ * The views: how each is called, how it is loaded, the key after `g` that leads to it, and the scope without which it
+ * is not offered.
+ */
 const VIEWS = {
   inbox: { label: "Inbox", key: "i", load: () => import("./views/inbox.js") },
   conversations: { label: "Conversations", key: "c", load: () => styled(import("./views/conversations.js"), "lists") },
@@ -71,7 +74,9 @@ function Badge() {
     : null;
 }
 
-/** The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address. */
+/**
+ * The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address.
+ */
 function Skips({ place }) {
   const to =
     (...selectors) =>
@@ -83,16 +88,23 @@ function Skips({ place }) {
     };
   return html`<p class="skips">
     <a href="#main" data-testid="skip" onClick=${to("#main")}>Skip to content</a>
-    ${viewOf(place) === CONVERSATION && html`<a href="#main" data-testid="skip-to-decision" onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the message box</a>`}
+    ${
+      viewOf(place) === CONVERSATION &&
+      html`<a href="#main" data-testid="skip-to-decision"
+      onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the
+      message box</a>`
+    }
   </p>`;
 }
 
 function ShownView({ place }) {
   const found = viewOf(place);
   if (!found)
-    return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
+    return html`<${Empty} isPage title="There is nothing at this address"><a
+      href=${href("inbox")}>Open the inbox</a><//>`;
   if (found.scope && !may(found.scope))
-    return html`<${Empty} isPage title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
+    return html`<${Empty} isPage
+      title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
   return html`<${Lazy} key=${`${me.get().id} ${place.view} ${place.id}`} load=${found.load} place=${place} />`;
 }
 
@@ -180,13 +192,25 @@ function Page() {
     <header>
       <${Skips} place=${place} />
       <a class="brand" href=${href("inbox")}>${PRODUCT}</a>
-      <button type="button" class="secondary to-palette" data-testid="open-palette" onClick=${() => opened.set("palette")}>Search <kbd>${MODIFIER} K</kbd></button>
+      <button type="button" class="secondary to-palette" data-testid="open-palette"
+        onClick=${() => opened.set("palette")}>Search <kbd>${MODIFIER} K</kbd></button>
       <${Navigation} views=${VIEWS} view=${place.view} who=${who} badge=${html`<${Badge} />`} />
       <${Connection} />
-      <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
+      <p class="who"><span title=${who?.name}>${who?.name}
+        </span> ${
+          ownKey &&
+          html`<button type="button" class="quiet" data-testid="forget-key"
+        onClick=${forget}>Forget the key</button>`
+        }</p>
     </header>
     <main id="main" tabindex="-1">
-      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${ShownView} place=${place} />` : html`<${Loading} />`}
+      ${
+        error
+          ? html`<${Failure} error=${error} again=${ask} />`
+          : who
+            ? html`<${ShownView} place=${place} />`
+            : html`<${Loading} />`
+      }
     </main>
     <${Notices} /><${Over} />
   `;

@@ -38,7 +38,8 @@ export function Prose({ text, isTalk = false }) {
 /** A value as JSON. */
 export function Json({ value }) {
   const text = useMemo(() => JSON.stringify(value, null, 2) ?? "", [value]);
-  return html`<${Folded} text=${text} length=${JSON_SHOWN}>${(shown) => html`<pre><code><${Text} text=${shown} /></code></pre>`}<//>`;
+  return html`<${Folded} text=${text} length=${JSON_SHOWN}>
+    ${(shown) => html`<pre><code><${Text} text=${shown} /></code></pre>`}<//>`;
 }
 
 /** Images: those that the event itself holds. Another address is told, and nothing is loaded from it. */
@@ -46,14 +47,17 @@ export function Images({ addresses }) {
   if (!addresses.length) return null;
   const isHeld = (address) => /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/i.test(address);
   return html`<div class="images">
-    ${addresses
-      .slice(0, MOST_IMAGES)
-      .map((address) =>
-        isHeld(address)
-          ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
-          : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${beginning(address, 500)} /></code></p>`,
-      )}
-    ${addresses.length > MOST_IMAGES && html`<p class="muted">${counted(addresses.length - MOST_IMAGES, "more image")}</p>`}
+    ${addresses.slice(0, MOST_IMAGES).map((address) =>
+      isHeld(address)
+        ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event"
+            loading="lazy" /></a>`
+        : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text}
+            text=${beginning(address, 500)} /></code></p>`,
+    )}
+    ${
+      addresses.length > MOST_IMAGES &&
+      html`<p class="muted">${counted(addresses.length - MOST_IMAGES, "more image")}</p>`
+    }
   </div>`;
 }
 
@@ -66,5 +70,6 @@ export function Content({ content, isTalk = false }) {
 /** What is shown when the person asks for it, or searches for what is in its text. */
 export function More({ label, text = "", children }) {
   const sought = useContext(Sought);
-  return html`<details class="more" open=${placesOf(text, sought).length > 0}><summary>${label}</summary>${children}</details>`;
+  return html`<details class="more" open=${placesOf(text, sought).length > 0}><summary>${label}</summary>
+    ${children}</details>`;
 }

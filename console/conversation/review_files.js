@@ -14,7 +14,10 @@ const MOST_READ = 100,
 /** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
 const LOOKED = 8_000;
 
-/** A change as it is reviewed: {before, after, isBinary, lines, isAligned, counts}; before, after: null where there is none. */
+/**
+ * A change as it is reviewed: {before, after, isBinary, lines, isAligned, counts}; before, after: null where there is
+ * none.
+ */
 function reviewed({ original: before, modified: after }) {
   const isBinary = [before, after].some((text) => /[\0\ufffd]/.test(text?.slice(0, LOOKED) ?? ""));
   if (isBinary) return { before, after, isBinary };
@@ -32,15 +35,17 @@ export async function readList(id, moments, signal) {
 
 const ours = (list) => list.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
 
-/** Read the list of changes and its first file before a person asks for them. No sandbox is woken: moments has `since`. */
+/**
+ * Read the list of changes and its first file before a person asks for them. No sandbox is woken: moments has `since`.
+ */
 export async function prepare(id, moments) {
   const [first] = ours(await readAhead(CHANGES, ofList(id, moments)));
   if (first) await readAhead(DIFF, ofFile(id, first.path, moments));
 }
 
 /**
- * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed. Another list
- * is read anew. moments: the query of the list.
+ * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed. Another
+ * list is read anew. moments: the query of the list.
  */
 export function useFiles(id, list, moments) {
   const [files, setFiles] = useState({});

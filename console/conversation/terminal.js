@@ -6,7 +6,9 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { ROOT } from "../lib/root.js";
 
-/** Characters of one message, columns and rows at most, as the server takes them; lines that can be scrolled back to. */
+/**
+ * Characters of one message, columns and rows at most, as the server takes them; lines that can be scrolled back to.
+ */
 const MOST_INPUT = 4096,
   MOST_COLS = 500,
   MOST_ROWS = 200,
@@ -22,9 +24,9 @@ const GONE = 1006;
 const REASONS = { [GONE]: "The connection broke." };
 
 /**
- * Takes the place of document.createElement while a terminal is shown. The library writes its rules into <style> elements
- * and colours into style attributes, and the page's policy refuses both: what it makes takes them as style sheets and
- * properties of the script instead, which the policy allows.
+ * Takes the place of document.createElement while a terminal is shown. The library writes its rules into <style>
+ * elements and colours into style attributes, and the page's policy refuses both: what it makes takes them as style
+ * sheets and properties of the script instead, which the policy allows.
  */
 function create(name, ...others) {
   const isStyle = name === "style",
@@ -154,14 +156,17 @@ export default function Terminal({ id }) {
     };
   }, [id, number]);
   const hasEnded = state && state !== "open";
-  return html`<section class="beside shell" aria-label="Terminal" data-testid="terminal-panel" data-state=${hasEnded ? "ended" : state || "opening"}>
+  return html`<section class="beside shell" aria-label="Terminal" data-testid="terminal-panel"
+    data-state=${hasEnded ? "ended" : state || "opening"}>
     <header><strong>Terminal</strong>
-      <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is not. <kbd>F6</kbd> leaves it.</span></header>
+      <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is
+        not. <kbd>F6</kbd> leaves it.</span></header>
     <div class="screen" ref=${place} data-testid="terminal"></div>
     ${
       hasEnded &&
       html`<p class="end" role="status"><span data-testid="terminal-end">${state}</span>
-      <button type="button" class="quiet" data-testid="terminal-again" onClick=${() => setNumber(number + 1)}>Open again</button></p>`
+      <button type="button" class="quiet" data-testid="terminal-again"
+        onClick=${() => setNumber(number + 1)}>Open again</button></p>`
     }
   </section>`;
 }

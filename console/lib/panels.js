@@ -15,7 +15,10 @@ function read() {
 
 const panels = new Store(read());
 
-/** Whether a panel is open, and what opens and closes it: [isOpen, set(isOpen)]. name: "filters", "plot", "details", "wire", "unwrapped". */
+/**
+ * Whether a panel is open, and what opens and closes it: [isOpen, set(isOpen)]. name: "filters", "plot", "details",
+ * "wire", "unwrapped".
+ */
 export function usePanel(name) {
   const isOpen = useStore(panels)[name] === true;
   const set = (next) => {

@@ -1,4 +1,5 @@
-// The key of this browser, and what it may do. The key stays in the session of one tab unless the person says "remember".
+// The key of this browser, and what it may do. The key stays in the session of one tab unless the person says
+// "remember".
 import { ours } from "./root.js";
 import { Store } from "./store.js";
 
@@ -37,7 +38,9 @@ export function keep(value, who, remember) {
   entered.set(entered.get() + 1);
 }
 
-/** Forget the key, here and in the browser: other tabs that have it from there forget it too. This device rings no more. */
+/**
+ * Forget the key, here and in the browser: other tabs that have it from there forget it too. This device rings no more.
+ */
 export function forget() {
   if (localStorage.getItem(ours("agent-server-rings")))
     import("./ring.js").then(({ stop }) => stop("")).catch(() => {});
@@ -63,8 +66,9 @@ export function takeOffered() {
 }
 
 /**
- * The key in `#key=…` of the link that the server prints; the address and the history lose it at once. "" where there is
- * none, and where this browser has another one: whoever made the link could have the person work with a key of theirs.
+ * The key in `#key=…` of the link that the server prints; the address and the history lose it at once. "" where there
+ * is none, and where this browser has another one: whoever made the link could have the person work with a key of
+ * theirs.
  */
 function taken() {
   const found = /^#key=([^&]*)/.exec(location.hash);

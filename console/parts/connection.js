@@ -36,8 +36,15 @@ export function Strip() {
     ${
       since > 0 &&
       html`<p class="strip" data-testid="strip">
-      <span><strong>${words}</strong> What you see is from ${new Date(since).toLocaleTimeString("en-GB")}.${isOffline && html`<span class="where-wide"> The page goes on when the network is back.</span>`}</span>
-      ${!isOffline && html`<button type="button" class="quiet" data-testid="try-now" onClick=${tryNow}>Try now</button>`}
+      <span><strong>${words}</strong> What you see is
+        from ${new Date(since).toLocaleTimeString("en-GB")}.${
+          isOffline && html`<span class="where-wide"> The page goes on when the network is back.</span>`
+        }</span>
+      ${
+        !isOffline &&
+        html`<button type="button" class="quiet" data-testid="try-now"
+        onClick=${tryNow}>Try now</button>`
+      }
     </p>`
     }
   </div>`;
@@ -46,5 +53,6 @@ export function Strip() {
 /** A button whose press sends a decision. While the page is not live it says why it does nothing. */
 export function DecisionButton({ title = "", children, ...others }) {
   const why = useAway();
-  return html`<button type="button" ...${others} title=${why || title} aria-disabled=${why ? "true" : undefined}>${children}</button>`;
+  return html`<button type="button" ...${others} title=${why || title} aria-disabled=${why ? "true" : undefined}>
+    ${children}</button>`;
 }

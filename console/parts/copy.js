@@ -31,5 +31,7 @@ export function Copy({ text, label, words = "Copy", ...others }) {
       () => setDone(true),
       () => tell("The browser did not let the page copy. Select the text, and copy it.", "failed"),
     );
-  return html`<button type="button" class="quiet copy" data-testid="copy" aria-label=${isDone ? "Copied" : `${words} ${label}`} onClick=${press} ...${others}>${isDone ? "Copied" : words}</button>`;
+  return html`<button type="button" class="quiet copy" data-testid="copy"
+    aria-label=${isDone ? "Copied" : `${words} ${label}`} onClick=${press} ...${others}>
+    ${isDone ? "Copied" : words}</button>`;
 }

@@ -10,7 +10,10 @@ import { DecisionButton } from "./connection.js";
 import { attempt, tell } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
 
-/** Whether other actions of its conversation wait, or may: a run would approve them. all: what waits; null before it is known. */
+/**
+ * Whether other actions of its conversation wait, or may: a run would approve them. all: what waits; null before it is
+ * known.
+ */
 const hasOthers = (item, all) =>
   !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
 
@@ -44,7 +47,8 @@ export function Reject({ item, onClose }) {
     submit = goesOn ? rejectAndRun : rejectAndStop;
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
-      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
+      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason"
+        placeholder="Enter to reject, Shift+Enter for a new line."
         value=${reason} onInput=${input} onKeyDown=${onEnter(submit)}></textarea>
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>
@@ -54,7 +58,8 @@ export function Reject({ item, onClose }) {
       ${
         mayGoOn &&
         html`<button type="button" class=${goesOn ? "" : "secondary"} data-testid="reject-and-continue"
-        title=${`The agent reads the reason and goes on at once${goesOn ? " (Enter)" : ""}`} onClick=${rejectAndRun}>Reject and continue</button>`
+        title=${`The agent reads the reason and goes on at once${goesOn ? " (Enter)" : ""}`}
+          onClick=${rejectAndRun}>Reject and continue</button>`
       }
     </footer>
   </form>`;

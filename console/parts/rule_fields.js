@@ -17,7 +17,10 @@ const HOURS = [
 /** Most uses that the server takes. */
 const MOST_USES = 1_000_000_000;
 
-/** When a rule ends that begins now: a time of the wire, or null. hours: of the field, "" for never; until: a time of its own. */
+/**
+ * When a rule ends that begins now: a time of the wire, or null. hours: of the field, "" for never; until: a time of
+ * its own.
+ */
 export function endsAt(hours, until = "") {
   if (hours === "at") return timeOf(until) || null;
   return hours ? new Date(Date.now() + Number(hours) * 3_600_000).toISOString() : null;

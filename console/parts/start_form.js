@@ -46,7 +46,8 @@ const marked = (words) => words.split("`").map((part, place) => (place % 2 ? htm
 /** What the agent lacks, and what to type for it. */
 function Missing({ missing }) {
   return html`<p class="missing" role="note" data-testid="missing">${marked(missing.words)} Start the server with${" "}
-    <span class="command"><code>${missing.command}</code><${Copy} text=${() => missing.command} label="the command" /></span></p>`;
+    <span class="command"><code>${missing.command}</code><${Copy} text=${() => missing.command} label="the command" />
+      </span></p>`;
 }
 
 function Examples({ spec, onTake }) {
@@ -80,7 +81,10 @@ function StartChoices({ value, specs, spec, approvals, set, faults }) {
     }`;
 }
 
-/** After a try that found something wrong, or a refusal, the first such field has the focus. Returns the ref of the form. */
+/**
+ * After a try that found something wrong, or a refusal, the first such field has the focus. Returns the ref of the
+ * form.
+ */
 function useFocusOfFaults(tries, refused) {
   const form = useRef(null),
     names = Object.keys(refused).join();
@@ -90,7 +94,10 @@ function useFocusOfFaults(tries, refused) {
   return form;
 }
 
-/** isBusy: a start goes on. isBegun: one goes on or has failed. refused: what the server said of single fields, by field. */
+/**
+ * isBusy: a start goes on. isBegun: one goes on or has failed. refused: what the server said of single fields, by
+ * field.
+ */
 export function Form({ specs, isBusy, isBegun, refused, onStart }) {
   const value = useStore(draft),
     models = useModels(),
@@ -127,7 +134,8 @@ export function Form({ specs, isBusy, isBegun, refused, onStart }) {
       spec?.agent && asking(spec.agent),
       model && `Model: ${model}.`,
     ];
-  return html`<form ref=${form} class="card start" onSubmit=${submit} onKeyDown=${onKeyDown} aria-label="New conversation">
+  return html`<form ref=${form} class="card start" onSubmit=${submit} onKeyDown=${onKeyDown}
+    aria-label="New conversation">
       <fieldset disabled=${isBusy}>
         <textarea name="message" rows="3" ref=${field} aria-labelledby=${HEADLINE} placeholder=${placeholder}
           value=${value.message} onInput=${set("message")} ...${wrong("message", faults)}></textarea>
@@ -139,8 +147,10 @@ export function Form({ specs, isBusy, isBegun, refused, onStart }) {
           <${OtherFields} value=${value} set=${set} faults=${faults} models=${hasModels ? models : []} />
         </div>
         <footer>
-          <${StartChoices} value=${value} specs=${specs} spec=${spec} approvals=${approvals} set=${set} faults=${faults} />
-          <button type="submit" data-testid="start" title="Keys: Ctrl+Enter" disabled=${isBusy} aria-busy=${isBusy}>Start</button>
+          <${StartChoices} value=${value} specs=${specs} spec=${spec} approvals=${approvals} set=${set}
+            faults=${faults} />
+          <button type="submit" data-testid="start" title="Keys: Ctrl+Enter" disabled=${isBusy}
+            aria-busy=${isBusy}>Start</button>
         </footer>
         <${StartFault} name="mode" faults=${faults} />
       </fieldset>

@@ -38,7 +38,8 @@ const isSame = (one, other) => one.every((value, index) => Math.abs(value - othe
  */
 function look() {
   const present = performance.now();
-  const found = [...places].map(([element, place]) => ({ element, place, ...placeOf(element) })); // all before a change: one layout
+  // All before a change: one layout
+  const found = [...places].map(([element, place]) => ({ element, place, ...placeOf(element) }));
   for (const { element, place, seen, held } of found) {
     const isStill = isSame(seen, place.seen) || isSame(held, place.held);
     const since = isStill ? place.since : present;
@@ -134,7 +135,10 @@ export function onceHeld(event) {
   if (event.repeat && (event.key === "Enter" || event.key === " ")) event.preventDefault();
 }
 
-/** [whether a first press asks for a second one, confirm(run)]: calls run at once where isNeeded is false, else at the second press. */
+/**
+ * [whether a first press asks for a second one, confirm(run)]: calls run at once where isNeeded is false, else at the
+ * second press.
+ */
 export function useSecondPress(isNeeded) {
   const [isAsked, ask] = useState(false);
   useEffect(() => {
@@ -149,5 +153,7 @@ export function useSecondPress(isNeeded) {
   return /** @type {const} */ ([isNeeded && isAsked, confirm]);
 }
 
-/** The class of a button that approves: of a high risk it is no blue one, and red where it asks for its second press. */
+/**
+ * The class of a button that approves: of a high risk it is no blue one, and red where it asks for its second press.
+ */
 export const lookOf = (isHigh, isAsked) => (isAsked ? "danger" : isHigh ? "grave" : "");

@@ -1,5 +1,5 @@
-// Code as tokens: lengths of text with a kind, which highlight.js finds. No HTML is made of any text. Loaded when code is
-// first shown, with the grammar of its language.
+// Code as tokens: lengths of text with a kind, which highlight.js finds. No HTML is made of any text. Loaded when code
+// is first shown, with the grammar of its language.
 import highlight from "../vendor/highlight/core.min.js";
 
 /** Characters that are read before the page may draw: first, and where no line begins outside of all tokens. */

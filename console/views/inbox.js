@@ -70,12 +70,14 @@ export default function Inbox({ place: { query } }) {
     return html`${
       items.length > 0 &&
       html`<p role="status">${count || `${there} in terminals`} ${isOne ? "waits" : "wait"} for your decision.${" "}
-      <button type="button" class="quiet" data-testid="to-inbox" onClick=${() => setLeft(true)}>Open the inbox</button></p>`
+      <button type="button" class="quiet" data-testid="to-inbox"
+        onClick=${() => setLeft(true)}>Open the inbox</button></p>`
     }<${Lazy} load=${loadStart} isInbox />`;
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">
       <h1 class="wide">Inbox</h1>
-      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}${there > 0 && `${count ? ", " : ""}${there} in ${there === 1 ? "its terminal" : "their terminals"}`}</p>
+      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}
+        ${there > 0 && `${count ? ", " : ""}${there} in ${there === 1 ? "its terminal" : "their terminals"}`}</p>
       <${Wish} />
     </div>
     ${
@@ -86,7 +88,8 @@ export default function Inbox({ place: { query } }) {
             items.length > 0 &&
             !items.some(passes) &&
             html`<${Empty} title="Nothing that waits matches">
-            <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>
+            <button type="button" class="secondary"
+              onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>
           <//>`
           }
           ${chosen.length > 0 && html`<${Lazy} load=${loadSeveral} items=${chosen} onClear=${clear} />`}
@@ -95,7 +98,9 @@ export default function Inbox({ place: { query } }) {
             !(mayBeFirst && isFirst === null) &&
             html`<${Empty} title="Nothing waits for you">
             What needs a decision appears here by itself.
-            ${may("write") ? html` Begin a <a href=${href("start")}>new conversation</a>, or look at the ` : " See the "}
+            ${
+              may("write") ? html` Begin a <a href=${href("start")}>new conversation</a>, or look at the ` : " See the "
+            }
             <a href=${href("conversations")}>conversations</a>.
           <//>`
           }`

@@ -71,7 +71,8 @@ export default function StartView({ isInbox = false }) {
     ${
       error
         ? html`<${Failure} error=${error} again=${read} />`
-        : html`<${Form} specs=${specs} isBusy=${isBusy} isBegun=${Boolean(present)} refused=${refused} onStart=${() => follow(begin)} />`
+        : html`<${Form} specs=${specs} isBusy=${isBusy} isBegun=${Boolean(present)} refused=${refused}
+          onStart=${() => follow(begin)} />`
     }
     ${
       present &&
