@@ -32,7 +32,7 @@ const OF_ALWAYS = [
   "max_uses",
 ];
 
-/** A server that proposes nothing. */
+/** The proposals of a server that has none. */
 const NONE = { items: [], scopes: [], lasts: [] };
 
 /**
@@ -144,10 +144,10 @@ function ScopeFields({ scopes, scope, lasts, last, onScope, onLast }) {
   </div>`;
 }
 
-/** Scopes of which an agent outside of sandboxes says itself that it is in them. */
+/** Scopes that an agent outside of sandboxes states itself. */
 const CLAIMED = ["folder", "machine", "person", "agent"];
 
-/** What a rule in such a scope is worth. */
+/** How far a rule in such a scope can be trusted. */
 function Claimed({ item, scope, rule }) {
   if (!item.asked_from || !CLAIMED.includes(scope)) return null;
   const holds = rule.key_id ? "the rule holds for its key alone." : "whoever may ask can claim them.";
@@ -217,7 +217,7 @@ function initial(item, answers) {
   };
 }
 
-/** The scopes of a rule where the server offers none. */
+/** Fallback scopes of a rule, for a server that offers none. */
 const scopesWithout = ({ conversation_id }) => [
   { scope: "conversation", words: "in this conversation", members: { conversation_ids: [conversation_id] } },
   { scope: "everywhere", words: "in every conversation", members: {} },

@@ -10,16 +10,16 @@ import { isOpen } from "./outcome.js";
 import { Folded, Text } from "./text.js";
 import { Time } from "./time.js";
 
-/** What a rule for a destination does: the reason of the entry of its making is its decision. */
+/** Decision of a new rule for a destination. The entry of its creation has the decision as its reason. */
 const RULES = { approve: "Allows", reject: "Refuses" };
 
 /** How long a decision about a destination holds, in words. */
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 
-/** Look of a decision: what let an action run, and what did not. */
+/** Colour of a decision, by whether it let the action run. */
 const LOOKS = { approve: "low", edit: "low", reject: "high", unapproved: "high", refused: "high" };
 
-/** What the chain of an entry is called: that of a day's destinations, or the id of its conversation. */
+/** Name of the chain of an entry: the day of its destinations, or the id of its conversation. */
 export function chainOf(entry) {
   return entry.chain ?? entry.conversation_id;
 }

@@ -19,7 +19,7 @@ export function isFiltered(query) {
 export function ConversationFilters({ query }) {
   const isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= MORE.some((name) => query[name]);
-  // What is chosen is a step of its own, what is typed is not.
+  // a choice is a step of the browser's history, typing is not
   const set =
     (name, read = (value) => value) =>
     (event) =>

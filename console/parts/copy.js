@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { tell } from "./notices.js";
 
-/** Milliseconds for which the button says that it has copied. */
+/** Milliseconds for which the button says "Copied". */
 const SAID = 2_000;
 
 /** Over plain HTTP from another machine a browser has no clipboard for pages: there the text is selected and copied. */

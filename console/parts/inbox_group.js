@@ -35,7 +35,7 @@ import { Time } from "./time.js";
 
 const loadAlways = () => import("./always.js");
 
-/** Why the group's press leaves some of its actions, in a sentence; "" where it takes all. left: those. */
+/** Why a press on the group leaves some actions undecided, in a sentence. left: those actions; "" where there are none. */
 function whyLeft(left) {
   if (!left.length) return "";
   const high = left.filter((item) => riskOf(item) === "HIGH").length,

@@ -184,7 +184,7 @@ function placeNamesOf(items) {
   return ends.size === names.size ? "short" : "full";
 }
 
-/** On whose machines agents outside of sandboxes ask. */
+/** Machines from which agents outside of sandboxes ask. */
 function Machine({ items }) {
   const asked = items.flatMap((item) => (item.asked_from ? [item.asked_from] : [])),
     [name, ...others] = new Set(asked.map((of) => of.machine));
@@ -208,7 +208,7 @@ function Place({ items, isShort }) {
   );
 }
 
-/** The deadline that comes first, or null. */
+/** Earliest deadline, or null. */
 function soonest(items) {
   return (
     items

@@ -1,4 +1,4 @@
-// What is rarely needed, behind one button.
+// A menu of rarely needed actions, behind one button.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 

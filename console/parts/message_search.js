@@ -15,7 +15,7 @@ const PAGE = 20,
   MOST = 500,
   MOST_READS = 10;
 
-/** Characters of a message before and after what was found. */
+/** Characters of a message before and after a match. */
 const BEFORE = 80,
   AFTER = 240;
 
@@ -25,7 +25,7 @@ function said({ llm_message, extended_content }) {
   return [...content.map((part) => part.text ?? ""), llm_message?.reasoning_content ?? ""].join(" ").trim();
 }
 
-/** A message around what was found in it. */
+/** An excerpt of a message around its match. */
 function Snippet({ event, text }) {
   const whole = said(event);
   const at = whole.toLowerCase().indexOf(text.toLowerCase());

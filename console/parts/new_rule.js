@@ -31,7 +31,7 @@ const SCOPES = {
   key: ["that a key starts", "key_id", "Key", "ID of the key"],
 };
 
-/** Scopes that the one who asks names: the server checks nothing of them. */
+/** Scopes whose values the asking agent states itself. The server cannot check them. */
 const CLAIMED = ["folder", "repository", "machine", "person", "agent"];
 
 /** What a pattern of each kind may be like. */
@@ -60,7 +60,7 @@ function ruleOf({ decision, tool, isAny, rows, risk, hours, until, uses, reason,
   };
 }
 
-/** What the fields lack for a rule, in words; "" for nothing. */
+/** What the form still needs before a rule can be made, in words. Empty where it is complete. */
 function lackOf({ tool, scope, where }) {
   if (!tool) return "Name a tool";
   return scope && !where ? `Name the ${SCOPES[scope][2].toLowerCase()}` : "";
@@ -83,7 +83,7 @@ function useKnown(scope) {
   return (value?.items ?? value ?? []).map(({ id, title, name }) => [id, title ?? name ?? ""]);
 }
 
-/** Where the rule holds. */
+/** Fields for the scope of the rule. */
 function RuleWhere({ fields: { scope, where }, faults, onChange }) {
   const known = useKnown(scope),
     [, member, label, placeholder] = SCOPES[scope] ?? [];

@@ -84,7 +84,7 @@ export function Output({ text, id = "", isFull = false, onClose = undefined }) {
   );
   const isOpen = isOpened || isFull || parts.every(({ isShown }) => isShown);
   const isLong = lines.length > LAST || text.length > MOST_OF_LINE;
-  // The person reads here: the timeline around must not follow the end of the log.
+  // A person reads here, so the timeline must not follow the end of the log.
   const held = () => root.current.dispatchEvent(new CustomEvent("unfold", { bubbles: true }));
   const open = () => {
     held();

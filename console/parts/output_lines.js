@@ -18,7 +18,7 @@ const WHOLE = 400,
 
 const NONE = [];
 
-/** Characters of a long line that each press shows. */
+/** Characters of a long line that each press adds. */
 export const MORE = 200_000;
 
 /** The measures of a row: its height in pixels, and how many characters it has. */
@@ -40,7 +40,7 @@ function useRow(probe, isWrapped) {
   return row;
 }
 
-/** What scrolls around an element. */
+/** The nearest ancestor of an element that scrolls. */
 function scrollerOf(element) {
   let around = element.parentElement;
   while (around && !/auto|scroll/.test(getComputedStyle(around).overflowY)) around = around.parentElement;
@@ -169,7 +169,7 @@ function OutputLine({ place, line, address, isMarked, isStop, hasNumber, most, o
   </div>`;
 }
 
-/** A part of folded lines that is not shown. */
+/** A hidden part of folded lines. */
 function Gap({ from, to, number, onOpen }) {
   const words = `${from === 0 ? "earlier " : to === number ? "later " : ""}line`;
   return html`<button type="button" class="quiet gap" data-testid="show-earlier" onClick=${() => onOpen(from)}>

@@ -1,4 +1,4 @@
-// Rejects an action with a reason, which the agent is told; it may go on with it at once.
+// Rejects an action with a reason. The agent reads the reason and may go on at once.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { decide, fates } from "../lib/decide.js";
@@ -17,7 +17,7 @@ import { onceHeld, useSteady } from "./steady.js";
 const hasOthers = (item, all) =>
   !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
 
-/** Reasons that were begun, by the names of their actions: the inbox shows one action at a time. */
+/** Drafts of reasons, by the names of their actions: the inbox shows one action at a time. */
 const drafts = new Map();
 
 export function Reject({ item, onClose }) {
@@ -41,7 +41,7 @@ export function Reject({ item, onClose }) {
       const options = { path: { conversation_id: item.conversation_id }, query: { accepts: false } };
       await attempt(() => call("POST /api/conversations/{conversation_id}/run", options));
     });
-  // Whoever writes a reason tells the agent what to do instead.
+  // a reason tells the agent what to do instead, so the agent should go on
   const mayGoOn = may("write") && isLast,
     goesOn = mayGoOn && reason.trim() !== "",
     submit = goesOn ? rejectAndRun : rejectAndStop;

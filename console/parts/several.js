@@ -9,7 +9,7 @@ import { riskOf, RISKS } from "./prompt_filters.js";
 import { onEnter, onEscape } from "./reject.js";
 import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 
-/** What items are, for buttons that start over where others come. */
+/** Identity of the items: buttons restart their wait when other items come. */
 export const namesOf = (items) => items.map((item) => `${nameOf(item)} ${item.digest}`).join();
 
 /** Asks why all of the items are rejected. */

@@ -13,14 +13,14 @@ import { StartFault, StartFiles, Repository, OtherFields, Secrets, wrong } from 
 /** The id of the heading that names the message. */
 export const HEADLINE = "start-headline";
 
-/** What a person chooses by: the agent's name and version, and the id of its spec where that says more. */
+/** Label of an agent: its name and version, and the id of its spec where the id says more. */
 function named(id, agent) {
   if (!agent) return id;
   const words = [agent.title, agent.version].filter(Boolean).join(" ");
   return id === agent.name ? words : `${words} (${id})`;
 }
 
-/** What an agent that does not ask about everything asks about, in a sentence. */
+/** Which actions an agent asks about, in a sentence. */
 function asking({ asks, holds, passes }) {
   if (!asks) return "It never asks: only the way out of its sandbox holds it. Choose “Ask nothing”.";
   return passes && holds !== "every action" ? `It asks about: ${holds}. Unasked: ${passes}.` : "";
@@ -43,7 +43,7 @@ function useModels() {
 /** A sentence of the server, whose code stands in backticks. */
 const marked = (words) => words.split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
 
-/** What the agent lacks, and what to type for it. */
+/** What the agent lacks, such as a model, and how to set it. */
 function Missing({ missing }) {
   return html`<p class="missing" role="note" data-testid="missing">${marked(missing.words)} Start the server with${" "}
     <span class="command"><code>${missing.command}</code><${Copy} text=${() => missing.command} label="the command" />

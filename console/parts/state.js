@@ -22,7 +22,7 @@ export const SANDBOX = {
   MISSING: ["Host unreachable", "bad"],
 };
 
-/** What stands in the place of something that was deleted a moment ago. */
+/** Replaces an item that was deleted a moment ago. */
 export function Deleted() {
   return html`<span class="state calm"><span class="dot" aria-hidden="true"></span>Deleted</span>`;
 }

@@ -92,7 +92,7 @@ function add(lines, tokens, length) {
 
 const pause = () => new Promise((resolve) => setTimeout(resolve));
 
-/** Texts are read one after the other. */
+/** The text that is read now. Texts are read one after the other. */
 let reading = Promise.resolve();
 
 async function read(text, language, signal, least) {

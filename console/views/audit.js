@@ -16,7 +16,7 @@ const PAGE = 50,
 /** Events that one request reads: their ids are a part of its address. */
 const MOST_IDS = 50;
 
-/** Milliseconds without a key of the keyboard after which what was typed is searched. */
+/** Debounce of the search, in milliseconds. */
 const PAUSE = 250;
 
 /** Entries of the next page, and the cursor after it: {items, next}. */

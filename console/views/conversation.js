@@ -42,7 +42,7 @@ import { Timeline } from "../conversation/timeline.js";
 
 const part = (load) => async () => (await Promise.all([load(), style("work")]))[0];
 
-/** What may be in the place of the timeline. */
+/** Panels that may replace the timeline, by their names in the address: each loads its module and style. */
 const LOADS = {
   changes: part(() => import("../conversation/changes.js")),
   files: part(() => import("../conversation/files.js")),
@@ -61,7 +61,7 @@ async function prepare(name, id, since = "start") {
   await readChanges(id, { since });
 }
 
-/** The keys that lead to the talk and to what may stand in its place: {key: {label, run}}. */
+/** Shortcuts to the talk and to the panels that may replace it: {key: {label, run}}. */
 const keysTo = (places, lead) => ({
   1: { label: "Show the talk", run: () => lead("") },
   ...Object.fromEntries(
@@ -69,7 +69,7 @@ const keysTo = (places, lead) => ({
   ),
 });
 
-/** The window of the log that passes the filters, once the stream has begun. */
+/** The filtered window of the log. null until the stream has begun. */
 function useLog(feed, id, query, isBegun) {
   const filters = filtersOf(query),
     name = JSON.stringify(filters);
@@ -113,7 +113,7 @@ function Gone() {
   <//>`;
 }
 
-/** What stands in the composer's place where the agent is talked to elsewhere. of: `external` of the conversation. */
+/** Replaces the composer of an agent outside of sandboxes. of: `external` of the conversation. */
 function Elsewhere({ of }) {
   return html`<p class="elsewhere" data-testid="elsewhere">
     This agent runs in a terminal of <strong><${Text} text=${hostOf(of)} />
@@ -154,7 +154,7 @@ export default function ConversationView({ place: { id, query } }) {
   const places = placesOf(record),
     shown = places.find((one) => one.name === query.show)?.name ?? "";
   const show = (name) => setQuery({ ...query, show: name, file: "", line: "" }, true);
-  // The press tells of faults
+  // the press reports a failure
   const ahead = (name) => void (name !== shown && prepare(name, id, query.since).catch(() => {}));
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
@@ -190,7 +190,7 @@ export default function ConversationView({ place: { id, query } }) {
   if (!record || !log) return html`<${Loading} />`;
   const refresh = () => feed.refresh();
   const reset = () => setQuery({}, true);
-  // a filter is about events, so what passes it is shown as events
+  // filters match events, so a filtered log is shown as events
   const filters = [
     areOpen || hasFilters || hadFilters,
     (next) => (setOpen(next), setHad(false), !next && hasFilters && reset()),

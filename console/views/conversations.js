@@ -81,7 +81,7 @@ function WorkedOn({ item, app }) {
 /** Who started a conversation, or was given it: nothing on a server that needs no key. */
 const ownerOf = ({ owner }) => (!owner || isOpen(owner) ? "" : owner);
 
-/** What models have cost: nothing where no price is known. */
+/** Cost of the models, in words. Empty where no price is known. */
 const costOf = (app) => (app?.metrics?.accumulated_cost > 0 ? dollars(app.metrics.accumulated_cost) : "");
 
 /** A row, drawn again only when its conversation changed. */
@@ -165,7 +165,7 @@ function ConversationList({ query }) {
   `;
 }
 
-/** The value, once it has stayed the same for a moment. */
+/** Debounce a value. */
 function useSettled(value, milliseconds) {
   const [settled, setSettled] = useState(value);
   const first = useRef(true);

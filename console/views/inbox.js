@@ -15,7 +15,7 @@ import { Lazy } from "../parts/lazy.js";
 import { Empty, Loading } from "../parts/notices.js";
 import { fits } from "../parts/prompt_filters.js";
 
-/** What most visits to the inbox do not need at once. */
+/** Modules that most visits to the inbox do not need at once. */
 const loadSeveral = () => import("../parts/several.js");
 const loadStart = () => Promise.all([import("./start.js"), style("lists")]).then(([module]) => module);
 
@@ -49,7 +49,7 @@ export default function Inbox({ place: { query } }) {
   const [names, choose, clear] = useChosen(),
     onChoose = may("approve") ? choose : undefined;
   const passes = (item) => fits(item, query);
-  // what a filter hides is not decided, unless its agent decides it with something that is shown
+  // a hidden item is not decided, unless its agent takes one decision for it and a shown item
   const chosen = (actions ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
   const there = actions?.filter((item) => isInTerminal(item)).length ?? 0;
   const counts = [
@@ -65,7 +65,7 @@ export default function Inbox({ place: { query } }) {
   const mayBeFirst = items?.length === 0 && may("write"),
     isFirst = useIsFirst(mayBeFirst),
     [isLeft, setLeft] = useState(false);
-  // It stays when something begins to wait: a key that is typed into it must decide nothing.
+  // The form stays when an item begins to wait: a key that is typed into it must decide nothing.
   if (isFirst && !isLeft)
     return html`${
       items.length > 0 &&

@@ -33,7 +33,7 @@ function KeyRow({ one, onRevoke }) {
   </li>`;
 }
 
-/** The names of the columns, for the eye: each cell says its own to a reader of the screen. */
+/** Column names, for sighted people. Each cell has its name for screen readers. */
 function KeyColumns() {
   return html`<p class="row key columns" aria-hidden="true"><span>Key</span><span class="cell">Created</span><span
     class="cell">Last used</span><span class="cell">Expires</span><span></span></p>`;

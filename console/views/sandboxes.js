@@ -195,7 +195,7 @@ function SandboxRow({ sandbox, housed = undefined, leaving = undefined, isAlone 
   </li>`;
 }
 
-/** The names of the columns, for the eye: each cell says its own to a reader of the screen. */
+/** Column names, for sighted people. Each cell has its name for screen readers. */
 function SandboxColumns() {
   return html`<p class="row sandbox columns" aria-hidden="true"><span>State</span><span>Conversation</span>
     <span>Agent</span><span class="cell">Memory</span><span class="cell">CPU</span><span class="cell">Disk</span><span

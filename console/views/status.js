@@ -22,7 +22,7 @@ const LIVE = {
   offline: "Not live: the browser has no network",
 };
 
-/** When the store writes what it was told to its disk, by its setting `appendfsync`. */
+/** When the store writes to its disk, by its setting `appendfsync`. */
 const FSYNC = {
   always: "written before each reply",
   everysec: "written each second",
@@ -49,7 +49,7 @@ function Health({ readiness, info }) {
     who = useStore(me),
     places = info?.sandboxes;
   const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
-  // A server that knows of no conversation has been idle since it started.
+  // Without a conversation the server has been idle since it started.
   const wasUsedAt = info && info.idle_time < info.uptime && new Date(Date.now() - info.idle_time * 1000).toISOString();
   return html`<${StatusCard} title="Health" testid="health">
     <dl class="facts">
