@@ -1,4 +1,4 @@
-// The page: its views, and what all of them share.
+// The page: its views and what they share.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
@@ -19,7 +19,7 @@ import { Lazy } from "./parts/lazy.js";
 import { Navigation } from "./parts/navigation.js";
 import { Empty, Failure, Loading, Notices } from "./parts/notices.js";
 
-/** What waits before that is known. */
+/** The pending items before they are known. */
 const NONE = [];
 
 /**
@@ -54,10 +54,10 @@ function viewOf({ view, id }) {
   return Object.hasOwn(VIEWS, view) ? VIEWS[view] : null;
 }
 
-/** The key that is held for a shortcut of the page, as keyboards of this machine have it. */
+/** Name of the modifier key of shortcuts on this machine. */
 const MODIFIER = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
 
-/** What is over the page, each loaded when it is first asked for. */
+/** Overlays, each loaded at its first use. */
 const loadKeyDialog = () => import("./parts/key_dialog.js"),
   LOADS = {
     palette: () => styled(import("./parts/palette.js"), "palette"),
@@ -108,7 +108,7 @@ function ShownView({ place }) {
   return html`<${Lazy} key=${`${me.get().id} ${place.view} ${place.id}`} load=${found.load} place=${place} />`;
 }
 
-/** To the field that searches the present view, else to the view of all conversations. */
+/** Focus the search field of the present view. Without one, show all conversations. */
 function search() {
   const field = /** @type {HTMLElement} */ (document.querySelector("[data-search]"));
   if (field) field.focus();
@@ -145,7 +145,7 @@ function useOwnShortcuts() {
   );
 }
 
-/** The key of a sequence that was begun, and what it may lead to. */
+/** The first key of a sequence, and its possible next keys. */
 function Begun() {
   const keys = useStore(begun);
   const names = Object.entries(VIEWS).filter(([, { key, scope }]) => key && (!scope || may(scope)));
@@ -154,7 +154,7 @@ function Begun() {
   }</p>`;
 }
 
-/** What is over the page. */
+/** The open overlay. */
 function Over() {
   const name = useStore(opened),
     isWanted = useStore(wanted) !== "",

@@ -10,7 +10,7 @@ import { Folded, Sought, Text } from "../parts/text.js";
 const JSON_SHOWN = 2_000,
   MARKDOWN = 12_000;
 
-/** Images of one event that are shown; the others are told. */
+/** Maximum number of images of one event that are shown. The others are counted. */
 const MOST_IMAGES = 20;
 
 /** The texts of content, and the addresses of its images. content: parts, one part, a text, or nothing. */
@@ -27,7 +27,7 @@ export function partsOf(content) {
   return { text: texts.join("\n"), images };
 }
 
-/** What was said. isTalk: as Markdown; else as the text that it is. */
+/** A message. isTalk: show it as Markdown; otherwise as plain text. */
 export function Prose({ text, isTalk = false }) {
   if (!text) return null;
   if (isTalk)
@@ -67,7 +67,7 @@ export function Content({ content, isTalk = false }) {
   return html`<${Prose} text=${text} isTalk=${isTalk} /><${Images} addresses=${images} />`;
 }
 
-/** What is shown when the person asks for it, or searches for what is in its text. */
+/** A fold that opens on a press, or when its text matches the search. */
 export function More({ label, text = "", children }) {
   const sought = useContext(Sought);
   return html`<details class="more" open=${placesOf(text, sought).length > 0}><summary>${label}</summary>

@@ -1,4 +1,4 @@
-// What is beside the timeline: what the conversation is, which actions wait, its tags, its sandbox.
+// The panel beside the timeline: facts of the conversation, its tags and its sandbox.
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -104,7 +104,7 @@ function Other({ id, event }) {
   return html`<a href=${href("conversations", id, { event })}>${id.slice(0, 8)}</a>`;
 }
 
-/** Where an agent outside of sandboxes runs, in its own words. */
+/** Where an agent outside of sandboxes runs, as the agent states it. */
 function TerminalFacts({ of }) {
   const facts = [
     ["Agent", [of.agent, of.version].filter(Boolean).join(" ")],

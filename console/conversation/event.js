@@ -1,4 +1,4 @@
-// One event of the timeline, by its kind. What a kind lacks here is shown as JSON.
+// One event of the timeline, by its kind. An event of an unknown kind is shown as JSON.
 import { Component } from "preact";
 import { html } from "../lib/html.js";
 import { me } from "../lib/session.js";
@@ -54,13 +54,13 @@ export function Risk({ event, isBrief = false }) {
   return risk !== "unknown" && !(isBrief && risk === "low") && html` <span class=${`risk ${risk}`}>${risk} risk</span>`;
 }
 
-/** What the agent says of an action, folded. */
+/** The agent's explanation of an action, folded. */
 export function Summary({ event }) {
   return html`<${Folded} text=${String(event.summary)} ...${SAID}>
     ${(text) => html`<${Text} prose text=${text} />`}<//>`;
 }
 
-/** What stands in the place of an action that waits: it is shown, and decided, below. */
+/** Replaces an action that waits: its prompt is below the timeline. */
 export function Waits({ event }) {
   const show = () => {
     /** @type {HTMLElement} */
@@ -90,7 +90,7 @@ function Action({ event, results, isTalk }) {
     )}`;
 }
 
-/** Members of an observation that say nothing beside the action and how it ended. */
+/** Members of an observation that repeat the action or its outcome. */
 const SAID_ELSEWHERE = ["kind", "content", "is_error", "exit_code", "command", "timeout"];
 
 function Observation({ event }) {
@@ -164,7 +164,7 @@ function Hook({ event }) {
     ${said && html`<${Output} text=${said} id=${event.id} />`}`;
 }
 
-/** By kind: how an event is called, what shows it, and its look. */
+/** Label, component and colour of an event, by kind. */
 const KINDS = {
   MessageEvent: { show: Message, look: "message" },
   ActionEvent: { show: Action, look: "action" },
@@ -184,7 +184,7 @@ const KINDS = {
 
 const OTHER = { show: ({ event }) => html`<${Json} value=${event} />`, look: "observation" };
 
-/** What is known of a kind, which an agent may call as it likes. */
+/** Look up a kind. An agent chooses its kinds freely, so a kind may be named like a member of Object. */
 function known(kind) {
   return Object.hasOwn(KINDS, kind) ? KINDS[kind] : OTHER;
 }
@@ -199,7 +199,7 @@ export function lookOf(event) {
 const isOfServer = (event) =>
   event.source === "user" && String(event.llm_message?.content?.[0]?.text).startsWith("This server says: ");
 
-/** How an event is called. */
+/** Label of an event. */
 export function Label({ event }) {
   const kind = kindOf(event);
   if (kind === "MessageEvent" && isOfServer(event)) return "Server";
@@ -239,7 +239,7 @@ export function Head({ event, onFork }) {
   </div>`;
 }
 
-/** What an event says. isTalk: messages as Markdown. */
+/** Content of an event. isTalk: show messages as Markdown. */
 export function EventBody({ event, results = [], isTalk = false }) {
   const { show: Show } = known(kindOf(event));
   return html`<div class="body"><${Show} event=${event} results=${results} isTalk=${isTalk} /></div>`;

@@ -90,7 +90,7 @@ function Shown({ id, path, line, onClose }) {
   </div>`;
 }
 
-/** What a file has, where it is text. */
+/** The content of a text file. */
 function FileText({ id, path, text, line }) {
   const begin = text.slice(0, LOOKED);
   if (begin.includes("\0") || begin.includes("\ufffd"))
@@ -101,7 +101,7 @@ function FileText({ id, path, text, line }) {
     : html`<p class="muted">The file is empty.</p>`;
 }
 
-/** Writes files of this machine into the working folder; asks before one takes the place of another. */
+/** Upload files into the working folder. Asks before a file replaces another one. */
 function Upload({ id, onDone }) {
   const [asked, setAsked] = useState(null),
     [isSending, setSending] = useState(false),
@@ -120,7 +120,7 @@ function Upload({ id, onDone }) {
     const files = [...event.target.files];
     event.target.value = ""; // the same file may be chosen again
     setSending(true);
-    // The agent may have written some since
+    // the agent may have written some since
     const names = await attempt(() => call(NAMES, { path: { conversation_id: id }, query: { path: "." } }));
     setSending(false);
     if (!names) return;
@@ -164,7 +164,7 @@ function DownloadAll({ id }) {
     onClick=${save}>Download all</button>`;
 }
 
-/** Show a file, or none; the address has it. */
+/** Show a file, or none. The address names the file. */
 const choose = (file) => setQuery({ ...route.get().query, file, line: "" }, true);
 
 /**

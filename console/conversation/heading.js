@@ -12,13 +12,13 @@ import { CONVERSATION, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Export } from "./export.js";
 
-/** Characters of a title at most. */
+/** Maximum length of a title, in characters. */
 export const MOST_TITLE = 200;
 
 /** The title of a conversation without one. */
 export const UNTITLED = "Without a title";
 
-/** A form in the place of the title. */
+/** A form that replaces the title. */
 function Rename({ record, onClose, onDone }) {
   const [text, setText] = useState(record.title ?? ""),
     field = useRef(null);
@@ -75,10 +75,10 @@ export const PLACES = [
   { name: "preview", testid: "preview-button", label: "Preview", scopes: ["write", "approve"] },
 ];
 
-/** The key of the keyboard that shows it; 1 shows the talk. */
+/** Shortcut of a panel. 1 shows the talk. */
 export const keyOf = (name) => PLACES.findIndex((one) => one.name === name) + 2;
 
-/** Whether the key may open it. */
+/** Whether the access key may open a panel. */
 const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
 
 /**
@@ -86,7 +86,7 @@ const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
  */
 export const placesOf = (record) => (record?.external ? [] : PLACES.filter(mayOpen));
 
-/** An export shows how far it is. */
+/** Whether a button is the export's, which shows its progress in the open menu. */
 const isExport = (button) => button.dataset.testid === "export";
 
 /**

@@ -21,7 +21,7 @@ function around(line, number) {
   return [from, Math.min(number, from + MOST_LINES)];
 }
 
-/** A line. It is drawn again only when it is another one, as there are hundreds. */
+/** A line. There are hundreds, so a line is drawn again only when it has changed. */
 class ListingLine extends Component {
   shouldComponentUpdate(next) {
     return ["text", "number", "tokens", "isNamed", "address"].some((name) => next[name] !== this.props[name]);

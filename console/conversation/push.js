@@ -11,10 +11,10 @@ import { partsOf } from "./content.js";
 import { MOST_TITLE } from "./heading.js";
 import { Pushed } from "./pushed.js";
 
-/** Characters of the agent's last message that are proposed as the text. */
+/** Maximum length of the proposed description, which is the agent's last message, in characters. */
 const MOST_TEXT = 5_000;
 
-/** Where the work can go, and what it may be called. Throws ApiError. */
+/** Read the remote that the work can be pushed to, and the proposed names. Throws ApiError. */
 async function proposal(id, signal) {
   const path = { conversation_id: id };
   const remote = await call("GET /api/v1/app-conversations/{conversation_id}/git/remote", { path, signal });

@@ -7,11 +7,11 @@ import { countsOf, linesOf } from "./review.js";
 const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes",
   DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
 
-/** Files that are read before somebody opens them, and those that are read at a time, after the first one. */
+/** Maximum number of files that are read before a person opens them, and of concurrent reads after the first file. */
 const MOST_READ = 100,
   READ_TOGETHER = 3;
 
-/** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
+/** Characters of a file that are searched for a zero byte or invalid UTF-8: a file that has one is not text. */
 const LOOKED = 8_000;
 
 /**
@@ -88,7 +88,7 @@ export function useFiles(id, list, moments) {
   return { files, read };
 }
 
-/** A number of a text, to see whether it is another one. Source: FNV-1a, 32 bits */
+/** Hash a text, to notice a change of it. Source: FNV-1a, 32 bits */
 function digest(text) {
   let hash = 0x811c9dc5;
   for (let place = 0; place < text.length; place++) hash = Math.imul(hash ^ text.charCodeAt(place), 0x01000193);
@@ -114,7 +114,7 @@ export function useViewed(id) {
     try {
       sessionStorage.setItem(name, JSON.stringify(next));
     } catch {
-      // the browser keeps nothing: they are ticked until the page is left
+      // the browser stores nothing: the ticks last until the person leaves the page
     }
   };
   const isViewed = (path, file) => Boolean(viewed[path] && file?.counts) && viewed[path] === version(file);

@@ -1,4 +1,4 @@
-// The sandbox of a conversation: how it is, its log as it grows, pause and resume.
+// The sandbox of a conversation: its state, its log as it grows, pause and resume.
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -12,7 +12,7 @@ import { SANDBOX, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
-/** Seconds between two looks at the sandbox. */
+/** Seconds between two polls of the sandbox. */
 const LOOK = 5;
 
 /** The sandbox of a conversation; null where it has none. */

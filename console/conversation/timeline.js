@@ -17,10 +17,10 @@ import { Turn } from "./turn.js";
 const AT_END = 48,
   NEAR = 1_600;
 
-/** What is left behind where events are missing: nobody knows. */
+/** The events that returns left behind, where the window has gaps: not known. */
 const NOTHING = new Map();
 
-/** Events that are fetched before the person asks for them: a short log is shown whole. */
+/** Events that are fetched at once, so that a short log is shown whole. */
 const AT_ONCE = 150;
 
 /** What scrolls the rows: the timeline, or the page where the style gives the timeline its whole height. */
@@ -53,7 +53,7 @@ function anchorOf(box) {
   return rows.length ? { row: rows[low], top: rows[low].getBoundingClientRect().top } : null;
 }
 
-/** Move the focus to the row after or before the one that has it, at first to the one that is first in view. */
+/** Move the focus to the next or the previous row. Without a focus, start at the first row in view. */
 function step(box, by) {
   const rows = [...box.querySelectorAll("li.event")],
     at = rows.indexOf(focusedIn(box));
@@ -88,7 +88,7 @@ function placeOf(box, id) {
   return event?.querySelector("mark") ?? box.querySelector("li.focus");
 }
 
-/** Keeps what is in view where it is while rows come and go; or keeps the end in view. */
+/** Keep the rows in view in their place while rows come and go, or keep the end in view. */
 function useSteadyScroll(log, state) {
   const box = useRef(null),
     anchor = useRef(null),
@@ -144,7 +144,7 @@ function useSteadyScroll(log, state) {
   return { box, onScroll };
 }
 
-/** What stands before the first row: it is as high whatever it says. */
+/** The line before the first row. Its height never changes. */
 function Begin({ state, log }) {
   if (state.error?.of === "older") return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
   if (!state.events.length) return null;
@@ -164,7 +164,7 @@ function Nothing({ isFiltered, isOutside, onReset }) {
     onClick=${onReset}>Show all events</button><//>`;
 }
 
-/** What the agent is writing now. */
+/** The text that the agent is writing now. */
 function Writing({ text }) {
   return html`<div class="event message writing">
     <p class="head"><span class="label">Agent is writing</span></p>

@@ -6,7 +6,7 @@ import { useStore } from "../lib/store.js";
 import { counted, now, took } from "../lib/words.js";
 import { EventRow } from "./event.js";
 
-/** The time since a moment, which goes on. */
+/** Running time since a moment. */
 export function Since({ at }) {
   return took(Math.round((useStore(now) - at) / 1000) * 1000);
 }

@@ -180,7 +180,7 @@ export class LiveList {
     }
   }
 
-  /** Let go what left and put what is new on top, unless the person is at something that would move. */
+  /** Remove the rows that left and put new rows on top, unless a row would move under the pointer or the focus. */
   #settle() {
     if (!this.#element?.contains(document.activeElement)) this.#holds.delete("focus"); // what had it may be gone
     if (this.#rows && this.#holds.size === 0) {
@@ -224,7 +224,7 @@ export function holding(list) {
     onPointerLeave: () => list.hold("pointer", false),
     onFocusIn: (event) => list.hold("focus", true, event.currentTarget),
     onFocusOut: ({ currentTarget, relatedTarget }) => {
-      // What is new must not come before the press that asks for it
+      // new rows must not come before the press that asks for them
       const isAtHead = relatedTarget?.closest(".list-head");
       if (!isAtHead && !currentTarget.contains(relatedTarget)) list.hold("focus", false);
     },

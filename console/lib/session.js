@@ -5,7 +5,7 @@ import { Store } from "./store.js";
 
 const NAME = ours("agent-server-key");
 
-/** What a key may look like; anything else is none, and no header can carry it. */
+/** Valid characters of a key. A header can carry no others. */
 const FORM = /^[\x21-\x7e]{1,512}$/;
 
 /** The key of a link that would take the place of this browser's: the person is asked. "" for none. */
@@ -20,7 +20,7 @@ export const me = new Store(null);
 /** Why a key is asked for: "" while none is needed, else words. */
 export const wanted = new Store("");
 
-/** How often a key was entered that the server knows: what waits for one goes on. */
+/** Number of valid keys that were entered. Requests that wait for a key retry when it grows. */
 export const entered = new Store(0);
 
 export function isKey(value) {
@@ -85,7 +85,7 @@ function taken() {
   return value;
 }
 
-// The link may also be opened where the page is already.
+// the link may also be opened in a tab that has the page
 addEventListener("hashchange", () => taken() && location.reload());
 
 addEventListener("storage", (event) => {

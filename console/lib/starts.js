@@ -36,7 +36,7 @@ export const BLANK = {
   stays: false,
 };
 
-/** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
+/** Draft of the form. It survives a reload and ends when a conversation has begun with it. */
 export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
 
 draft.subscribe((value) => keep(DRAFT, value));
@@ -62,7 +62,7 @@ start.subscribe((value) => {
   keep(UNDER_WAY, isOver ? null : { asked: value.asked, step: value.step });
 });
 
-// Others may have been chosen for a second try
+// other files may have been chosen for a second try
 files.subscribe(() => start.get() && start.set({ ...start.get(), sent: 0 }));
 
 function kept(name) {
@@ -77,7 +77,7 @@ function keep(name, value) {
   try {
     value ? sessionStorage.setItem(name, JSON.stringify(value)) : sessionStorage.removeItem(name);
   } catch {
-    // too long for the browser's storage: the page has it, as long as it stays open
+    // the draft is too long for the browser's storage: the page keeps it while it stays open
   }
 }
 
@@ -95,7 +95,7 @@ export function placed(chosen) {
   return all.filter(({ path }) => !LEFT_OUT.test(path));
 }
 
-/** A text as one word of a shell. */
+/** Quote a text as one word of a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 const typedSecrets = () =>
@@ -104,7 +104,7 @@ const typedSecrets = () =>
     .map(({ name, value }) => ({ name: name.trim(), value }))
     .filter(({ name, value }) => name || value);
 
-/** What is wrong with what was typed, in words by field; the server says the rest. */
+/** Errors of the form, in words by field. The server checks the rest. */
 export function faultsOf({ repository, branch }) {
   const faults = {},
     typed = typedSecrets();
@@ -293,7 +293,7 @@ async function sendMessage({ message, once }, path) {
   await call("POST /api/v1/app-conversations/{conversation_id}/send-message", { path, body, once: `${once}-message` });
 }
 
-/** One file after the other; a second try goes on with the one that failed. */
+/** Upload one file after the other. A second try continues with the file that failed. */
 async function upload(_asked, path, signal) {
   const chosen = files.get();
   if (!chosen.length)

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { tell } from "./notices.js";
 
-/** Milliseconds for which the button says "Copied". */
+/** Milliseconds for which the button says that the text was copied. */
 const SAID = 2_000;
 
 /** Over plain HTTP from another machine a browser has no clipboard for pages: there the text is selected and copied. */
