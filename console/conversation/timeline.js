@@ -17,7 +17,7 @@ import { Turn } from "./turn.js";
 const AT_END = 48,
   NEAR = 1_600;
 
-/** The events that returns left behind, where the window has gaps: not known. */
+/** The events that returns left behind, of a filtered window: not known. */
 const NOTHING = new Map();
 
 /** Events that are fetched at once, so that a short log is shown whole. */
