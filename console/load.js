@@ -1,6 +1,6 @@
 // Loads the page again when one of its modules did not come, as when the network changed meanwhile: nothing would show.
 
-/** How often in a row, and how many milliseconds later each time. */
+/** Maximum number of reloads in a row, and the delay before each, in milliseconds. */
 const MOST = 5,
   LATER = 1_000;
 

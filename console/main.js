@@ -1,4 +1,4 @@
-// The page: its views, and what all of them share.
+// The page: its views and what they share.
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { call } from "./lib/api.js";
@@ -19,10 +19,13 @@ import { Lazy } from "./parts/lazy.js";
 import { Navigation } from "./parts/navigation.js";
 import { Empty, Failure, Loading, Notices } from "./parts/notices.js";
 
-/** What waits before that is known. */
+/** The pending items before they are known. */
 const NONE = [];
 
-/** The views: how each is called, how it is loaded, the key after `g` that leads to it, and the scope without which it is not offered. */
+/**
+ * The views: how each is called, how it is loaded, the key after `g` that leads to it, and the scope without which it
+ * is not offered.
+ */
 const VIEWS = {
   inbox: { label: "Inbox", key: "i", load: () => import("./views/inbox.js") },
   conversations: { label: "Conversations", key: "c", load: () => styled(import("./views/conversations.js"), "lists") },
@@ -51,10 +54,10 @@ function viewOf({ view, id }) {
   return Object.hasOwn(VIEWS, view) ? VIEWS[view] : null;
 }
 
-/** The key that is held for a shortcut of the page, as keyboards of this machine have it. */
+/** Name of the modifier key of shortcuts on this machine. */
 const MODIFIER = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
 
-/** What is over the page, each loaded when it is first asked for. */
+/** Overlays, each loaded at its first use. */
 const loadKeyDialog = () => import("./parts/key_dialog.js"),
   LOADS = {
     palette: () => styled(import("./parts/palette.js"), "palette"),
@@ -71,7 +74,9 @@ function Badge() {
     : null;
 }
 
-/** The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address. */
+/**
+ * The ways past the navigation for a keyboard: the first stops of Tab. A press moves the focus, and leaves the address.
+ */
 function Skips({ place }) {
   const to =
     (...selectors) =>
@@ -83,20 +88,27 @@ function Skips({ place }) {
     };
   return html`<p class="skips">
     <a href="#main" data-testid="skip" onClick=${to("#main")}>Skip to content</a>
-    ${viewOf(place) === CONVERSATION && html`<a href="#main" data-testid="skip-to-decision" onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the message box</a>`}
+    ${
+      viewOf(place) === CONVERSATION &&
+      html`<a href="#main" data-testid="skip-to-decision"
+      onClick=${to(".waits-here article", ".composer textarea", ".timeline")}>Skip to the pending action or the
+      message box</a>`
+    }
   </p>`;
 }
 
 function ShownView({ place }) {
   const found = viewOf(place);
   if (!found)
-    return html`<${Empty} isPage title="There is nothing at this address"><a href=${href("inbox")}>Open the inbox</a><//>`;
+    return html`<${Empty} isPage title="There is nothing at this address"><a
+      href=${href("inbox")}>Open the inbox</a><//>`;
   if (found.scope && !may(found.scope))
-    return html`<${Empty} isPage title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
+    return html`<${Empty} isPage
+      title=${`${found.label}: not with this key`}>It needs a key with the scope “${found.scope}”.<//>`;
   return html`<${Lazy} key=${`${me.get().id} ${place.view} ${place.id}`} load=${found.load} place=${place} />`;
 }
 
-/** To the field that searches the present view, else to the view of all conversations. */
+/** Focus the search field of the present view. Without one, show all conversations. */
 function search() {
   const field = /** @type {HTMLElement} */ (document.querySelector("[data-search]"));
   if (field) field.focus();
@@ -133,7 +145,7 @@ function useOwnShortcuts() {
   );
 }
 
-/** The key of a sequence that was begun, and what it may lead to. */
+/** The first key of a sequence, and its possible next keys. */
 function Begun() {
   const keys = useStore(begun);
   const names = Object.entries(VIEWS).filter(([, { key, scope }]) => key && (!scope || may(scope)));
@@ -142,7 +154,7 @@ function Begun() {
   }</p>`;
 }
 
-/** What is over the page. */
+/** The open overlay. */
 function Over() {
   const name = useStore(opened),
     isWanted = useStore(wanted) !== "",
@@ -180,13 +192,25 @@ function Page() {
     <header>
       <${Skips} place=${place} />
       <a class="brand" href=${href("inbox")}>${PRODUCT}</a>
-      <button type="button" class="secondary to-palette" data-testid="open-palette" onClick=${() => opened.set("palette")}>Search <kbd>${MODIFIER} K</kbd></button>
+      <button type="button" class="secondary to-palette" data-testid="open-palette"
+        onClick=${() => opened.set("palette")}>Search <kbd>${MODIFIER} K</kbd></button>
       <${Navigation} views=${VIEWS} view=${place.view} who=${who} badge=${html`<${Badge} />`} />
       <${Connection} />
-      <p class="who"><span title=${who?.name}>${who?.name}</span> ${ownKey && html`<button type="button" class="quiet" data-testid="forget-key" onClick=${forget}>Forget the key</button>`}</p>
+      <p class="who"><span title=${who?.name}>${who?.name}
+        </span> ${
+          ownKey &&
+          html`<button type="button" class="quiet" data-testid="forget-key"
+        onClick=${forget}>Forget the key</button>`
+        }</p>
     </header>
     <main id="main" tabindex="-1">
-      ${error ? html`<${Failure} error=${error} again=${ask} />` : who ? html`<${ShownView} place=${place} />` : html`<${Loading} />`}
+      ${
+        error
+          ? html`<${Failure} error=${error} again=${ask} />`
+          : who
+            ? html`<${ShownView} place=${place} />`
+            : html`<${Loading} />`
+      }
     </main>
     <${Notices} /><${Over} />
   `;

@@ -21,7 +21,7 @@ worker.addEventListener("notificationclick", (event) => {
   event.waitUntil(isDecision ? decide(action, notification.data) : openPlace(notification.data));
 });
 
-/** Show a ring. The tag lets a later one about the same thing take its place. A browser demands one for each push. */
+/** Show a ring. A later ring with the same tag replaces it. A browser demands a notification for each push. */
 function show(ring) {
   const buttons = ring.decides ? [BUTTONS.approve, BUTTONS.reject] : ring.quiet ? [] : [BUTTONS.open];
   return worker.registration.showNotification(ring.title, {
@@ -35,7 +35,7 @@ function show(ring) {
   });
 }
 
-/** Send a decision with the token of the ring, and show what came of it: another person may have been faster. */
+/** Send a decision with the token of the ring, and show the result: another person may have been faster. */
 async function decide(decision, ring) {
   let response, told;
   try {

@@ -464,9 +464,7 @@ class ListedConversation(BaseSchema):
     owner = fields.String(
         required=True,
         allow_none=True,
-        metadata={
-            "description": "The name of the person or the key that started it, or was given it; null: not known."
-        },
+        metadata={"description": "The name of the person or key that started it, or was given it; null: not known."},
     )
     created_at = fields.String(required=True, metadata={"format": "date-time"})
     updated_at = fields.String(required=True, metadata={"format": "date-time"})

@@ -4,7 +4,7 @@ import { call } from "../lib/api.js";
 /** Milliseconds for which a response may be shown: files change while an agent works. */
 const FRESH = 5_000;
 
-/** Requests by their words: {at, response: a promise}. */
+/** Requests by their words: {at, response: a promise, isTaken}. One that was taken is not sent again for as long. */
 const kept = new Map();
 
 const nameOf = (operation, { path, query }) => JSON.stringify([operation, path, query]);
@@ -13,7 +13,7 @@ const nameOf = (operation, { path, query }) => JSON.stringify([operation, path, 
 export function readAhead(operation, options) {
   for (const [name, { at }] of kept) if (Date.now() - at > FRESH) kept.delete(name);
   const name = nameOf(operation, options);
-  if (!kept.has(name)) kept.set(name, { at: Date.now(), response: call(operation, options) });
+  if (!kept.has(name)) kept.set(name, { at: Date.now(), response: call(operation, options), isTaken: false });
   return kept.get(name).response;
 }
 
@@ -25,8 +25,8 @@ export function readAhead(operation, options) {
 export async function read(operation, { signal, ...options }) {
   const name = nameOf(operation, options),
     known = kept.get(name);
-  kept.delete(name);
-  if (known && Date.now() - known.at < FRESH) {
+  if (known && !known.isTaken && Date.now() - known.at < FRESH) {
+    known.isTaken = true;
     const found = await known.response.catch(() => null);
     signal?.throwIfAborted();
     if (found) return found;

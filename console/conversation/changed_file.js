@@ -20,8 +20,8 @@ export function Counts({ added, removed }) {
 }
 
 /**
- * change: {path, status}. file: as `review_files.js` reads it; undefined: not read. isOpen: at first. isViewed: a person
- * has ticked it as it is.
+ * change: {path, status}. file: as `review_files.js` reads it; undefined: not read. isOpen: at first. isViewed: a
+ * person has ticked it as it is.
  */
 export function ChangedFile({ change, file, read, isOpen, isViewed, setViewed, isSplit, comments, setComment }) {
   const [chosen, setChosen] = useState(null);
@@ -33,18 +33,25 @@ export function ChangedFile({ change, file, read, isOpen, isViewed, setViewed, i
   if (file?.error) shown = html`<${Failure} error=${file.error} again=${read} />`;
   else if (file?.isBinary) shown = html`<p class="muted">This file is not text.</p>`;
   else if (file)
-    shown = html`<${ChangedLines} path=${change.path} file=${file} isSplit=${isSplit} comments=${comments} setComment=${setComment} />`;
+    shown = html`<${ChangedLines} path=${change.path} file=${file} isSplit=${isSplit} comments=${comments}
+      setComment=${setComment} />`;
   const tick = (event) => {
     setViewed(event.target.checked);
     setChosen(!event.target.checked);
   };
   return html`<div class="changed-file">
-    <details class="changed" data-testid="changed" data-path=${change.path} open=${open} onToggle=${(event) => event.target.open !== open && setChosen(event.target.open)}>
-      <summary><code><${Text} text=${change.path} /></code> <span class=${`status ${change.status.toLowerCase()}`}>${STATUSES[change.status] ?? "Changed"}</span>
+    <details class="changed" data-testid="changed" data-path=${change.path} open=${open}
+      onToggle=${(event) => event.target.open !== open && setChosen(event.target.open)}>
+      <summary><code><${Text} text=${change.path} /></code> <span class=${`status ${change.status.toLowerCase()}`}>
+        ${STATUSES[change.status] ?? "Changed"}</span>
         ${file?.counts && html`<${Counts} ...${file.counts} />`}
         ${number > 0 && html` <span class="muted">${counted(number, "comment")}</span>`}</summary>
       ${open && shown}
     </details>
-    ${file?.counts && html`<label class="viewed"><input type="checkbox" data-testid="viewed" checked=${isViewed} onChange=${tick} />Viewed</label>`}
+    ${
+      file?.counts &&
+      html`<label class="viewed"><input type="checkbox" data-testid="viewed" checked=${isViewed}
+      onChange=${tick} />Viewed</label>`
+    }
   </div>`;
 }

@@ -24,7 +24,8 @@ function Comment({ comment, set, drop }) {
   useEffect(() => void (comment.comment || field.current.focus()), []);
   const place = placeOf(comment);
   return html`<div class="comment">
-    <textarea ref=${field} rows="2" data-testid="comment" aria-label=${`Comment on ${place}`} placeholder="What should the agent change here?" value=${comment.comment}
+    <textarea ref=${field} rows="2" data-testid="comment" aria-label=${`Comment on ${place}`}
+      placeholder="What should the agent change here?" value=${comment.comment}
       onInput=${(event) => set(event.target.value)}></textarea>
     ${comment.above && html`<span class="muted">${place}</span>`}
     <button type="button" class="quiet" data-testid="drop-comment" onClick=${drop}>Remove</button>
@@ -53,16 +54,19 @@ class Cell extends Component {
       isComment = act && (side !== "old" || row.sign === "-");
     const what = `${{ "-": "Removed line", "+": "Added line", " ": "Line" }[row.sign]} ${number}`;
     const classes = `line ${CLASSES[row.sign]} ${isChosen ? "chosen" : ""} ${isCommented ? "commented" : ""}`;
-    return html`<div class=${classes} role="group" aria-label=${what} data-old=${row.old} data-fresh=${row.fresh} data-sign=${row.sign}
+    return html`<div class=${classes} role="group" aria-label=${what} data-old=${row.old} data-fresh=${row.fresh}
+      data-sign=${row.sign}
         tabindex=${isComment ? (isStop ? 0 : -1) : undefined} onFocus=${isComment && (() => act.setStop(row))}>
       ${side !== "fresh" && html`<span class="number">${row.sign === "+" ? "" : row.old}</span>`}
       ${side !== "old" && html`<span class="number">${row.sign === "-" ? "" : row.fresh}</span>`}
       ${
         isComment &&
-        html`<button type="button" class="add" tabindex="-1" data-testid="comment-line" aria-label=${`Comment on ${what.toLowerCase()}`} title="Comment. Shift, or drag, for several lines"
+        html`<button type="button" class="add" tabindex="-1" data-testid="comment-line"
+          aria-label=${`Comment on ${what.toLowerCase()}`} title="Comment. Shift, or drag, for several lines"
           onPointerDown=${() => act.begin(row)} onClick=${(event) => act.comment(row, event.shiftKey)}>+</button>`
       }
-      <code><span class="sign">${row.sign}</span><${LineText} text=${row.text} words=${row.words} tokens=${tokens} /></code>
+      <code><span class="sign">${row.sign}</span><${LineText} text=${row.text} words=${row.words}
+        tokens=${tokens} /></code>
     </div>`;
   }
 }
@@ -89,7 +93,8 @@ export function ChangedLines({ path, file, isSplit, comments, setComment }) {
   );
   const first = useMemo(() => rows.find(({ sign }) => sign === "+" || sign === "-"), [rows]);
   if (!first)
-    return html`<p class="muted">No line differs: what changed is in the ends of lines, or in the rights of the file.</p>`;
+    return html`<p class="muted">No line differs: what changed is in the ends of lines, or in the rights of
+      the file.</p>`;
 
   const present = rows.includes(stop) ? stop : first;
   /** The rows from one to another, whichever comes first, without gaps. */
@@ -138,26 +143,35 @@ export function ChangedLines({ path, file, isSplit, comments, setComment }) {
   };
   const tokensOf = (row) => (row?.sign === "-" ? before?.[row.old - 1] : after?.[row?.fresh - 1]);
   const cell = (row, side, index) =>
-    html`<${Cell} row=${row} side=${side} isChosen=${chosen.has(row)} isCommented=${Boolean(row && commentOf(row))} isStop=${row === present}
+    html`<${Cell} row=${row} side=${side} isChosen=${chosen.has(row)} isCommented=${Boolean(row && commentOf(row))}
+      isStop=${row === present}
       tokens=${index < lit ? tokensOf(row) : undefined} act=${act} />`;
   const commented = (row) => {
     const comment = row?.sign && commentOf(row);
     if (!comment) return null;
     const name = key(path, row);
-    return html`<${Comment} key=${name} comment=${comment} set=${(text) => setComment(name, { ...comment, comment: text })} drop=${() => setComment(name)} />`;
+    return html`<${Comment} key=${name} comment=${comment}
+      set=${(text) => setComment(name, { ...comment, comment: text })} drop=${() => setComment(name)} />`;
   };
   const shownRow = (row, index) => {
     if (row.gap)
-      return html`<p key=${index} class="gap"><button type="button" class="quiet" data-testid="open-gap" onClick=${() => setOpened([...opened, opening(row)])}>Show ${counted(row.gap, "unchanged line")}</button></p>`;
+      return html`<p key=${index} class="gap"><button type="button" class="quiet" data-testid="open-gap"
+        onClick=${() => setOpened([...opened, opening(row)])}>Show ${counted(row.gap, "unchanged line")}</button></p>`;
     if (!isSplit) return [cell(row, undefined, index), commented(row)];
     const { left, right } = row;
-    return html`<div key=${index} class="pair">${cell(left, "old", index)}${cell(right, "fresh", index)}${left !== right && commented(left)}${commented(right)}</div>`;
+    return html`<div key=${index} class="pair">${cell(left, "old", index)}${cell(right, "fresh", index)}
+      ${left !== right && commented(left)}${commented(right)}</div>`;
   };
-  return html`<div ref=${element} class=${`lines ${isSplit ? "split" : ""} ${anchor && over ? "choosing" : ""}`} onKeyDown=${onKeyDown}
+  return html`<div ref=${element} class=${`lines ${isSplit ? "split" : ""} ${anchor && over ? "choosing" : ""}`}
+    onKeyDown=${onKeyDown}
       onPointerUp=${onPointerUp} onPointerOver=${(event) => anchor && event.buttons && setOver(rowOf(event.target))}>
     ${!isAligned && html`<p class="medium">Too large to align: the old text, then the new one.</p>`}
     ${[file.before, file.after].some((text) => text && isTooLong(text, path)) && html`<${NotHighlighted} />`}
     ${shown.slice(0, drawn).map(shownRow)}
-    ${shown.length > most && html`<p class="gap"><button type="button" class="quiet" onClick=${() => setMost(most + MOST_ROWS)}>Show more (${counted(shown.length - most, "line")})</button></p>`}
+    ${
+      shown.length > most &&
+      html`<p class="gap"><button type="button" class="quiet"
+      onClick=${() => setMost(most + MOST_ROWS)}>Show more (${counted(shown.length - most, "line")})</button></p>`
+    }
   </div>`;
 }

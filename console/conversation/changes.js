@@ -29,6 +29,13 @@ const NONE = {
   repository: "The files are as the repository has them.",
 };
 
+/** What is said below a failure: where the changes come from. */
+const OF_REPOSITORY =
+    "These changes are those of a Git repository in the working folder, as the agent server of the sandbox reads it.",
+  OF_RECORDS =
+    "The folder of a sandbox that is a process is recorded at the start, at the end of each turn, " +
+    "and before an action that waits.";
+
 /** The query that a moment stands for; null: there is no such turn. Throws ApiError. */
 async function between(id, moment, signal) {
   if (moment === "repository") return {};
@@ -71,7 +78,8 @@ function SendComments({ id, comments, waiting, onSent }) {
     setSending(false);
   };
   return html`<p class="send-comments">
-    <button type="button" data-testid="send-comments" aria-busy=${isSending} disabled=${isSending || waiting > 0} onClick=${send}>Send ${counted(written.length, "comment")}</button>
+    <button type="button" data-testid="send-comments" aria-busy=${isSending} disabled=${isSending || waiting > 0}
+      onClick=${send}>Send ${counted(written.length, "comment")}</button>
     ${waiting > 0 && html`<span class="medium">Decide the pending action first: a message would reject it.</span>`}
   </p>`;
 }
@@ -85,7 +93,8 @@ function ChangedTree({ list, files, isViewed }) {
         ${folder && html`<p class="muted"><${Text} text=${folder} /></p>`}
         <ul>${some.map(
           ({ path }) => html`<li key=${path} class=${isViewed(path, files[path]) ? "seen" : ""}>
-            <button type="button" class="quiet" onClick=${() => goTo(path)}><${Text} text=${path.slice(folder.length)} /></button>
+            <button type="button" class="quiet" onClick=${() => goTo(path)}><${Text}
+              text=${path.slice(folder.length)} /></button>
             ${files[path]?.counts && html`<${Counts} ...${files[path].counts} />`}
           </li>`,
         )}</ul>
@@ -128,7 +137,10 @@ async function savePatch(id, list, files, read) {
   else tell(told);
 }
 
-/** id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again when it changes. */
+/**
+ * id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again
+ * when it changes.
+ */
 export default function Changes({ id, waiting, status, onDone, since = "start" }) {
   const [{ found, moments, error }, setState] = useState(/** @type {any} */ ({})),
     [moment, setMoment] = useState(Object.hasOwn(MOMENTS, since) ? since : "start");
@@ -174,13 +186,12 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
   if (error)
     return html`<section class="beside" aria-label="Changes" data-testid="changes-panel">
     <header><strong>Changes</strong>${choice}</header>
-    ${error.status === 409 ? html`<${Empty} title="No changes to show"><${Text} prose text=${error.message} />.<//>` : html`<${Failure} error=${error} again=${again} />`}
-    <p class="muted">${
-      moment === "repository"
-        ? error.status !== 409 &&
-          "These changes are those of a Git repository in the working folder, as the agent server of its sandbox reads them."
-        : "The folder of a sandbox that is a process is recorded at the start, at the end of each turn and before an action that waits."
+    ${
+      error.status === 409
+        ? html`<${Empty} title="No changes to show"><${Text} prose text=${error.message} />.<//>`
+        : html`<${Failure} error=${error} again=${again} />`
     }
+    <p class="muted">${moment === "repository" ? error.status !== 409 && OF_REPOSITORY : OF_RECORDS}
       ${unrecorded && moment === "repository" && ` ${unrecorded}`}</p>
   </section>`;
   const total = { added: 0, removed: 0 };
@@ -194,9 +205,25 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
       ${found?.length > 0 && html`<${Counts} ...${total} />`}
       ${seen > 0 && html`<span class="seen-number">${seen} of ${found.length} viewed</span>`}
       ${choice}
-      <button type="button" class="quiet" data-testid="split" aria-pressed=${isSplit} onClick=${() => setSplit(!isSplit)}>Two columns</button>
-      ${found?.length > 0 && html`<button type="button" class="quiet" data-testid="patch" onClick=${() => savePatch(id, found, files, readFile)}>Download patch</button>`}
-      ${found && may("write") && may("approve") && html`<button type="button" class="quiet" data-testid="push" disabled=${status === "running"} title=${status === "running" ? "The agent is running: its files still change" : "As a branch of the repository's remote, with a pull request if its host has one"} onClick=${() => setPushing(true)}>Push branch…</button>`}
+      <button type="button" class="quiet" data-testid="split" aria-pressed=${isSplit}
+        onClick=${() => setSplit(!isSplit)}>Two columns</button>
+      ${
+        found?.length > 0 &&
+        html`<button type="button" class="quiet" data-testid="patch"
+        onClick=${() => savePatch(id, found, files, readFile)}>Download patch</button>`
+      }
+      ${
+        found &&
+        may("write") &&
+        may("approve") &&
+        html`<button type="button" class="quiet" data-testid="push" disabled=${status === "running"}
+        title=${
+          status === "running"
+            ? "The agent is running: its files still change"
+            : "As a branch of the repository's remote, with a pull request if its host has one"
+        }
+        onClick=${() => setPushing(true)}>Push branch…</button>`
+      }
       <button type="button" class="quiet" data-testid="read-changes" onClick=${read}>Refresh</button></header>
     ${unrecorded && moment === "repository" && html`<p class="muted">${unrecorded}</p>`}
     ${!found && html`<p aria-busy="true">Loading</p>`}
@@ -209,8 +236,10 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
         (
           change,
           index,
-        ) => html`<${ChangedFile} key=${`${moment} ${change.path}`} change=${change} file=${files[change.path]} read=${() => readFile(change.path)}
-          isOpen=${index < MOST_OPEN} isViewed=${isViewed(change.path, files[change.path])} setViewed=${(is) => setViewed(change.path, files[change.path], is)}
+        ) => html`<${ChangedFile} key=${`${moment} ${change.path}`} change=${change} file=${files[change.path]}
+          read=${() => readFile(change.path)}
+          isOpen=${index < MOST_OPEN} isViewed=${isViewed(change.path, files[change.path])}
+            setViewed=${(is) => setViewed(change.path, files[change.path], is)}
           isSplit=${isSplit} comments=${comments} setComment=${setComment} />`,
       )}</div>
     </div>`

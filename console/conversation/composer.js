@@ -44,9 +44,11 @@ const TITLES = {
 function Warning({ number, isAsked }) {
   const what = number === 1 ? "the pending action" : `the ${number} pending actions`;
   if (!may("approve"))
-    return html`<p class="warning medium" role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
+    return html`<p class="warning medium"
+      role="note">A message would reject ${what}, and your key cannot decide that.</p>`;
   if (isAsked)
-    return html`<p class="warning high" role="alert" data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject and send” if you mean that.</p>`;
+    return html`<p class="warning high" role="alert"
+      data-testid="rejects">Not sent: your message rejects ${what}. Press “Reject and send” if you mean that.</p>`;
   return html`<p class="warning medium" role="note">Sending a message rejects ${what}.</p>`;
 }
 
@@ -55,7 +57,9 @@ function Rejected({ log }) {
   const { events, newer } = useStore(log.state);
   const last = newer ? null : events.findLast(({ kind }) => !kind.endsWith("ConversationStateUpdateEvent"));
   if (!last?.kind.startsWith("UserReject")) return null;
-  return html`<p class="warning" role="note" data-testid="after-rejection">The agent stopped after the rejection. Press Run to let it read your reason and continue.</p>`;
+  return html`<p class="warning" role="note"
+    data-testid="after-rejection">The agent stopped after the rejection. Press Run to let it read your reason and
+    continue.</p>`;
 }
 
 function Verbs({ id, status, onDone }) {
@@ -78,7 +82,9 @@ function Verbs({ id, status, onDone }) {
 }
 
 /** Send a message; null, or the fault. rejects: whether the person was told that it rejects what waits; else the server
- * refuses it where an action has come meanwhile. request: a ref to one that got no response: sent again, it has one effect. */
+ * refuses it where an action has come meanwhile. request: a ref to one that got no response: sent again, it has one
+ * effect.
+ */
 async function post(id, text, run, rejects, request) {
   const name = JSON.stringify([text, run, rejects]);
   if (request.current?.name !== name) request.current = { name, once: newKey() };
@@ -96,7 +102,8 @@ async function post(id, text, run, rejects, request) {
 
 /** id, status, log: of the conversation. waiting: the number of its pending actions. onDone: after each request.
  *
- * While actions wait, a message rejects them: only a press of a button that says so sends it, and one counts only once the
+ * While actions wait, a message rejects them: only a press of a button that says so sends it, and one counts only once
+ * the
  * button has said it for a moment. An action may have come while the person was typing. */
 export function Composer({ id, status, log, waiting, onDone }) {
   const [text, setText] = useState(() => kept.get(id));
@@ -134,12 +141,20 @@ export function Composer({ id, status, log, waiting, onDone }) {
     else send(true);
   };
   const submit = (run) => (event) => (waiting ? press(event, () => send(run)) : (event.preventDefault(), send(run)));
-  return html`<form class=${`composer${waiting ? " rejects" : ""}`} data-testid="composer" onSubmit=${(event) => event.preventDefault()}>
+  return html`<form class=${`composer${waiting ? " rejects" : ""}`} data-testid="composer"
+    onSubmit=${(event) => event.preventDefault()}>
     ${waiting > 0 && html`<${Warning} number=${waiting} isAsked=${isAsked} />`}
     ${status === "idle" && html`<${Rejected} log=${log} />`}
-    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent" placeholder=${waiting ? "Tell the agent what to do instead." : "Message the agent. Enter to send, Shift+Enter for a new line."}
+    <textarea ref=${field} rows=${waiting ? 1 : 2} aria-label="Message to the agent"
+      placeholder=${
+        waiting ? "Tell the agent what to do instead." : "Message the agent. Enter to send, Shift+Enter for a new line."
+      }
       value=${text} onInput=${(event) => setText(event.target.value)} onKeyDown=${type}></textarea>
-    ${away && html`<p class="warning medium" role="note" data-testid="cannot-send">${away} Your text stays here until you can send it.</p>`}
+    ${
+      away &&
+      html`<p class="warning medium" role="note" data-testid="cannot-send">
+      ${away} Your text stays here until you can send it.</p>`
+    }
     <div class="buttons" ref=${buttons} onKeyDown=${onceHeld}>
       <span class="verbs"><${Verbs} id=${id} status=${status} onDone=${onDone} /></span>
       ${

@@ -10,7 +10,7 @@ import { Folded, Sought, Text } from "../parts/text.js";
 const JSON_SHOWN = 2_000,
   MARKDOWN = 12_000;
 
-/** Images of one event that are shown; the others are told. */
+/** Maximum number of images of one event that are shown. The others are counted. */
 const MOST_IMAGES = 20;
 
 /** The texts of content, and the addresses of its images. content: parts, one part, a text, or nothing. */
@@ -27,7 +27,7 @@ export function partsOf(content) {
   return { text: texts.join("\n"), images };
 }
 
-/** What was said. isTalk: as Markdown; else as the text that it is. */
+/** A message. isTalk: show it as Markdown; otherwise as plain text. */
 export function Prose({ text, isTalk = false }) {
   if (!text) return null;
   if (isTalk)
@@ -38,7 +38,8 @@ export function Prose({ text, isTalk = false }) {
 /** A value as JSON. */
 export function Json({ value }) {
   const text = useMemo(() => JSON.stringify(value, null, 2) ?? "", [value]);
-  return html`<${Folded} text=${text} length=${JSON_SHOWN}>${(shown) => html`<pre><code><${Text} text=${shown} /></code></pre>`}<//>`;
+  return html`<${Folded} text=${text} length=${JSON_SHOWN}>
+    ${(shown) => html`<pre><code><${Text} text=${shown} /></code></pre>`}<//>`;
 }
 
 /** Images: those that the event itself holds. Another address is told, and nothing is loaded from it. */
@@ -46,14 +47,17 @@ export function Images({ addresses }) {
   if (!addresses.length) return null;
   const isHeld = (address) => /^data:image\/(png|jpeg|gif|webp|svg\+xml)[;,]/i.test(address);
   return html`<div class="images">
-    ${addresses
-      .slice(0, MOST_IMAGES)
-      .map((address) =>
-        isHeld(address)
-          ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event" loading="lazy" /></a>`
-          : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text} text=${beginning(address, 500)} /></code></p>`,
-      )}
-    ${addresses.length > MOST_IMAGES && html`<p class="muted">${counted(addresses.length - MOST_IMAGES, "more image")}</p>`}
+    ${addresses.slice(0, MOST_IMAGES).map((address) =>
+      isHeld(address)
+        ? html`<a href=${address} download="image"><img src=${address} alt="An image of this event"
+            loading="lazy" /></a>`
+        : html`<p class="muted">An image elsewhere, which is not loaded: <code><${Text}
+            text=${beginning(address, 500)} /></code></p>`,
+    )}
+    ${
+      addresses.length > MOST_IMAGES &&
+      html`<p class="muted">${counted(addresses.length - MOST_IMAGES, "more image")}</p>`
+    }
   </div>`;
 }
 
@@ -63,8 +67,9 @@ export function Content({ content, isTalk = false }) {
   return html`<${Prose} text=${text} isTalk=${isTalk} /><${Images} addresses=${images} />`;
 }
 
-/** What is shown when the person asks for it, or searches for what is in its text. */
+/** A fold that opens on a press, or when its text matches the search. */
 export function More({ label, text = "", children }) {
   const sought = useContext(Sought);
-  return html`<details class="more" open=${placesOf(text, sought).length > 0}><summary>${label}</summary>${children}</details>`;
+  return html`<details class="more" open=${placesOf(text, sought).length > 0}><summary>${label}</summary>
+    ${children}</details>`;
 }

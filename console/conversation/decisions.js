@@ -2,7 +2,9 @@
 import { call } from "../lib/api.js";
 import { Store } from "../lib/store.js";
 
-/** Ids of one request, as they are a part of its address; actions that are remembered, after which all are read anew. */
+/**
+ * Ids of one request, as they are a part of its address; actions that are remembered, after which all are read anew.
+ */
 const MOST_IDS = 50,
   MOST = 5_000;
 

@@ -1,4 +1,4 @@
-// What is beside the timeline: what the conversation is, which actions wait, its tags, its sandbox.
+// The panel beside the timeline: facts of the conversation, its tags and its sandbox.
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -16,7 +16,9 @@ const PATCH = "PATCH /api/conversations/{conversation_id}";
 
 /** A policy that is none of the modes, in words. @param {Record<string, any>} policy */
 function policyWords({ kind, threshold, confirm_unknown }) {
-  return `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${confirm_unknown === false ? ", unknown risks run" : ""}`;
+  return `${kind}${threshold ? `, from ${threshold.toLowerCase()} risk` : ""}${
+    confirm_unknown === false ? ", unknown risks run" : ""
+  }`;
 }
 
 function Mode({ record, onDone }) {
@@ -38,7 +40,8 @@ function Mode({ record, onDone }) {
     if (done === undefined) event.target.value = present?.name ?? ""; // it was refused
     onDone();
   };
-  return html`<dd><select data-testid="mode" aria-label="Which actions wait for a decision" value=${present?.name ?? ""} onChange=${set}>
+  return html`<dd><select data-testid="mode" aria-label="Which actions wait for a decision" value=${present?.name ?? ""}
+    onChange=${set}>
     ${!present && html`<option value="">${text}</option>`}
     ${modes.map(({ name, words, detail }) => html`<option key=${name} value=${name} title=${detail}>${words}</option>`)}
   </select></dd>`;
@@ -69,14 +72,19 @@ function Tags({ record, onDone }) {
           name,
           value,
         ]) => html`<li key=${name} class="tag"><${Text} prose text=${value === "" ? name : `${name}=${value}`} />
-        ${may("write") && html`<button type="button" class="quiet" disabled=${isBusy} aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`}</li>`,
+        ${
+          may("write") &&
+          html`<button type="button" class="quiet" disabled=${isBusy}
+          aria-label=${`Remove the tag ${name}`} onClick=${() => remove(name)}>×</button>`
+        }</li>`,
       )}
       ${!tags.length && html`<li class="muted">None</li>`}
     </ul>
     ${
       may("write") &&
       html`<form class="add" onSubmit=${add}>
-      <input data-testid="tag" aria-label="New tag, as name=value" placeholder="name=value" value=${text} onInput=${(event) => setText(event.target.value)} />
+      <input data-testid="tag" aria-label="New tag, as name=value" placeholder="name=value" value=${text}
+        onInput=${(event) => setText(event.target.value)} />
       <button type="submit" class="secondary" data-testid="add-tag" disabled=${!text.trim() || isBusy}>Add</button>
     </form>`
     }
@@ -87,14 +95,16 @@ function cost(stats) {
   const usage = usageOf(stats);
   if (!usage) return "–";
   const isPriced = usage.dollars > 0 || !usage.tokens; // an agent tells 0 for a model whose price it does not know
-  return `${isPriced ? `$${usage.dollars.toFixed(usage.dollars < 1 ? 4 : 2)}, ` : ""}${usage.tokens.toLocaleString("en")} tokens`;
+  return `${
+    isPriced ? `$${usage.dollars.toFixed(usage.dollars < 1 ? 4 : 2)}, ` : ""
+  }${usage.tokens.toLocaleString("en")} tokens`;
 }
 
 function Other({ id, event }) {
   return html`<a href=${href("conversations", id, { event })}>${id.slice(0, 8)}</a>`;
 }
 
-/** Where an agent outside of sandboxes runs, in its own words. */
+/** Where an agent outside of sandboxes runs, as the agent states it. */
 function TerminalFacts({ of }) {
   const facts = [
     ["Agent", [of.agent, of.version].filter(Boolean).join(" ")],
@@ -108,7 +118,9 @@ function TerminalFacts({ of }) {
     <h2>Terminal</h2>
     <p class="muted">As its hook says.</p>
     <dl>
-      ${facts.filter(([, value]) => value).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${value} /></dd></div>`)}
+      ${facts
+        .filter(([, value]) => value)
+        .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Text} text=${value} /></dd></div>`)}
     </dl>
   </section>`;
 }
@@ -124,14 +136,30 @@ export function Details({ record, total, onDone, onClose }) {
       <div><dt>Started</dt><dd><${Time} at=${record.created_at} /></dd></div>
       <div><dt>Updated</dt><dd><${Time} at=${record.updated_at} /></dd></div>
       <div><dt>Events</dt><dd>${(total ?? 0).toLocaleString("en")}</dd></div>
-      <div><dt>Costs</dt><dd>${cost(record.stats)}</dd></div>
+      <div><dt title="As the agent reports them">Costs</dt><dd>${cost(record.stats)}</dd></div>
       ${record.current_model_id && html`<div><dt>Model</dt><dd><${Text} text=${record.current_model_id} /></dd></div>`}
-      ${source && html`<div><dt>Fork of</dt><dd><${Other} id=${source} event=${record.forked_from_event_id} /></dd></div>`}
+      ${
+        source &&
+        html`<div><dt>Fork of</dt><dd><${Other} id=${source} event=${record.forked_from_event_id} />
+        </dd></div>`
+      }
       ${parent && html`<div><dt>Child of</dt><dd><${Other} id=${parent} /></dd></div>`}
-      ${record.sub_conversation_ids?.length > 0 && html`<div><dt>Children</dt><dd>${record.sub_conversation_ids.map((id) => html`<${Other} key=${id} id=${id} /> `)}</dd></div>`}
-      ${record.unapproved_resumes > 0 && html`<div><dt>Continued without approval</dt><dd class="high">${counted(record.unapproved_resumes, "time")}</dd></div>`}
+      ${
+        record.sub_conversation_ids?.length > 0 &&
+        html`<div><dt>Children</dt><dd>
+        ${record.sub_conversation_ids.map((id) => html`<${Other} key=${id} id=${id} /> `)}</dd></div>`
+      }
+      ${
+        record.unapproved_resumes > 0 &&
+        html`<div><dt>Continued without approval</dt><dd class="high">${counted(record.unapproved_resumes, "time")}
+        </dd></div>`
+      }
       <div><dt>ID</dt><dd><code>${record.id}</code></dd></div>
     </dl>
-    ${record.external ? html`<${TerminalFacts} of=${record.external} />` : html`<${Sandbox} conversationId=${record.id} />`}
+    ${
+      record.external
+        ? html`<${TerminalFacts} of=${record.external} />`
+        : html`<${Sandbox} conversationId=${record.id} />`
+    }
   </aside>`;
 }

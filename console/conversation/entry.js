@@ -26,17 +26,24 @@ function MessageEntry({ event, onFork }) {
     answer = answerOf(event),
     isThought = String(event.action?.kind).endsWith("ThinkAction");
   return html`<div class="head">
-      <span class="label">${answer === null ? html`<${Label} event=${event} />` : isThought ? "Thought" : "Agent"}</span>
+      <span class="label">${
+        answer === null ? html`<${Label} event=${event} />` : isThought ? "Thought" : "Agent"
+      }</span>
       ${text && html`<span class="on-hover"><${Copy} text=${() => text} label="the message" /></span>`}
       <${Here} id=${event.id} onFork=${onFork} /><${Clock} at=${event.timestamp} />
     </div>
-    ${answer === null ? html`<${EventBody} event=${event} isTalk />` : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`}`;
+    ${
+      answer === null
+        ? html`<${EventBody} event=${event} isTalk />`
+        : html`<div class="body"><${Prose} text=${answer} isTalk /></div>`
+    }`;
 }
 
 /** A result without a head of its own: the entry's head says how it ended. */
 function Result({ result }) {
   const isPlain = kindOf(result) === "ObservationEvent";
-  return html`<div class=${isPlain ? "output" : "result"} data-testid=${`event-${result.id}`} data-kind=${kindOf(result)}>
+  return html`<div class=${isPlain ? "output" : "result"} data-testid=${`event-${result.id}`}
+    data-kind=${kindOf(result)}>
     ${!isPlain && html`<${Head} event=${result} />`}<${EventBody} event=${result} isTalk />
   </div>`;
 }
@@ -44,7 +51,8 @@ function Result({ result }) {
 /** An action that waits is shown, and decided, below the timeline: here stands where. */
 function WaitingEntry({ event, onFork }) {
   return html`<div class="head">
-    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Here} id=${event.id} onFork=${onFork} /><${Clock} at=${event.timestamp} />
+    <span class="label"><${Label} event=${event} /></span><${Waits} event=${event} /><${Here} id=${event.id}
+      onFork=${onFork} /><${Clock} at=${event.timestamp} />
   </div>`;
 }
 
@@ -54,7 +62,8 @@ function Printing({ id, output }) {
   if (printed?.action_id !== id) return null;
   const isCut = new Blob([printed.text]).size < printed.size;
   return html`<div class="output" data-testid="output-so-far">
-    ${isCut && html`<p class="so-far muted">The end of ${printed.size.toLocaleString("en")} bytes so far</p>`}${printed.text && html`<${Output} text=${printed.text} />`}
+    ${isCut && html`<p class="so-far muted">The end of ${printed.size.toLocaleString("en")} bytes so far</p>`}
+      ${printed.text && html`<${Output} text=${printed.text} />`}
   </div>`;
 }
 
@@ -89,14 +98,25 @@ function Edited({ id, decisions }) {
 function Step({ event, results, isRunning, isOutside, output, decisions, onFork }) {
   const last = results.at(-1);
   return html`<${Content} content=${event.thought} isTalk />
-    ${event.reasoning_content && html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose} text=${event.reasoning_content} /><//>`}
+    ${
+      event.reasoning_content &&
+      html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose}
+      text=${event.reasoning_content} /><//>`
+    }
     <div class="head">
       <span class="label"><${Label} event=${event} /></span>
-      ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk} event=${event} isBrief />
-      ${last && html`<${EventOutcome} event=${last} isBrief />`}<${EntryDecision} id=${event.id} decisions=${decisions} />
+      ${event.summary && html`<span class="summary"><${Summary} event=${event} /></span>`}<${Risk}
+        event=${event} isBrief />
+      ${last && html`<${EventOutcome} event=${last} isBrief />`}<${EntryDecision} id=${event.id}
+        decisions=${decisions} />
       ${isOutside && !last && html`<${Unseen} id=${event.id} decisions=${decisions} />`}
-      ${isRunning && html`<span class="running" data-testid="runs">Running for <${Since} at=${millis(event.timestamp)} /></span>`}
-      <${Here} id=${event.id} onFork=${onFork} /><span class="when"><${Clock} at=${event.timestamp} />${last && html`<${Took} event=${event} last=${last} decisions=${decisions} />`}</span>
+      ${
+        isRunning &&
+        html`<span class="running" data-testid="runs">Running for <${Since}
+        at=${millis(event.timestamp)} /></span>`
+      }
+      <${Here} id=${event.id} onFork=${onFork} /><span class="when"><${Clock} at=${event.timestamp} />
+        ${last && html`<${Took} event=${event} last=${last} decisions=${decisions} />`}</span>
     </div>
     <div class="body"><${EventProposal} event=${event} isTalk /><${Edited} id=${event.id} decisions=${decisions} />
       ${isRunning && html`<${Printing} id=${event.id} output=${output} />`}
@@ -115,14 +135,18 @@ function ModeChange({ event, decisions, isFocus }) {
   const mode = words
     ? `the mode to ${words.charAt(0).toLowerCase()}${words.slice(1)}`
     : "a policy that is none of the modes";
-  return html`<li class=${`event entry change ${isFocus ? "focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="mode" tabindex="-1">
-    <div class="body" title=${visible(decision.reason)}><strong><${Text} text=${whoOf(decision, true)} prose /></strong> set ${mode}</div>
+  return html`<li class=${`event entry change ${isFocus ? "focus" : ""}`} data-testid=${`event-${event.id}`}
+    data-kind="mode" tabindex="-1">
+    <div class="body" title=${visible(decision.reason)}><strong><${Text} text=${whoOf(decision, true)} prose />
+      </strong> set ${mode}</div>
     <div class="head"><${Clock} at=${event.timestamp} /></div>
   </li>`;
 }
 
 /** An entry is drawn again only when another event is in it, as there are hundreds. isRunning: it has no result yet.
- * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row, isBack). */
+ * output: a store of what the command that runs has printed; decisions: the Decisions of the conversation. onFork(row,
+ * isBack).
+ */
 export class Entry extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isFocus", "waits", "isRunning", "onFork"].some((name) => next[name] !== this.props[name]);
@@ -136,11 +160,16 @@ export class Entry extends Component {
     const isSaid = kind === "MessageEvent" || answerOf(event) !== null;
     const look = kind === "ActionEvent" && isSaid ? "message" : lookOf(event);
     const parts = isSaid
-      ? html`<${MessageEntry} event=${event} onFork=${fork} />${results.filter((one) => kindOf(one) !== "ObservationEvent").map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
+      ? html`<${MessageEntry} event=${event} onFork=${fork} />
+        ${results
+          .filter((one) => kindOf(one) !== "ObservationEvent")
+          .map((one) => html`<${Result} key=${one.id} result=${one} />`)}`
       : kind === "ActionEvent"
-        ? html`<${waits ? WaitingEntry : Step} event=${event} results=${results} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} onFork=${fork} />`
+        ? html`<${waits ? WaitingEntry : Step} event=${event} results=${results} isRunning=${isRunning}
+          isOutside=${isOutside} output=${output} decisions=${decisions} onFork=${fork} />`
         : html`<${Head} event=${event} onFork=${fork} /><${EventBody} event=${event} isTalk />`;
-    return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
+    return html`<li class=${`event entry ${look} ${event.source ?? ""}${isFocus ? " focus" : ""}`}
+      data-testid=${`event-${event.id}`} data-kind=${kind} tabindex="-1">
       ${parts}
     </li>`;
   }

@@ -1,4 +1,4 @@
-// One event of the timeline, by its kind. What a kind lacks here is shown as JSON.
+// One event of the timeline, by its kind. An event of an unknown kind is shown as JSON.
 import { Component } from "preact";
 import { html } from "../lib/html.js";
 import { me } from "../lib/session.js";
@@ -28,10 +28,17 @@ function Message({ event, isTalk }) {
   const extended = partsOf(event.extended_content);
   return html`<${Content} content=${content} isTalk=${isTalk} />
     ${reasoning && html`<${More} label="Reasoning" text=${reasoning}><${Prose} text=${reasoning} /><//>`}
-    ${(extended.text || extended.images.length > 0) && html`<${More} label="Added for the agent" text=${extended.text}><${Content} content=${event.extended_content} /><//>`}`;
+    ${
+      (extended.text || extended.images.length > 0) &&
+      html`<${More} label="Added for the agent" text=${extended.text}><${Content}
+      content=${event.extended_content} /><//>`
+    }`;
 }
 
-/** What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says nothing. */
+/**
+ * What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says
+ * nothing.
+ */
 export function EventProposal({ event, isTalk }) {
   const { kind, ...values } =
     typeof event.action === "object" && event.action ? event.action : { call: event.tool_call ?? null };
@@ -47,25 +54,31 @@ export function Risk({ event, isBrief = false }) {
   return risk !== "unknown" && !(isBrief && risk === "low") && html` <span class=${`risk ${risk}`}>${risk} risk</span>`;
 }
 
-/** What the agent says of an action, folded. */
+/** The agent's explanation of an action, folded. */
 export function Summary({ event }) {
-  return html`<${Folded} text=${String(event.summary)} ...${SAID}>${(text) => html`<${Text} prose text=${text} />`}<//>`;
+  return html`<${Folded} text=${String(event.summary)} ...${SAID}>
+    ${(text) => html`<${Text} prose text=${text} />`}<//>`;
 }
 
-/** What stands in the place of an action that waits: it is shown, and decided, below. */
+/** Replaces an action that waits: its prompt is below the timeline. */
 export function Waits({ event }) {
   const show = () => {
     /** @type {HTMLElement} */
     const prompt = document.querySelector(`[data-testid="pending-${CSS.escape(event.id)}"]`);
     (prompt ?? /** @type {HTMLElement} */ (document.querySelector(".waits-here [data-testid=show-more]")))?.focus();
   };
-  return html`<span class="waits">Waits for a decision <button type="button" class="quiet" data-testid="to-decision" onClick=${show}>Show it</button></span>`;
+  return html`<span class="waits">Waits for a decision <button type="button" class="quiet" data-testid="to-decision"
+    onClick=${show}>Show it</button></span>`;
 }
 
 function Action({ event, results, isTalk }) {
   return html`
     <${Content} content=${event.thought} isTalk=${isTalk} />
-    ${event.reasoning_content && html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose} text=${event.reasoning_content} /><//>`}
+    ${
+      event.reasoning_content &&
+      html`<${More} label="Reasoning" text=${event.reasoning_content}><${Prose}
+      text=${event.reasoning_content} /><//>`
+    }
     ${event.summary && html`<p class="summary"><${Summary} event=${event} /><${Risk} event=${event} /></p>`}
     <${EventProposal} event=${event} isTalk=${isTalk} />
     ${results.map(
@@ -77,7 +90,7 @@ function Action({ event, results, isTalk }) {
     )}`;
 }
 
-/** Members of an observation that say nothing beside the action and how it ended. */
+/** Members of an observation that repeat the action or its outcome. */
 const SAID_ELSEWHERE = ["kind", "content", "is_error", "exit_code", "command", "timeout"];
 
 function Observation({ event }) {
@@ -108,7 +121,8 @@ function EventFault({ event }) {
 function SystemPrompt({ event }) {
   const number = event.tools?.length ?? 0;
   return html`<${More} label=${`Instructions of the agent, ${number} ${number === 1 ? "tool" : "tools"}`}>
-    <${Content} content=${event.system_prompt} />${event.dynamic_context && html`<${Content} content=${event.dynamic_context} />`}
+    <${Content} content=${event.system_prompt} />
+      ${event.dynamic_context && html`<${Content} content=${event.dynamic_context} />`}
     ${number > 0 && html`<${Json} value=${event.tools} />`}
   <//>`;
 }
@@ -134,7 +148,11 @@ function Change({ event: { key, value } }) {
 
 function Condensed({ event, isTalk }) {
   const number = event.forgotten_event_ids?.length;
-  return html`<p>${number == null ? "The agent shortens what it remembers." : `The agent forgot ${counted(number, "event")} and keeps a summary.`}</p>
+  return html`<p>${
+    number == null
+      ? "The agent shortens what it remembers."
+      : `The agent forgot ${counted(number, "event")} and keeps a summary.`
+  }</p>
     ${event.summary && html`<${Prose} text=${event.summary} isTalk=${isTalk} />`}`;
 }
 
@@ -142,10 +160,11 @@ function Hook({ event }) {
   const said = [event.stdout, event.stderr, event.reason, event.error]
     .filter((one) => typeof one === "string" && one)
     .join("\n");
-  return html`${event.hook_command && html`<${Code} text=${String(event.hook_command)} label="Command of the hook" />`}${said && html`<${Output} text=${said} id=${event.id} />`}`;
+  return html`${event.hook_command && html`<${Code} text=${String(event.hook_command)} label="Command of the hook" />`}
+    ${said && html`<${Output} text=${said} id=${event.id} />`}`;
 }
 
-/** By kind: how an event is called, what shows it, and its look. */
+/** Label, component and colour of an event, by kind. */
 const KINDS = {
   MessageEvent: { show: Message, look: "message" },
   ActionEvent: { show: Action, look: "action" },
@@ -165,7 +184,7 @@ const KINDS = {
 
 const OTHER = { show: ({ event }) => html`<${Json} value=${event} />`, look: "observation" };
 
-/** What is known of a kind, which an agent may call as it likes. */
+/** Look up a kind. An agent chooses its kinds freely, so a kind may be named like a member of Object. */
 function known(kind) {
   return Object.hasOwn(KINDS, kind) ? KINDS[kind] : OTHER;
 }
@@ -174,11 +193,13 @@ export function lookOf(event) {
   return known(kindOf(event)).look;
 }
 
-/** Whether a message is the server's own, which tells an agent what is allowed now. The agent takes it for a person's. */
+/**
+ * Whether a message is the server's own, which tells an agent what is allowed now. The agent takes it for a person's.
+ */
 const isOfServer = (event) =>
   event.source === "user" && String(event.llm_message?.content?.[0]?.text).startsWith("This server says: ");
 
-/** How an event is called. */
+/** Label of an event. */
 export function Label({ event }) {
   const kind = kindOf(event);
   if (kind === "MessageEvent" && isOfServer(event)) return "Server";
@@ -218,13 +239,16 @@ export function Head({ event, onFork }) {
   </div>`;
 }
 
-/** What an event says. isTalk: messages as Markdown. */
+/** Content of an event. isTalk: show messages as Markdown. */
 export function EventBody({ event, results = [], isTalk = false }) {
   const { show: Show } = known(kindOf(event));
   return html`<div class="body"><${Show} event=${event} results=${results} isTalk=${isTalk} /></div>`;
 }
 
-/** A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as there are hundreds. onFork(row, isBack). */
+/**
+ * A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as
+ * there are hundreds. onFork(row, isBack).
+ */
 export class EventRow extends Component {
   shouldComponentUpdate(next) {
     return ["row", "isTalk", "isFocus", "waits", "onFork"].some((name) => next[name] !== this.props[name]);
@@ -234,7 +258,12 @@ export class EventRow extends Component {
     const { event, results } = row;
     const look = `event ${lookOf(event)} ${event.source ?? ""}${isFocus ? " focus" : ""}`;
     return html`<li class=${look} data-testid=${`event-${event.id}`} data-kind=${kindOf(event)} tabindex="-1">
-      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />${waits ? html`<${Waits} event=${event} />` : html`<${EventBody} event=${event} results=${results} isTalk=${isTalk} />`}
+      <${Head} event=${event} onFork=${onFork && ((isBack) => onFork(row, isBack))} />
+        ${
+          waits
+            ? html`<${Waits} event=${event} />`
+            : html`<${EventBody} event=${event} results=${results} isTalk=${isTalk} />`
+        }
     </li>`;
   }
 }

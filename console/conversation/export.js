@@ -56,5 +56,6 @@ export function Export({ record, total }) {
   };
   if (progress === null)
     return html`<button type="button" class="quiet" data-testid="export" onClick=${start}>Export</button>`;
-  return html`<button type="button" class="quiet" data-testid="export" onClick=${stop}>Stop the export (${Math.floor(100 * progress)} %)</button>`;
+  return html`<button type="button" class="quiet" data-testid="export"
+    onClick=${stop}>Stop the export (${Math.floor(100 * progress)} %)</button>`;
 }

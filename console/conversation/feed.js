@@ -79,7 +79,8 @@ export class Feed {
     if (this.total.get() === null) this.#begin();
   }
 
-  // The number is asked for before any page of events: what is appended after it comes by the stream, so nothing is missed.
+  // The number is asked for before any page of events: what is appended after it comes by the stream, so nothing is
+  // missed.
   async #begin() {
     await this.#doing(async (signal) => {
       const total = await call("GET /api/conversations/{conversation_id}/events/count", { path: this.#path, signal });

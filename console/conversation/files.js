@@ -1,4 +1,5 @@
-// The files of a conversation's folder: a tree, one of them as text, upload and download. No file is ever a page or a picture here.
+// The files of a conversation's folder: a tree, one of them as text, upload and download. No file is ever a page or a
+// picture here.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { call, download } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -41,20 +42,32 @@ function Folder({ name, tree, inner, isOnly, ...others }) {
   const [isOpen, setOpen] = useState(isOnly),
     isWay = others.chosen?.startsWith(inner);
   useEffect(() => void (isWay && setOpen(true)), [isWay]);
-  return html`<li><details data-testid="folder" open=${isOpen} onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
-    <summary><${Text} text=${name} />/</summary>${isOpen && html`<${FolderTree} tree=${tree} inner=${inner} ...${others} />`}
+  return html`<li><details data-testid="folder" open=${isOpen}
+    onToggle=${(event) => event.target === event.currentTarget && setOpen(event.target.open)}>
+    <summary><${Text} text=${name} />/</summary>
+      ${isOpen && html`<${FolderTree} tree=${tree} inner=${inner} ...${others} />`}
   </details></li>`;
 }
 
 function FolderTree({ tree, inner = "", chosen, choose }) {
   const isOnly = tree.folders.size === 1 && !tree.files.length;
   return html`<ul>
-    ${[...tree.folders].map(([name, one]) => html`<${Folder} key=${`${name}/`} name=${name} tree=${one} inner=${`${inner}${name}/`} isOnly=${isOnly} chosen=${chosen} choose=${choose} />`)}
-    ${tree.files.map(([name, path]) => html`<li key=${path}><button type="button" class="quiet" data-testid="file" aria-pressed=${path === chosen} onClick=${() => choose(path)}><${Text} text=${name} /></button></li>`)}
+    ${[...tree.folders].map(
+      ([name, one]) =>
+        html`<${Folder} key=${`${name}/`} name=${name} tree=${one} inner=${`${inner}${name}/`} isOnly=${isOnly}
+      chosen=${chosen} choose=${choose} />`,
+    )}
+    ${tree.files.map(
+      ([name, path]) =>
+        html`<li key=${path}><button type="button" class="quiet" data-testid="file" aria-pressed=${path === chosen}
+      onClick=${() => choose(path)}><${Text} text=${name} /></button></li>`,
+    )}
   </ul>`;
 }
 
-/** A file as text, masked as the server sends it; the download has its bytes. line: the number that is named; NaN: none. */
+/**
+ * A file as text, masked as the server sends it; the download has its bytes. line: the number that is named; NaN: none.
+ */
 function Shown({ id, path, line, onClose }) {
   const file = useRead("GET /api/v1/app-conversations/{conversation_id}/file", {
     path: { conversation_id: id },
@@ -72,21 +85,23 @@ function Shown({ id, path, line, onClose }) {
     <header><code><${Text} text=${path} /></code>
       <button type="button" class="quiet" data-testid="download-file" onClick=${save}>Download</button>
       <button type="button" class="quiet" data-testid="close-file" onClick=${onClose}>Close</button></header>
-    <${Loaded} of=${file}>${(text) => html`<${FileText} key=${path} id=${id} path=${path} text=${text} line=${line} />`}<//>
+    <${Loaded} of=${file}>${(text) =>
+      html`<${FileText} key=${path} id=${id} path=${path} text=${text} line=${line} />`}<//>
   </div>`;
 }
 
-/** What a file has, where it is text. */
+/** The content of a text file. */
 function FileText({ id, path, text, line }) {
   const begin = text.slice(0, LOOKED);
   if (begin.includes("\0") || begin.includes("\ufffd"))
     return html`<p class="muted">This file is not text. Download it to see it.</p>`;
   return text
-    ? html`<${Listing} text=${text} path=${path} line=${line} addressOf=${(number) => href("conversations", id, { show: "files", file: path, line: number })} />`
+    ? html`<${Listing} text=${text} path=${path} line=${line}
+      addressOf=${(number) => href("conversations", id, { show: "files", file: path, line: number })} />`
     : html`<p class="muted">The file is empty.</p>`;
 }
 
-/** Writes files of this machine into the working folder; asks before one takes the place of another. */
+/** Upload files into the working folder. Asks before a file replaces another one. */
 function Upload({ id, onDone }) {
   const [asked, setAsked] = useState(null),
     [isSending, setSending] = useState(false),
@@ -105,7 +120,8 @@ function Upload({ id, onDone }) {
     const files = [...event.target.files];
     event.target.value = ""; // the same file may be chosen again
     setSending(true);
-    const names = await attempt(() => call(NAMES, { path: { conversation_id: id }, query: { path: "." } })); // the agent may have written some since
+    // the agent may have written some since
+    const names = await attempt(() => call(NAMES, { path: { conversation_id: id }, query: { path: "." } }));
     setSending(false);
     if (!names) return;
     const isCut = names.length >= MOST_NAMES,
@@ -114,11 +130,18 @@ function Upload({ id, onDone }) {
     else send(files);
   };
   return html`<input ref=${field} type="file" multiple hidden data-testid="upload-files" onChange=${take} />
-    <button type="button" class="quiet" data-testid="upload" aria-busy=${isSending} disabled=${isSending} onClick=${() => field.current.click()}>Upload</button>
+    <button type="button" class="quiet" data-testid="upload" aria-busy=${isSending} disabled=${isSending}
+      onClick=${() => field.current.click()}>Upload</button>
     ${
       asked &&
-      html`<${Question} title="Replace files?" yes="Replace" onYes=${() => send(asked.files)} onClose=${() => setAsked(null)}>
-      ${asked.isCut ? "The working folder has more files than are listed, and may have" : "In the working folder there is already"}: <${Text} prose text=${asked.present.map(({ name }) => name).join(", ")} />.
+      html`<${Question} title="Replace files?" yes="Replace" onYes=${() => send(asked.files)}
+        onClose=${() => setAsked(null)}>
+      ${
+        asked.isCut
+          ? "The working folder has more files than are listed, and may have"
+          : "In the working folder there is already"
+      }: <${Text} prose
+        text=${asked.present.map(({ name }) => name).join(", ")} />.
     <//>`
     }`;
 }
@@ -136,10 +159,12 @@ function DownloadAll({ id }) {
     });
     setBusy(false);
   };
-  return html`<button type="button" class="quiet" data-testid="download-all" title="All files of the sandbox, as .tar.zst" aria-busy=${isBusy} disabled=${isBusy} onClick=${save}>Download all</button>`;
+  return html`<button type="button" class="quiet" data-testid="download-all"
+    title="All files of the sandbox, as .tar.zst" aria-busy=${isBusy} disabled=${isBusy}
+    onClick=${save}>Download all</button>`;
 }
 
-/** Show a file, or none; the address has it. */
+/** Show a file, or none. The address names the file. */
 const choose = (file) => setQuery({ ...route.get().query, file, line: "" }, true);
 
 /**
@@ -163,16 +188,30 @@ export default function FolderFiles({ id, status, file = "", line = "" }) {
     [found],
   );
   if (error)
-    return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error} again=${again} /></section>`;
+    return html`<section class="beside" aria-label="Files" data-testid="files-panel"><${Failure} error=${error}
+      again=${again} /></section>`;
   return html`<section class=${`beside files${chosen ? " chosen" : ""}`} aria-label="Files" data-testid="files-panel">
     <header><strong>${found ? counted(found.length, "file", isCut) : "Files"}</strong>
-      <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text} onInput=${(event) => setText(event.target.value)} />
+      <input type="search" data-testid="find-file" aria-label="Find a file" placeholder="Find a file" value=${text}
+        onInput=${(event) => setText(event.target.value)} />
       <button type="button" class="quiet" data-testid="read-files" onClick=${again}>Refresh</button>
       ${paths && html`<${Upload} id=${id} onDone=${again} />`}
       ${may("write") && may("approve") && html`<${DownloadAll} id=${id} />`}</header>
     ${!found && html`<${Loading} />`}
-    ${found?.length === 0 && html`<${Empty} title=${wanted ? "No such file" : "No files"}>${wanted ? "No path has these letters." : "The working folder is empty."}<//>`}
-    <div class="columns">${tree && found.length > 0 && html`<div class="tree"><${FolderTree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`}
-      ${chosen && html`<${Shown} id=${id} path=${chosen} line=${Number.parseInt(line, 10)} onClose=${() => choose("")} />`}</div>
+    ${
+      found?.length === 0 &&
+      html`<${Empty} title=${wanted ? "No such file" : "No files"}>
+      ${wanted ? "No path has these letters." : "The working folder is empty."}<//>`
+    }
+    <div class="columns">${
+      tree &&
+      found.length > 0 &&
+      html`<div class="tree"><${FolderTree} tree=${tree} chosen=${chosen} choose=${choose} /></div>`
+    }
+      ${
+        chosen &&
+        html`<${Shown} id=${id} path=${chosen} line=${Number.parseInt(line, 10)}
+        onClose=${() => choose("")} />`
+      }</div>
   </section>`;
 }

@@ -57,7 +57,10 @@ function Choice({ label, testid, value, options, onChange }) {
   return html`<label>${label}
     <select data-testid=${testid} value=${value} onChange=${(event) => onChange(event.target.value)}>
       <option value="">All</option>
-      ${all.map((option) => html`<option key=${option} ref=${(element) => element?.setAttribute("value", option)}>${option}</option>`)}
+      ${all.map(
+        (option) => html`<option key=${option} ref=${(element) => element?.setAttribute("value", option)}>
+        ${option}</option>`,
+      )}
     </select>
   </label>`;
 }
@@ -83,21 +86,25 @@ function Search({ query, onStep }) {
     else onStep(event.shiftKey ? -1 : 1);
   };
   return html`<label class="wide"><span class="name">Search messages, commands and output</span>
-    <input type="search" placeholder="Search the conversation" data-search data-testid="filter-text" value=${text} onInput=${type} onKeyDown=${onKey} />
+    <input type="search" placeholder="Search the conversation" data-search data-testid="filter-text" value=${text}
+      onInput=${type} onKeyDown=${onKey} />
   </label>`;
 }
 
 /** The fields that choose by kind and source. set(name): what changes a filter. */
 function FilterChoices({ filters, set }) {
   return html`
-    <${Choice} label="Kind of event" testid="filter-kind" value=${filters.kind} options=${KINDS} onChange=${set("kind")} />
-    <${Choice} label="From whom" testid="filter-source" value=${filters.source} options=${SOURCES} onChange=${set("source")} />
+    <${Choice} label="Kind of event" testid="filter-kind" value=${filters.kind} options=${KINDS}
+      onChange=${set("kind")} />
+    <${Choice} label="From whom" testid="filter-source" value=${filters.source} options=${SOURCES}
+      onChange=${set("source")} />
   `;
 }
 
 function Moment({ label, testid, value, onChange }) {
   return html`<label>${label}
-    <input type="datetime-local" step="1" data-testid=${testid} value=${local(value)} onChange=${(event) => onChange(utc(event.target.value))} />
+    <input type="datetime-local" step="1" data-testid=${testid} value=${local(value)}
+      onChange=${(event) => onChange(utc(event.target.value))} />
   </label>`;
 }
 
@@ -113,7 +120,11 @@ function OverTime({ id, log, total, query, filters }) {
   const set = (name) => (value) => change(query, { [name]: value });
   const jump = (time) => time && log.around(time);
   return html`<div class="over-time">
-    <div class="plot-room">${Plot && html`<${Plot} id=${id} log=${log} filters=${filters} total=${total} onChange=${(members) => change(query, members)} onJump=${jump} />`}</div>
+    <div class="plot-room">${
+      Plot &&
+      html`<${Plot} id=${id} log=${log} filters=${filters} total=${total}
+      onChange=${(members) => change(query, members)} onJump=${jump} />`
+    }</div>
     <div class="bar event-filters times">
       <${Moment} label="From" testid="filter-from" value=${filters.timestamp__gte} onChange=${set("timestamp__gte")} />
       <${Moment} label="To" testid="filter-to" value=${filters.timestamp__lt} onChange=${set("timestamp__lt")} />
@@ -134,7 +145,10 @@ function step(log, by) {
   log.reach(items[next]);
 }
 
-/** The number of events that pass the filters, in words; with a text, which of them the person is at, and the way to the others. */
+/**
+ * The number of events that pass the filters, in words; with a text, which of them the person is at, and the way to the
+ * others.
+ */
 function Count({ log, total, filters }) {
   const counted = useStore(log.count),
     matches = useStore(log.matches),
@@ -146,11 +160,14 @@ function Count({ log, total, filters }) {
     place = text ? placeIn(matches, focus) : -1;
   const number = html`<span data-testid="match-count">${count === null ? "…" : count.toLocaleString("en")}</span>`;
   const at = place >= 0 && html`<span data-testid="match-place">${(place + 1).toLocaleString("en")}</span> of `;
-  return html`<span class="number" data-testid="matches">${at}${number}${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}</span>
+  return html`<span class="number" data-testid="matches">${at}${number}
+    ${isMore && " or more"} ${count === 1 && !isMore ? "event" : "events"}</span>
     ${
       text &&
-      html`<button type="button" class="quiet" data-testid="match-older" aria-label="Older match" title="Older match (Enter in the search)" disabled=${!count} onClick=${() => step(log, 1)}>↑</button>
-      <button type="button" class="quiet" data-testid="match-newer" aria-label="Newer match" title="Newer match (Shift+Enter in the search)" disabled=${!count} onClick=${() => step(log, -1)}>↓</button>`
+      html`<button type="button" class="quiet" data-testid="match-older" aria-label="Older match"
+        title="Older match (Enter in the search)" disabled=${!count} onClick=${() => step(log, 1)}>↑</button>
+      <button type="button" class="quiet" data-testid="match-newer" aria-label="Newer match"
+        title="Newer match (Shift+Enter in the search)" disabled=${!count} onClick=${() => step(log, -1)}>↓</button>`
     }`;
 }
 
@@ -173,12 +190,18 @@ export function Filters({ id, log, total, query }) {
       ${hasOthers && html`<${FilterChoices} filters=${filters} set=${set} />`}
       <p class="count" aria-live="polite">
         <${Count} log=${log} total=${total} filters=${filters} />
-        ${isFiltered(query) && html`<button type="button" class="quiet" data-testid="filter-reset" onClick=${() => setQuery({})}>Show all</button>`}
+        ${
+          isFiltered(query) &&
+          html`<button type="button" class="quiet" data-testid="filter-reset"
+          onClick=${() => setQuery({})}>Show all</button>`
+        }
       </p>
       ${
         hasOthers
-          ? html`<button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot} onClick=${() => setPlot(!hasPlot)}>Over time</button>`
-          : html`<button type="button" class="quiet" data-testid="filter-others" onClick=${() => setWide(true)}>More filters</button>`
+          ? html`<button type="button" class="quiet" data-testid="over-time" aria-expanded=${hasPlot}
+            onClick=${() => setPlot(!hasPlot)}>Over time</button>`
+          : html`<button type="button" class="quiet" data-testid="filter-others"
+            onClick=${() => setWide(true)}>More filters</button>`
       }
     </div>
     ${hasPlot && html`<${OverTime} id=${id} log=${log} total=${total} query=${query} filters=${filters} />`}

@@ -1,5 +1,5 @@
-// The questions before a fork, of all events or of the log up to one of them, and before a return to an event. And where
-// both may begin.
+// The questions before a fork, of all events or of the log up to one of them, and before a return to an event. And
+// where both may begin.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -16,8 +16,11 @@ import { goBack } from "./returned.js";
 /** Milliseconds after the end of a turn in which the folder is recorded. */
 const RECORDED = 1500;
 
-/** Where a fork of a conversation may begin: {hasFiles, canReturn, at(event), atEnd}. Of an agent whose forks have the files of then,
- * only at an event beside which the files were recorded; `at` changes with the records. status, total: of the conversation. */
+/**
+ * Where a fork of a conversation may begin: {hasFiles, canReturn, at(event), atEnd}. Of an agent whose forks have the
+ * files of then, only at an event beside which the files were recorded; `at` changes with the records. status, total:
+ * of the conversation.
+ */
 export function useForks(id, status, total) {
   const version = `${status} ${status === "running" ? "" : total}`;
   const { value: known = null, again } = useRead("GET /api/v1/app-conversations/{conversation_id}/records", {
@@ -61,13 +64,19 @@ export function Fork({ record, event, hasFiles, onClose }) {
   };
   return html`<${Dialog} title=${event ? "Fork from this event" : "Fork the conversation"} onClose=${onClose}>
     <form onSubmit=${fork}>
-      ${event && html`<p data-testid="fork-event"><strong><${Label} event=${event} /></strong> <${Time} at=${event.timestamp} /></p>`}
+      ${
+        event &&
+        html`<p data-testid="fork-event"><strong><${Label} event=${event} /></strong> <${Time}
+        at=${event.timestamp} /></p>`
+      }
       <p>A fork has a copy of ${event ? "the log up to this event" : "all events"} and goes its own way. ${
         hasFiles
-          ? html`It gets a sandbox of its own, with the files as they were then. Secrets, running programs and what <code>.gitignore</code> leaves out are not copied.`
+          ? html`It gets a sandbox of its own, with the files as they were then. Secrets, running programs and
+            what <code>.gitignore</code> leaves out are not copied.`
           : html`In a sandbox its agent copies it too${event && "; the files there stay as they are now"}.`
       }</p>
-      <label>Title of the fork <input autofocus data-testid="fork-title" maxlength=${MOST_TITLE} value=${title} onInput=${(change) => setTitle(change.target.value)} /></label>
+      <label>Title of the fork <input autofocus data-testid="fork-title" maxlength=${MOST_TITLE} value=${title}
+        onInput=${(change) => setTitle(change.target.value)} /></label>
       <footer>
         <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
         <button type="submit" data-testid="yes" aria-busy=${isBusy} disabled=${isBusy}>Fork</button>
@@ -91,7 +100,8 @@ export function ReturnDialog({ record, event, onClose }) {
   return html`<${Dialog} title="Return to this event" onClose=${onClose}>
     <form onSubmit=${back}>
       <p data-testid="back-event"><strong><${Label} event=${event} /></strong> <${Time} at=${event.timestamp} /></p>
-      <p>The conversation goes on from here, with the files as they were recorded then. What came after stays in the log, left behind, and can be brought back with its files.</p>
+      <p>The conversation goes on from here, with the files as they were recorded then. What came after stays in the
+        log, left behind, and can be brought back with its files.</p>
       <p>Programs that run in the sandbox end. What <code>.gitignore</code> leaves out stays as it is now.</p>
       <footer>
         <button type="button" class="secondary" onClick=${onClose}>Cancel</button>

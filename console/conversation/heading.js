@@ -12,13 +12,13 @@ import { CONVERSATION, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Export } from "./export.js";
 
-/** Characters of a title at most. */
+/** Maximum length of a title, in characters. */
 export const MOST_TITLE = 200;
 
 /** The title of a conversation without one. */
 export const UNTITLED = "Without a title";
 
-/** A form in the place of the title. */
+/** A form that replaces the title. */
 function Rename({ record, onClose, onDone }) {
   const [text, setText] = useState(record.title ?? ""),
     field = useRef(null);
@@ -53,16 +53,21 @@ function Deletion({ record, onClose }) {
     if (done !== undefined) go("conversations");
   };
   return html`<${Question} title="Delete the conversation?" yes="Delete" onYes=${remove} onClose=${onClose}>
-    This deletes all its events for good, and its sandbox and files unless another conversation uses them. Export it first to keep the events.
+    This deletes all its events for good, and its sandbox and files unless another conversation uses them. Export it
+      first to keep the events.
   <//>`;
 }
 
 /** A button that opens and closes a part of the view. panel: [isOpen, set]. */
 function Toggle({ name, label, panel: [isOpen, set], controls, ...others }) {
-  return html`<button type="button" class="quiet" data-testid=${name} aria-expanded=${isOpen} aria-controls=${isOpen ? controls : null} ...${others} onClick=${() => set(!isOpen)}>${label}</button>`;
+  return html`<button type="button" class="quiet" data-testid=${name} aria-expanded=${isOpen}
+    aria-controls=${isOpen ? controls : null} ...${others} onClick=${() => set(!isOpen)}>${label}</button>`;
 }
 
-/** What may stand in the place of the talk: its name in the address, its button's name in tests, its label, the scopes it needs. */
+/**
+ * What may stand in the place of the talk: its name in the address, its button's name in tests, its label, the scopes
+ * it needs.
+ */
 export const PLACES = [
   { name: "changes", testid: "changes", label: "Changes", scopes: [] },
   { name: "files", testid: "files", label: "Files", scopes: ["approve"] },
@@ -70,21 +75,25 @@ export const PLACES = [
   { name: "preview", testid: "preview-button", label: "Preview", scopes: ["write", "approve"] },
 ];
 
-/** The key of the keyboard that shows it; 1 shows the talk. */
+/** Shortcut of a panel. 1 shows the talk. */
 export const keyOf = (name) => PLACES.findIndex((one) => one.name === name) + 2;
 
-/** Whether the key may open it. */
+/** Whether the access key may open a panel. */
 const mayOpen = ({ scopes }) => scopes.every((scope) => may(scope));
 
-/** What may be opened of a conversation: nothing of an agent outside of sandboxes, whose files are on its own machine. */
+/**
+ * What may be opened of a conversation: nothing of an agent outside of sandboxes, whose files are on its own machine.
+ */
 export const placesOf = (record) => (record?.external ? [] : PLACES.filter(mayOpen));
 
-/** An export shows how far it is. */
+/** Whether a button is the export's, which shows its progress in the open menu. */
 const isExport = (button) => button.dataset.testid === "export";
 
-/** record: the conversation. number: of what waits for a decision in it. total: of its events. wire, filters, details: [isOpen, set].
- * shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "". ahead(name): it may
- * be shown soon. onFork(): asks about a fork of all. */
+/**
+ * record: the conversation. number: of what waits for a decision in it. total: of its events. wire, filters, details:
+ * [isOpen, set]. shown, show: what is in the place of the timeline, "changes", "files", "terminal", "preview" or "".
+ * ahead(name): it may be shown soon. onFork(): asks about a fork of all.
+ */
 export function Heading({
   record,
   number,
@@ -101,26 +110,38 @@ export function Heading({
   const [isAsking, setAsking] = useState(false),
     [isNaming, setNaming] = useState(false);
   return html`<header class="heading">
-    <div class="title">${isNaming ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />` : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`}<${State} of=${CONVERSATION} status=${number ? "waiting_for_confirmation" : record.execution_status} number=${number} /></div>
+    <div class="title">${
+      isNaming
+        ? html`<${Rename} record=${record} onClose=${() => setNaming(false)} onDone=${onDone} />`
+        : html`<h1><${Text} prose text=${record.title || UNTITLED} /></h1>`
+    }<${State} of=${CONVERSATION}
+      status=${number ? "waiting_for_confirmation" : record.execution_status} number=${number} /></div>
     ${record.external && html`<${Asker} of=${record.external} />`}
     <div class="actions">
       ${placesOf(record).map(
-        ({
-          name,
-          testid,
-          label,
-        }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid} aria-keyshortcuts=${keyOf(name)} aria-pressed=${shown === name}
-        onPointerEnter=${() => ahead(name)} onFocus=${() => ahead(name)} onClick=${() => show(shown === name ? "" : name)}>${label}</button>`,
+        ({ name, testid, label }) => html`<button type="button" key=${name} class="quiet" data-testid=${testid}
+          aria-keyshortcuts=${keyOf(name)} aria-pressed=${shown === name}
+        onPointerEnter=${() => ahead(name)} onFocus=${() => ahead(name)}
+          onClick=${() => show(shown === name ? "" : name)}>${label}</button>`,
       )}
       <span class="gap"></span>
       <${Toggle} name="filters" label="Search" panel=${filters} controls="filters" aria-keyshortcuts="/" />
       <${Toggle} name="details" label="Details" panel=${details} controls="details" aria-keyshortcuts="d" />
       <${Menu} id="more-menu" text="More" staysFor=${isExport}>
-        ${may("write") && html`<button type="button" class="quiet" data-testid="edit-title" onClick=${() => setNaming(true)}>Rename</button>`}
-        <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire} title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
+        ${
+          may("write") &&
+          html`<button type="button" class="quiet" data-testid="edit-title"
+          onClick=${() => setNaming(true)}>Rename</button>`
+        }
+        <button type="button" class="quiet" data-testid="all-events" aria-pressed=${isWire}
+          title="Every event as it was sent, one row each" onClick=${() => setWire(!isWire)}>All events</button>
         ${onFork && html`<button type="button" class="quiet" data-testid="fork" onClick=${onFork}>Fork</button>`}
         <${Export} record=${record} total=${total} />
-        ${may("admin") && html`<button type="button" class="quiet danger-text" data-testid="delete" onClick=${() => setAsking(true)}>Delete</button>`}
+        ${
+          may("admin") &&
+          html`<button type="button" class="quiet danger-text" data-testid="delete"
+          onClick=${() => setAsking(true)}>Delete</button>`
+        }
       <//>
     </div>
     ${isAsking && html`<${Deletion} record=${record} onClose=${() => setAsking(false)} />`}

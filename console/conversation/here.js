@@ -14,7 +14,17 @@ const linkTo = (id) => new URL(href("conversations", route.get().id, { event: id
 /** id: of the event. onFork(isBack): undefined where nothing may begin. */
 export function Here({ id, onFork }) {
   const mayReturn = useContext(Returns);
-  return html`<${Copy} text=${() => linkTo(id)} label="to this event" words="Copy link" class="quiet fork link" tabindex="-1" data-testid="copy-link" />
-    ${onFork && html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here" onClick=${() => onFork(false)}>Fork from here</button>`}
-    ${onFork && mayReturn && html`<button type="button" class="quiet fork" tabindex="-1" data-testid="back-here" onClick=${() => onFork(true)}>Back to here</button>`}`;
+  return html`<${Copy} text=${() => linkTo(id)} label="to this event" words="Copy link" class="quiet fork link"
+    tabindex="-1" data-testid="copy-link" />
+    ${
+      onFork &&
+      html`<button type="button" class="quiet fork" tabindex="-1" data-testid="fork-here"
+      onClick=${() => onFork(false)}>Fork from here</button>`
+    }
+    ${
+      onFork &&
+      mayReturn &&
+      html`<button type="button" class="quiet fork" tabindex="-1" data-testid="back-here"
+      onClick=${() => onFork(true)}>Back to here</button>`
+    }`;
 }

@@ -21,7 +21,7 @@ function around(line, number) {
   return [from, Math.min(number, from + MOST_LINES)];
 }
 
-/** A line. It is drawn again only when it is another one, as there are hundreds. */
+/** A line. There are hundreds, so a line is drawn again only when it has changed. */
 class ListingLine extends Component {
   shouldComponentUpdate(next) {
     return ["text", "number", "tokens", "isNamed", "address"].some((name) => next[name] !== this.props[name]);
@@ -31,7 +31,8 @@ class ListingLine extends Component {
     const hidden = text.length - MOST_LINE;
     return html`<div class=${`numbered${isNamed ? " named" : ""}`} data-line=${number} tabindex="-1">
       <a class="number" href=${address} tabindex="-1" aria-label=${`Line ${number}`}>${number}</a>
-      <code><${Pieces} pieces=${piecesOf(text.slice(0, MOST_LINE), tokens)} />${hidden > 0 && html`<span class="muted"> … ${counted(hidden, "more character")}</span>`}</code>
+      <code><${Pieces} pieces=${piecesOf(text.slice(0, MOST_LINE), tokens)} />
+        ${hidden > 0 && html`<span class="muted"> … ${counted(hidden, "more character")}</span>`}</code>
     </div>`;
   }
 }
@@ -54,13 +55,28 @@ export function Listing({ text, path, line, addressOf }) {
   const more = (earlier, later) => setRange([Math.max(0, from - earlier), Math.min(lines.length, to + later)]);
   return html`<div ref=${element} class="listing" role="figure" aria-label=${`Text of ${path}`} tabindex="0">
     ${isTooLong(text, path) && html`<${NotHighlighted} />`}
-    ${line > lines.length && html`<p class="medium">The file has no line ${line}: it has ${counted(lines.length, "line")}.</p>`}
-    ${from > 0 && html`<p class="gap"><button type="button" class="quiet" onClick=${() => more(MOST_LINES, 0)}>Show ${counted(Math.min(from, MOST_LINES), "earlier line")}</button></p>`}
+    ${
+      line > lines.length &&
+      html`<p
+      class="medium">The file has no line ${line}: it has ${counted(lines.length, "line")}.</p>`
+    }
+    ${
+      from > 0 &&
+      html`<p class="gap"><button type="button" class="quiet"
+      onClick=${() => more(MOST_LINES, 0)}>Show ${counted(Math.min(from, MOST_LINES), "earlier line")}</button></p>`
+    }
     ${lines.slice(from, from + drawn).map(
       (one, index) =>
-        html`<${ListingLine} key=${from + index} text=${one} number=${from + index + 1} tokens=${index < lit ? tokens?.[from + index] : undefined}
+        html`<${ListingLine} key=${from + index} text=${one} number=${from + index + 1}
+          tokens=${index < lit ? tokens?.[from + index] : undefined}
             isNamed=${from + index + 1 === line} address=${addressOf(from + index + 1)} />`,
     )}
-    ${drawn === to - from && to < lines.length && html`<p class="gap"><button type="button" class="quiet" data-testid="more-lines" onClick=${() => more(0, MOST_LINES)}>Show ${counted(Math.min(lines.length - to, MOST_LINES), "more line")}</button></p>`}
+    ${
+      drawn === to - from &&
+      to < lines.length &&
+      html`<p class="gap"><button type="button" class="quiet" data-testid="more-lines"
+      onClick=${() => more(0, MOST_LINES)}>Show ${counted(Math.min(lines.length - to, MOST_LINES), "more line")}
+      </button></p>`
+    }
   </div>`;
 }

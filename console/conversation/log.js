@@ -54,11 +54,15 @@ function merged(events, more) {
 }
 
 export class Log {
-  /** events; older, newer: whether there are some beyond the window; loading: "", "newest", "older", "newer", "around". */
+  /**
+   * events; older, newer: whether there are some beyond the window; loading: "", "newest", "older", "newer", "around".
+   */
   state = new Store({ events: [], older: false, newer: false, loading: "newest", error: null, unseen: 0, focus: null });
   /** The number of events that pass the filters; null before it is known, and with a text, which no route counts. */
   count = new Store(null);
-  /** With a text: all that passes the filters, {id, timestamp, kind, source} newest first. isWhole: there are no others. */
+  /**
+   * With a text: all that passes the filters, {id, timestamp, kind, source} newest first. isWhole: there are no others.
+   */
   matches = new Store({ items: [], isWhole: false });
   /** Whether the person looks at the end: then the window moves on with the log. */
   isFollowed = true;
@@ -226,7 +230,10 @@ export class Log {
     if (!controller.signal.aborted) this.#flush();
   }
 
-  /** A page that has an event beyond the known ones, or is the last: by a text the server searches a part of the log at a time. */
+  /**
+   * A page that has an event beyond the known ones, or is the last: by a text the server searches a part of the log at
+   * a time.
+   */
   async #search(query, signal, known = new Set()) {
     const all = { limit: 100, ...this.#filters, ...query };
     const next = () =>

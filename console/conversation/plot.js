@@ -92,7 +92,8 @@ function Legend({ found, by, chosen, onChoose }) {
   return html`<ul class="legend" aria-label=${`Events by ${by}`}>
     ${found.series.map(
       ([name, counts], place) => html`<li key=${name}>
-      <button type="button" class="quiet" aria-pressed=${chosen === name} disabled=${name === "other"} onClick=${() => onChoose(chosen === name ? "" : name)}>
+      <button type="button" class="quiet" aria-pressed=${chosen === name} disabled=${name === "other"}
+        onClick=${() => onChoose(chosen === name ? "" : name)}>
         <span class=${`swatch plot-${place}`} aria-hidden="true"></span>${name} ${sum(counts).toLocaleString("en")}
       </button>
     </li>`,
@@ -108,7 +109,10 @@ function useFound({ items }, { by, timestamp__gte: from, timestamp__lt: to }, wi
   );
 }
 
-/** total: of the events; with another one the histogram is read again. log: the Log that has the filters. onChange(members): of them. onJump(time). */
+/**
+ * total: of the events; with another one the histogram is read again. log: the Log that has the filters.
+ * onChange(members): of them. onJump(time).
+ */
 export default function Plot({ id, log, filters, total, onChange, onJump }) {
   const [by, setBy] = useState("kind");
   const element = useRef(null);
@@ -122,7 +126,9 @@ export default function Plot({ id, log, filters, total, onChange, onJump }) {
   useChart(element, found, width, (from, to) => onChange({ timestamp__gte: from, timestamp__lt: to }), onJump);
   const reset = () => onChange({ timestamp__gte: "", timestamp__lt: "" });
   const words = found?.total
-    ? `${counted(found.total, "event", Boolean(text) && !matches.isWhole)}${text ? ` with “${text}”` : ""} from ${exact(found.from)} to ${exact(found.to)}`
+    ? `${counted(found.total, "event", Boolean(text) && !matches.isWhole)}${
+        text ? ` with “${text}”` : ""
+      } from ${exact(found.from)} to ${exact(found.to)}`
     : text
       ? "No event in this time has the text"
       : "No events in this time";
@@ -131,11 +137,19 @@ export default function Plot({ id, log, filters, total, onChange, onJump }) {
     ${found && !found.total && html`<p class="muted none">${words}</p>`}
     ${error && !text && !found && html`<${Failure} error=${error} again=${again} />`}
     <figcaption>
-      <label>By <select aria-label="Series of the plot" data-testid="plot-by" value=${by} onChange=${(event) => setBy(event.target.value)}>
+      <label>By <select aria-label="Series of the plot" data-testid="plot-by" value=${by}
+        onChange=${(event) => setBy(event.target.value)}>
         <option value="kind">Kind</option><option value="source">Source</option>
       </select></label>
-      ${found && html`<${Legend} found=${found} by=${by} chosen=${filters[by]} onChoose=${(name) => onChange({ [by]: name })} />`}
-      ${(timestamp__gte || timestamp__lt) && html`<button type="button" class="quiet" data-testid="plot-reset" onClick=${reset}>Show all times</button>`}
+      ${
+        found &&
+        html`<${Legend} found=${found} by=${by} chosen=${filters[by]}
+        onChoose=${(name) => onChange({ [by]: name })} />`
+      }
+      ${
+        (timestamp__gte || timestamp__lt) &&
+        html`<button type="button" class="quiet" data-testid="plot-reset" onClick=${reset}>Show all times</button>`
+      }
     </figcaption>
   </figure>`;
 }

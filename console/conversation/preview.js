@@ -52,9 +52,15 @@ function Port({ id, port, program, isBusy, open, onFault }) {
     }
   };
   return html`<li class="port" data-testid=${`listens-${port}`}>
-    <strong>${port}</strong> <code>${program ? html`<${Text} text=${program} />` : html`<span class="muted">A program of the sandbox</span>`}</code>
+    <strong>${port}</strong> <code>
+      ${program ? html`<${Text} text=${program} />` : html`<span class="muted">A program of the sandbox</span>`}</code>
     <button type="button" data-testid=${`port-${port}`} disabled=${isBusy} onClick=${() => open(port)}>Open</button>
-    ${navigator.clipboard && html`<button type="button" class="quiet" title="A link that opens it once, within 30 seconds" onClick=${copy}>${isCopied ? "Copied" : "Copy link"}</button>`}
+    ${
+      navigator.clipboard &&
+      html`<button type="button" class="quiet"
+      title="A link that opens it once, within 30 seconds" onClick=${copy}>
+      ${isCopied ? "Copied" : "Copy link"}</button>`
+    }
   </li>`;
 }
 
@@ -62,9 +68,12 @@ function Ports({ found: { value, error }, ...others }) {
   if (error) return html`<p class="muted" data-testid="no-ports">${error.message}</p>`;
   if (!value) return html`<${Loading} words="Looking for open ports" />`;
   if (!value.ports?.length)
-    return html`<p class="muted" data-testid="no-ports">No program in the sandbox listens at a port yet. Have the agent start one.</p>`;
+    return html`<p class="muted"
+      data-testid="no-ports">No program in the sandbox listens at a port yet. Have the agent start one.</p>`;
   return html`<ul class="ports" aria-label="Open ports">
-    ${value.ports.map((port) => html`<${Port} key=${port} port=${port} program=${value.programs?.[port]} ...${others} />`)}
+    ${value.ports.map(
+      (port) => html`<${Port} key=${port} port=${port} program=${value.programs?.[port]} ...${others} />`,
+    )}
   </ul>`;
 }
 
@@ -79,7 +88,9 @@ export default function Preview({ id }) {
     try {
       window.open(await addressOf(id, chosen), "_blank", "noopener,noreferrer");
       setState({
-        said: `Port ${chosen} was opened in a new tab. If there is none, let this page open tabs, and press Open again.`,
+        said:
+          `Port ${chosen} was opened in a new tab. If there is none, ` +
+          "let this page open tabs, and press Open again.",
       });
     } catch (fault) {
       setState({ error: fault.message });
@@ -91,13 +102,17 @@ export default function Preview({ id }) {
   };
   return html`<section class="beside preview-ports" aria-label="Preview" data-testid="preview-panel">
     <header><strong>Preview</strong>
-      <span class="muted">What a program in the sandbox serves, in a new tab. Its pages reach nothing of this server. Opening one is audited.</span>
+      <span class="muted">What a program in the sandbox serves, in a new tab. Its pages reach nothing of this server.
+        Opening one is audited.</span>
       <button type="button" class="quiet" data-testid="ports-again" onClick=${found.again}>Refresh</button></header>
     <${Ports} id=${id} found=${found} isBusy=${state.isBusy} open=${open} onFault=${(error) => setState({ error })} />
-    <details class="other-port" open=${found.error || undefined}><summary data-testid="other-port">Another port</summary>
+    <details class="other-port" open=${found.error || undefined}><summary
+      data-testid="other-port">Another port</summary>
       <form onSubmit=${submit}>
-        <label>Port <input type="number" inputmode="numeric" required min=${LEAST} max=${MOST} placeholder="8000" data-testid="preview-port" value=${port} onInput=${(event) => setPort(event.target.value)} /></label>
-        <button type="submit" data-testid="preview-open" aria-busy=${state.isBusy} disabled=${state.isBusy}>Open</button>
+        <label>Port <input type="number" inputmode="numeric" required min=${LEAST} max=${MOST} placeholder="8000"
+          data-testid="preview-port" value=${port} onInput=${(event) => setPort(event.target.value)} /></label>
+        <button type="submit" data-testid="preview-open" aria-busy=${state.isBusy}
+          disabled=${state.isBusy}>Open</button>
       </form>
     </details>
     ${state.error && html`<p class="fault" role="alert" data-testid="preview-error">${state.error}</p>`}

@@ -10,8 +10,10 @@ import DestinationList from "../parts/destination.js";
 import { attempt } from "../parts/notices.js";
 import { PromptList } from "../parts/prompt_list.js";
 
-/** What the list of app conversations has of this one: its sandbox, and whether the server tells its agent what is allowed;
- * null before it is known. It is read while anything is asked. */
+/**
+ * What the list of app conversations has of this one: its sandbox, and whether the server tells its agent what is
+ * allowed; null before it is known. It is read while anything is asked.
+ */
 export function useApp(id) {
   const isAsked = (useStore(asked)?.length ?? 0) > 0,
     wasAsked = useRef(false);
@@ -22,8 +24,8 @@ export function useApp(id) {
 }
 
 /**
- * A prompt that ends keeps its place while it is held. of: the conversation, {id, sandbox_id}; app: of useApp; items: its
- * actions; named: the id of the event that the address names.
+ * A prompt that ends keeps its place while it is held. of: the conversation, {id, sandbox_id}; app: of useApp; items:
+ * its actions; named: the id of the event that the address names.
  */
 export function Prompts({ of, app, items, named }) {
   const goesOn = app && (app.goes_on_when_allowed ?? false);

@@ -11,10 +11,10 @@ import { partsOf } from "./content.js";
 import { MOST_TITLE } from "./heading.js";
 import { Pushed } from "./pushed.js";
 
-/** Characters of the agent's last message that are proposed as the text. */
+/** Maximum length of the proposed description, which is the agent's last message, in characters. */
 const MOST_TEXT = 5_000;
 
-/** Where the work can go, and what it may be called. Throws ApiError. */
+/** Read the remote that the work can be pushed to, and the proposed names. Throws ApiError. */
 async function proposal(id, signal) {
   const path = { conversation_id: id };
   const remote = await call("GET /api/v1/app-conversations/{conversation_id}/git/remote", { path, signal });
@@ -67,19 +67,32 @@ export function Push({ id, onClose }) {
   else if (made) body = html`<p role="status" data-testid="pushed"><${Pushed} value=${made} /></p>`;
   else if (remote)
     body = html`<form id="push" class="push" onSubmit=${send}>
-      <p>All changes of the folder that Git does not ignore leave as one commit in your name, to <code><${Text} text=${remote.url} /></code>. Nothing is overwritten there, and the audit has it.</p>
-      <label>Branch <input name="branch" required maxlength="200" data-testid="push-branch" autocomplete="off" spellcheck="false" value=${words.branch} onInput=${set("branch")} /></label>
-      <label>Title <input name="title" required maxlength=${MOST_TITLE} data-testid="push-title" value=${words.title} onInput=${set("title")} /></label>
-      <label>Text <textarea name="description" rows="5" maxlength="20000" data-testid="push-text" value=${words.description} onInput=${set("description")}></textarea></label>
-      <label><input type="checkbox" data-testid="push-request" disabled=${Boolean(remote.lacks)} checked=${opens && !remote.lacks} onChange=${(event) => setOpens(event.target.checked)} />Open a pull request${remote.base && html` into <code><${Text} text=${remote.base} /></code>`}</label>
+      <p>All changes of the folder that Git does not ignore leave as one commit in your name, to <code><${Text}
+        text=${remote.url} /></code>. Nothing is overwritten there, and the audit has it.</p>
+      <label>Branch <input name="branch" required maxlength="200" data-testid="push-branch" autocomplete="off"
+        spellcheck="false" value=${words.branch} onInput=${set("branch")} /></label>
+      <label>Title <input name="title" required maxlength=${MOST_TITLE} data-testid="push-title" value=${words.title}
+        onInput=${set("title")} /></label>
+      <label>Text <textarea name="description" rows="5" maxlength="20000" data-testid="push-text"
+        value=${words.description} onInput=${set("description")}></textarea></label>
+      <label><input type="checkbox" data-testid="push-request" disabled=${Boolean(remote.lacks)}
+        checked=${opens && !remote.lacks}
+        onChange=${(event) => setOpens(event.target.checked)} />Open a pull
+        request${remote.base && html` into <code><${Text} text=${remote.base} /></code>`}</label>
       ${remote.lacks && html`<p class="muted"><${Text} prose text=${remote.lacks} />.</p>`}
       ${fault && html`<p class="high" role="alert" data-testid="push-fault"><${Text} prose text=${fault} /></p>`}
     </form>`;
   return html`<${Dialog} title="Push the work as a branch" onClose=${onClose} data-testid="push-dialog">
     ${body}
     <footer>
-      <button type="button" class="secondary" data-testid="push-close" onClick=${onClose}>${made || error ? "Close" : "Cancel"}</button>
-      ${remote && !made && html`<button type="submit" form="push" data-testid="push-send" aria-busy=${isBusy} disabled=${isBusy}>${opens && !remote.lacks ? "Push and open the pull request" : "Push the branch"}</button>`}
+      <button type="button" class="secondary" data-testid="push-close" onClick=${onClose}>
+        ${made || error ? "Close" : "Cancel"}</button>
+      ${
+        remote &&
+        !made &&
+        html`<button type="submit" form="push" data-testid="push-send" aria-busy=${isBusy}
+        disabled=${isBusy}>${opens && !remote.lacks ? "Push and open the pull request" : "Push the branch"}</button>`
+      }
     </footer>
   <//>`;
 }

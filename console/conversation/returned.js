@@ -19,7 +19,10 @@ export function goBack(id, eventId) {
   );
 }
 
-/** event: of the return. left: the events that it has left behind. focus: the id of an event that the address names, or null. */
+/**
+ * event: of the return. left: the events that it has left behind. focus: the id of an event that the address names, or
+ * null.
+ */
 export function Returned({ id, event, left, focus }) {
   const [isOpen, setOpen] = useState(left.some((one) => one.id === focus)),
     [isBusy, setBusy] = useState(false),
@@ -30,15 +33,25 @@ export function Returned({ id, event, left, focus }) {
     setBusy(false);
     if (made) tell("Undone: the conversation and its files are as they were before the return.");
   };
-  return html`<li class=${`event entry change${event.id === focus ? " focus" : ""}`} data-testid=${`event-${event.id}`} data-kind="return" tabindex="-1">
+  return html`<li class=${`event entry change${event.id === focus ? " focus" : ""}`} data-testid=${`event-${event.id}`}
+    data-kind="return" tabindex="-1">
     <div class="head"><span class="label">Returned to an earlier event</span>
-      ${mayReturn && html`<button type="button" class="quiet" data-testid="undo-return" aria-busy=${isBusy} disabled=${isBusy} onClick=${undo}>Undo</button>`}
+      ${
+        mayReturn &&
+        html`<button type="button" class="quiet" data-testid="undo-return" aria-busy=${isBusy}
+        disabled=${isBusy} onClick=${undo}>Undo</button>`
+      }
       <${Clock} at=${event.timestamp} /></div>
     ${
       left.length > 0 &&
       html`<details class="left" open=${isOpen} onToggle=${(change) => setOpen(change.target.open)}>
       <summary data-testid="left-behind">${counted(left.length, "event")} left behind</summary>
-      ${isOpen && html`<ol>${rowsOf(left).map((row) => html`<${EventRow} key=${row.event.id} row=${row} isFocus=${row.event.id === focus} />`)}</ol>`}
+      ${
+        isOpen &&
+        html`<ol>${rowsOf(left).map(
+          (row) => html`<${EventRow} key=${row.event.id} row=${row} isFocus=${row.event.id === focus} />`,
+        )}</ol>`
+      }
     </details>`
     }
   </li>`;

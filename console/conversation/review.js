@@ -10,8 +10,8 @@ const NO_END = "\\ No newline at end of file",
   ENDLESS = "\0";
 
 /**
- * The lines of a change, each {sign, text, old, fresh}: its number before and after. A line that was changed has `words`,
- * its pieces as `changedWords` has them. isAligned: as `changes` says.
+ * The lines of a change, each {sign, text, old, fresh}: its number before and after. A line that was changed has
+ * `words`, its pieces as `changedWords` has them. isAligned: as `changes` says.
  */
 export function linesOf(before, after) {
   let old = 0,
@@ -108,8 +108,8 @@ function quoted(path) {
 }
 
 /**
- * A changed file as `git apply` takes it; "" where no line differs. before, after: null of a file that was not there, or
- * is not. Limitation: the server does not say what a file may be executed by: a new one is not.
+ * A changed file as `git apply` takes it; "" where no line differs. before, after: null of a file that was not there,
+ * or is not. Limitation: the server does not say what a file may be executed by: a new one is not.
  */
 export function patchOf(path, before, after) {
   const [from, to] = [named("a", path), named("b", path)];

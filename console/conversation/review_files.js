@@ -7,14 +7,17 @@ import { countsOf, linesOf } from "./review.js";
 const CHANGES = "GET /api/v1/app-conversations/{conversation_id}/git/changes",
   DIFF = "GET /api/v1/app-conversations/{conversation_id}/git/diff";
 
-/** Files that are read before somebody opens them, and those that are read at a time, after the first one. */
+/** Maximum number of files that are read before a person opens them, and of concurrent reads after the first file. */
 const MOST_READ = 100,
   READ_TOGETHER = 3;
 
-/** Characters of a file in which a zero byte, or what is no UTF-8, says that it is no text. */
+/** Characters of a file that are searched for a zero byte or invalid UTF-8: a file that has one is not text. */
 const LOOKED = 8_000;
 
-/** A change as it is reviewed: {before, after, isBinary, lines, isAligned, counts}; before, after: null where there is none. */
+/**
+ * A change as it is reviewed: {before, after, isBinary, lines, isAligned, counts}; before, after: null where there is
+ * none.
+ */
 function reviewed({ original: before, modified: after }) {
   const isBinary = [before, after].some((text) => /[\0\ufffd]/.test(text?.slice(0, LOOKED) ?? ""));
   if (isBinary) return { before, after, isBinary };
@@ -32,15 +35,17 @@ export async function readList(id, moments, signal) {
 
 const ours = (list) => list.filter(({ path }) => !path.startsWith(`${OF_AGENT}/`));
 
-/** Read the list of changes and its first file before a person asks for them. No sandbox is woken: moments has `since`. */
+/**
+ * Read the list of changes and its first file before a person asks for them. No sandbox is woken: moments has `since`.
+ */
 export async function prepare(id, moments) {
   const [first] = ours(await readAhead(CHANGES, ofList(id, moments)));
   if (first) await readAhead(DIFF, ofFile(id, first.path, moments));
 }
 
 /**
- * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed. Another list
- * is read anew. moments: the query of the list.
+ * The files by path, and what reads one: {files, read(path)}, a promise of the file. list: what has changed. Another
+ * list is read anew. moments: the query of the list.
  */
 export function useFiles(id, list, moments) {
   const [files, setFiles] = useState({});
@@ -83,7 +88,7 @@ export function useFiles(id, list, moments) {
   return { files, read };
 }
 
-/** A number of a text, to see whether it is another one. Source: FNV-1a, 32 bits */
+/** Hash a text, to notice a change of it. Source: FNV-1a, 32 bits */
 function digest(text) {
   let hash = 0x811c9dc5;
   for (let place = 0; place < text.length; place++) hash = Math.imul(hash ^ text.charCodeAt(place), 0x01000193);
@@ -109,7 +114,7 @@ export function useViewed(id) {
     try {
       sessionStorage.setItem(name, JSON.stringify(next));
     } catch {
-      // the browser keeps nothing: they are ticked until the page is left
+      // the browser stores nothing: the ticks last until the person leaves the page
     }
   };
   const isViewed = (path, file) => Boolean(viewed[path] && file?.counts) && viewed[path] === version(file);

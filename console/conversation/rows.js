@@ -12,7 +12,9 @@ export function lastOf({ event, results }) {
   return results.at(-1) ?? event;
 }
 
-/** The rows of events: {event, results}. before: the rows that were shown, of which those that are the same are kept. */
+/**
+ * The rows of events: {event, results}. before: the rows that were shown, of which those that are the same are kept.
+ */
 export function rowsOf(events, before = []) {
   const rows = [],
     byAction = new Map(),
@@ -43,7 +45,10 @@ export function returnOf(event) {
   return isReturn ? String(event.value?.event_id) : null;
 }
 
-/** What returns have left behind: by the id of each return that holds, the events before it. One goes to an event of the window, or before it. */
+/**
+ * What returns have left behind: by the id of each return that holds, the events before it. One goes to an event of the
+ * window, or before it.
+ */
 export function leftBehind(events) {
   const places = new Map(events.map(({ id }, place) => [id, place])),
     left = new Map();
@@ -72,7 +77,10 @@ export function changesMode(event) {
 /** Whether an event says that the work was pushed. */
 const isPush = (event) => kindOf(event) === "ConversationStateUpdateEvent" && event.key === "pushed";
 
-/** A change of the approval mode is a step of its own, a return and a push too, and so is a hook that stopped something, or failed. */
+/**
+ * A change of the approval mode is a step of its own, a return and a push too, and so is a hook that stopped something,
+ * or failed.
+ */
 function isBetween(event) {
   const kind = kindOf(event);
   return (
@@ -140,7 +148,10 @@ function lineOf(one, before) {
   return isSame ? same : line;
 }
 
-/** The rows of a talk: {row} for each step, {line} for what is between those of a turn. hasOlder: the log has earlier events. */
+/**
+ * The rows of a talk: {row} for each step, {line} for what is between those of a turn. hasOlder: the log has earlier
+ * events.
+ */
 export function talkOf(rows, hasOlder, before = []) {
   const turns = [turn(hasOlder ? null : 0)],
     lines = before.flatMap(({ line }) => line ?? []);

@@ -1,4 +1,4 @@
-// The sandbox of a conversation: how it is, its log as it grows, pause and resume.
+// The sandbox of a conversation: its state, its log as it grows, pause and resume.
 import { useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -12,7 +12,7 @@ import { SANDBOX, State } from "../parts/state.js";
 import { Text } from "../parts/text.js";
 import { Time } from "../parts/time.js";
 
-/** Seconds between two looks at the sandbox. */
+/** Seconds between two polls of the sandbox. */
 const LOOK = 5;
 
 /** The sandbox of a conversation; null where it has none. */
@@ -34,14 +34,17 @@ function SandboxLogFold({ sandboxId }) {
 
 const count = (number) => number.toLocaleString("en");
 
-/** What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend. */
+/**
+ * What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend.
+ */
 function Spent({
   of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens },
 }) {
   const ofDollars = budget.dollars === null ? "" : ` of ${dollars(budget.dollars + allowed_dollars)}`;
   const ofTokens = budget.tokens === null ? "" : ` of ${count(budget.tokens + allowed_tokens)}`;
   const isUnknown = unpriced > 0 && !spent;
-  return html`${isUnknown ? "" : `${dollars(spent)}${ofDollars}, `}${count(tokens)}${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
+  return html`${isUnknown ? "" : `${dollars(spent)}${ofDollars}, `}${count(tokens)}
+    ${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
     ${unpriced > 0 && html`<br /><span class="muted">The price of ${count(unpriced)} tokens is not known.</span>`}
     ${refused > 0 && html`<br /><span class="high">Refused, as a budget is used up: ${count(refused)}</span>`}`;
 }
@@ -59,7 +62,8 @@ function Verb({ sandbox, onDone }) {
     onDone();
   };
   const label = name === "pause" ? "Pause the sandbox" : "Resume the sandbox";
-  return html`<button type="button" class="secondary" data-testid=${name} aria-busy=${isBusy} disabled=${isBusy} onClick=${act}>${label}</button>`;
+  return html`<button type="button" class="secondary" data-testid=${name} aria-busy=${isBusy} disabled=${isBusy}
+    onClick=${act}>${label}</button>`;
 }
 
 export function Sandbox({ conversationId }) {
@@ -79,7 +83,11 @@ export function Sandbox({ conversationId }) {
       ${value.memory_bytes != null && html`<div><dt>Memory</dt><dd>${bytes(value.memory_bytes)}</dd></div>`}
       ${value.cpu_cores != null && html`<div><dt>CPU</dt><dd>${value.cpu_cores.toFixed(2)} cores</dd></div>`}
       ${value.disk_bytes != null && html`<div><dt>Disk</dt><dd>${bytes(value.disk_bytes)}</dd></div>`}
-      ${(value.spent?.calls > 0 || value.spent?.refused > 0) && html`<div><dt>Spent on models</dt><dd data-testid="spent"><${Spent} of=${value.spent} /></dd></div>`}
+      ${
+        (value.spent?.calls > 0 || value.spent?.refused > 0) &&
+        html`<div><dt title="As this server counts the responses of the models">Spent on models</dt><dd
+        data-testid="spent"><${Spent} of=${value.spent} /></dd></div>`
+      }
     </dl>
     ${value.status_detail && html`<pre><${Text} text=${value.status_detail} /></pre>`}
     <${Verb} sandbox=${value} onDone=${again} />

@@ -6,25 +6,27 @@ import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
 import { ROOT } from "../lib/root.js";
 
-/** Characters of one message, columns and rows at most, as the server takes them; lines that can be scrolled back to. */
+/**
+ * Characters of one message, columns and rows at most, as the server takes them; lines that can be scrolled back to.
+ */
 const MOST_INPUT = 4096,
   MOST_COLS = 500,
   MOST_ROWS = 200,
   MOST_LINES = 5_000;
 
-/** Milliseconds without a change of the panel's size after which the terminal gets it. */
+/** Debounce of a resize of the panel, in milliseconds. */
 const SETTLED = 100;
 
-/** The code of a socket whose end nobody has announced. */
+/** Close code of a socket that ended without a close frame. */
 const GONE = 1006;
 
-/** Why it ended, in words, by the code of the socket where the server gave no reason. */
+/** Why the terminal ended, in words, by the close code of the socket. Used where the server gave no reason. */
 const REASONS = { [GONE]: "The connection broke." };
 
 /**
- * Takes the place of document.createElement while a terminal is shown. The library writes its rules into <style> elements
- * and colours into style attributes, and the page's policy refuses both: what it makes takes them as style sheets and
- * properties of the script instead, which the policy allows.
+ * Takes the place of document.createElement while a terminal is shown. The library writes its rules into <style>
+ * elements and colours into style attributes, and the page's policy refuses both: what it makes takes them as style
+ * sheets and properties of the script instead, which the policy allows.
  */
 function create(name, ...others) {
   const isStyle = name === "style",
@@ -47,10 +49,10 @@ function create(name, ...others) {
   return made;
 }
 
-/** Dark in both looks of the page: programs choose their colours for that. */
+/** Colours of the terminal. Dark in both themes of the page: programs choose their colours for a dark ground. */
 const COLOURS = { background: "#16141a", foreground: "#e6e1ea", cursor: "#e6e1ea", selectionBackground: "#5a4a80" };
 
-/** The way out for a keyboard, as Tab belongs to the shell: F6 goes on to what comes after the terminal. */
+/** F6 moves the focus out of the terminal, as Tab belongs to the shell. */
 function leave(event) {
   if (event.key !== "F6" || event.type !== "keydown") return true;
   event.preventDefault();
@@ -58,7 +60,7 @@ function leave(event) {
   return false;
 }
 
-/** A screen in an element, and what ends it. */
+/** Open a screen in an element. Returns the screen, and a function that ends it. */
 function screenIn(place) {
   const screen = new Screen({
     scrollback: MOST_LINES,
@@ -80,7 +82,7 @@ function screenIn(place) {
 
 const size = ({ cols, rows }) => ({ cols: Math.min(cols, MOST_COLS), rows: Math.min(rows, MOST_ROWS) });
 
-/** A text in parts of at most MOST_INPUT characters, none of which ends within a character. */
+/** Split a text into parts of at most MOST_INPUT characters. No part ends within a character. */
 function* parts(text) {
   for (let at = 0; at < text.length; ) {
     let end = Math.min(at + MOST_INPUT, text.length);
@@ -154,14 +156,17 @@ export default function Terminal({ id }) {
     };
   }, [id, number]);
   const hasEnded = state && state !== "open";
-  return html`<section class="beside shell" aria-label="Terminal" data-testid="terminal-panel" data-state=${hasEnded ? "ended" : state || "opening"}>
+  return html`<section class="beside shell" aria-label="Terminal" data-testid="terminal-panel"
+    data-state=${hasEnded ? "ended" : state || "opening"}>
     <header><strong>Terminal</strong>
-      <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is not. <kbd>F6</kbd> leaves it.</span></header>
+      <span class="muted">Runs in the sandbox without asking. Opening it is in the audit; what you type is
+        not. <kbd>F6</kbd> leaves it.</span></header>
     <div class="screen" ref=${place} data-testid="terminal"></div>
     ${
       hasEnded &&
       html`<p class="end" role="status"><span data-testid="terminal-end">${state}</span>
-      <button type="button" class="quiet" data-testid="terminal-again" onClick=${() => setNumber(number + 1)}>Open again</button></p>`
+      <button type="button" class="quiet" data-testid="terminal-again"
+        onClick=${() => setNumber(number + 1)}>Open again</button></p>`
     }
   </section>`;
 }

@@ -17,10 +17,10 @@ import { Turn } from "./turn.js";
 const AT_END = 48,
   NEAR = 1_600;
 
-/** What is left behind where events are missing: nobody knows. */
+/** The events that returns left behind, of a filtered window: not known. */
 const NOTHING = new Map();
 
-/** Events that are fetched before the person asks for them: a short log is shown whole. */
+/** Events that are fetched at once, so that a short log is shown whole. */
 const AT_ONCE = 150;
 
 /** What scrolls the rows: the timeline, or the page where the style gives the timeline its whole height. */
@@ -53,7 +53,7 @@ function anchorOf(box) {
   return rows.length ? { row: rows[low], top: rows[low].getBoundingClientRect().top } : null;
 }
 
-/** Move the focus to the row after or before the one that has it, at first to the one that is first in view. */
+/** Move the focus to the next or the previous row. Without a focus, start at the first row in view. */
 function step(box, by) {
   const rows = [...box.querySelectorAll("li.event")],
     at = rows.indexOf(focusedIn(box));
@@ -78,14 +78,17 @@ function extend(box, log) {
   else if (newer && box.scrollHeight - box.scrollTop - box.clientHeight < NEAR) log.newer();
 }
 
-/** Where an event of the address is: its first place of what is sought, else its row; null where its output leads to a line by itself. */
+/**
+ * Where an event of the address is: its first place of what is sought, else its row; null where its output leads to a
+ * line by itself.
+ */
 function placeOf(box, id) {
   const event = box.querySelector(`[data-testid="event-${CSS.escape(id)}"]`);
   if (route.get().query.line && event?.querySelector(".printed")) return null;
   return event?.querySelector("mark") ?? box.querySelector("li.focus");
 }
 
-/** Keeps what is in view where it is while rows come and go; or keeps the end in view. */
+/** Keep the rows in view in their place while rows come and go, or keep the end in view. */
 function useSteadyScroll(log, state) {
   const box = useRef(null),
     anchor = useRef(null),
@@ -141,7 +144,7 @@ function useSteadyScroll(log, state) {
   return { box, onScroll };
 }
 
-/** What stands before the first row: it is as high whatever it says. */
+/** The line before the first row. Its height never changes. */
 function Begin({ state, log }) {
   if (state.error?.of === "older") return html`<${Failure} error=${state.error} again=${() => log.again()} />`;
   if (!state.events.length) return null;
@@ -157,10 +160,11 @@ function TimelineEnd({ state, log }) {
 function Nothing({ isFiltered, isOutside, onReset }) {
   const hint = isOutside ? "What its agent tells appears here." : "Send a message below to start the agent.";
   if (!isFiltered) return html`<${Empty} title="Nothing has happened yet">${hint}<//>`;
-  return html`<${Empty} title="No matching events"><button type="button" onClick=${onReset}>Show all events</button><//>`;
+  return html`<${Empty} title="No matching events"><button type="button"
+    onClick=${onReset}>Show all events</button><//>`;
 }
 
-/** What the agent is writing now. */
+/** The text that the agent is writing now. */
 function Writing({ text }) {
   return html`<div class="event message writing">
     <p class="head"><span class="label">Agent is writing</span></p>
@@ -172,7 +176,10 @@ function isIn({ event, results }, id) {
   return id !== null && (event.id === id || results.some((result) => result.id === id));
 }
 
-/** Rows with the day above the first one, and wherever another day begins. timeOf(row): of a row; null where it has none. */
+/**
+ * Rows with the day above the first one, and wherever another day begins. timeOf(row): of a row; null where it has
+ * none.
+ */
 function withDays(rows, timeOf, draw) {
   let last = "";
   return rows.flatMap((row) => {
@@ -185,7 +192,10 @@ function withDays(rows, timeOf, draw) {
   });
 }
 
-/** The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under way. */
+/**
+ * The rows of the wire, or of the talk. isRunning: the agent works, so that a last action without a result is under
+ * way.
+ */
 function Rows({ id, rows, left, isWire, isRaw, state, waiting, isRunning, isOutside, output, decisions, forkOf }) {
   const talk = useRef([]);
   const focus = ({ event, results }) => isIn({ event, results }, state.focus);
@@ -198,7 +208,8 @@ function Rows({ id, rows, left, isWire, isRaw, state, waiting, isRunning, isOuts
       ({ event }) => event.timestamp,
       (row) =>
         returned(row) ||
-        html`<${EventRow} key=${row.event.id} row=${row} isTalk=${!isRaw} isFocus=${focus(row)} waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
+        html`<${EventRow} key=${row.event.id} row=${row} isTalk=${!isRaw} isFocus=${focus(row)}
+          waits=${waiting.has(row.event.id)} onFork=${forkOf(row)} />`,
     );
   talk.current = talkOf(rows, state.older, talk.current);
   const last = isRunning && !state.newer ? talk.current.findLast(({ row }) => row)?.row : null;
@@ -207,16 +218,21 @@ function Rows({ id, rows, left, isWire, isRaw, state, waiting, isRunning, isOuts
     ({ row }) => row?.event.timestamp,
     ({ row, line }) =>
       line
-        ? html`<${Turn} key=${`turn ${line.id}`} line=${line} focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
+        ? html`<${Turn} key=${`turn ${line.id}`} line=${line}
+          focus=${line.events.some(({ id }) => id === state.focus) ? state.focus : null} forkOf=${forkOf} />`
         : returned(row) ||
           html`<${Entry} key=${row.event.id} row=${row} isFocus=${focus(row)} waits=${waiting.has(row.event.id)}
-        isOutside=${isOutside} isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)} output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
+        isOutside=${isOutside} isRunning=${row === last && !row.results.length && !waiting.has(row.event.id)}
+          output=${output} decisions=${decisions} onFork=${forkOf(row)} />`,
   );
 }
 
-/** id: of the conversation. log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now; output: a store of what its
- * command prints; decisions: its Decisions. isOutside: its agent runs outside of sandboxes. isWire: every event has a row of its own; isRaw: with its texts as they were sent. forks: of useForks. onFork(event): undefined where no fork is
- * offered; without an event the fork is of all. */
+/**
+ * id: of the conversation. log: a Log. waiting: ids of the actions that wait. writing: what the agent is writing now;
+ * output: a store of what its command prints; decisions: its Decisions. isOutside: its agent runs outside of sandboxes.
+ * isWire: every event has a row of its own; isRaw: with its texts as they were sent. forks: of useForks. onFork(event):
+ * undefined where no fork is offered; without an event the fork is of all.
+ */
 export function Timeline({
   id,
   log,
@@ -266,12 +282,15 @@ export function Timeline({
   });
   const isEmpty = !state.events.length && !state.loading && !state.error;
   return html`<div class="timeline-frame">
-    <section class="timeline" data-testid="timeline" ref=${box} onScroll=${onScroll} tabindex="0" aria-label="Timeline" aria-busy=${state.loading === "newest"}>
+    <section class="timeline" data-testid="timeline" ref=${box} onScroll=${onScroll} tabindex="0" aria-label="Timeline"
+      aria-busy=${state.loading === "newest"}>
       <div>
         <${Begin} state=${state} log=${log} />
         ${isEmpty && html`<${Nothing} isFiltered=${isFiltered} isOutside=${isOutside} onReset=${onReset} />`}
         <ol>
-          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} isRaw=${isRaw} state=${state} waiting=${waiting} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions} forkOf=${forkOf} />
+          <${Rows} id=${id} left=${left} rows=${rows.current} isWire=${isWire} isRaw=${isRaw} state=${state}
+            waiting=${waiting} isRunning=${isRunning} isOutside=${isOutside} output=${output} decisions=${decisions}
+            forkOf=${forkOf} />
         </ol>
         ${writing && !state.newer && html`<${Writing} text=${writing} />`}
         <${TimelineEnd} state=${state} log=${log} />
@@ -281,7 +300,11 @@ export function Timeline({
       ${
         (state.unseen > 0 || state.newer) &&
         html`<button type="button" onClick=${toEnd}>
-        ${state.unseen ? `${state.unseen.toLocaleString("en")} new ${state.unseen === 1 ? "event" : "events"}` : "To the newest event"}
+        ${
+          state.unseen
+            ? `${state.unseen.toLocaleString("en")} new ${state.unseen === 1 ? "event" : "events"}`
+            : "To the newest event"
+        }
       </button>`
       }
     </div>

@@ -6,7 +6,7 @@ import { useStore } from "../lib/store.js";
 import { counted, now, took } from "../lib/words.js";
 import { EventRow } from "./event.js";
 
-/** The time since a moment, which goes on. */
+/** Running time since a moment. */
 export function Since({ at }) {
   return took(Math.round((useStore(now) - at) / 1000) * 1000);
 }
@@ -26,11 +26,21 @@ function Between({ line, focus, forkOf }) {
   const toggle = ({ target: { open } }) => (setOpened(open), !open && setClosedFor(focus));
   return html`<details open=${isOpen} onToggle=${toggle}>
     <summary data-testid="turn"><${Words} line=${line} /></summary>
-    ${isOpen && html`<ol>${line.events.map((event) => html`<${EventRow} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus} onFork=${forkOf({ event, results: [] })} />`)}</ol>`}
+    ${
+      isOpen &&
+      html`<ol>${line.events.map(
+        (event) =>
+          html`<${EventRow} key=${event.id} row=${{ event, results: [] }} isFocus=${event.id === focus}
+      onFork=${forkOf({ event, results: [] })} />`,
+      )}</ol>`
+    }
   </details>`;
 }
 
-/** line: of talkOf. focus: the id of an event that the address names, or null. forkOf(row): its onFork(row), or undefined. Drawn again when it changes. */
+/**
+ * line: of talkOf. focus: the id of an event that the address names, or null. forkOf(row): its onFork(row), or
+ * undefined. Drawn again when it changes.
+ */
 export class Turn extends Component {
   shouldComponentUpdate(next) {
     return ["line", "focus", "forkOf"].some((name) => next[name] !== this.props[name]);

@@ -2,7 +2,9 @@
 
 const numberOf = (value) => (Number.isFinite(value) ? value : 0);
 
-/** {tokens, dollars} of all models together; null where nothing is told. stats: as the agent sent it, whatever that is. */
+/**
+ * {tokens, dollars} of all models together; null where nothing is told. stats: as the agent sent it, whatever that is.
+ */
 export function usageOf(stats) {
   const told = stats?.usage_to_metrics,
     all = told && typeof told === "object" ? Object.values(told) : [];

@@ -1,4 +1,4 @@
-// Notifications of the browser about what waits: only where the person wants them, and only while the page is not seen.
+// Browser notifications about items that wait: only where the person wants them, and only while the page is hidden.
 import { ours } from "./root.js";
 import { go } from "./router.js";
 import { me } from "./session.js";
@@ -7,10 +7,10 @@ import { beginning, visible } from "./visible.js";
 
 const NAME = ours("agent-server-notifications");
 
-/** Where the browser keeps the id of this device while it rings by push: then the page announces nothing itself. */
+/** Storage key of the id of this device while it rings by push. Then the page shows no notification itself. */
 export const RINGS = ours("agent-server-rings");
 
-/** Most characters of a title that a notification shows. */
+/** Maximum length of a title in a notification, in characters. */
 const MOST = 80;
 
 /** Whether the person wants notifications: "on", "off", "denied" by the browser, or "none" where it has none. */
@@ -22,7 +22,7 @@ function state() {
   return Notification.permission === "granted" && localStorage.getItem(NAME) === "on" ? "on" : "off";
 }
 
-/** Begin or end: the browser asks the person once. */
+/** Turn notifications on or off. The browser asks the person once. */
 export async function setWish(isOn) {
   if (isOn) await Notification.requestPermission();
   localStorage.setItem(NAME, isOn ? "on" : "off");

@@ -11,10 +11,10 @@ export class ApiError extends Error {
   }
 }
 
-/** Milliseconds after which a request without a response has failed. */
+/** Timeout of a request, in milliseconds. */
 const TIMEOUT = 30_000;
 
-/** The words of a response that ends too early. */
+/** Error of a truncated response. */
 const BROKEN = "The connection broke before the whole response had come.";
 
 /** The address of an operation. path and query: by name; a query value of null, undefined or "" is left out. */
@@ -77,7 +77,7 @@ export async function ticket(conversationId) {
   return (await call("POST /api/v1/tickets", { body: { ...body, scopes: ["read"] } })).ticket;
 }
 
-/** A new value of `once`: a POST with it has one effect, however often it is sent. */
+/** Make an idempotency key, for `once`: a POST with it has one effect, however often it is sent. */
 export function newKey() {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
@@ -107,7 +107,7 @@ async function send(operation, { path, query, body, file, signal, asKey, isLong 
   }
   if (response.ok) return response;
   const fault = await failure(response);
-  // A person may have entered another key since.
+  // a person may have entered another key meanwhile
   if (fault.status === 401 && shown === key.get())
     wanted.set(shown ? "The server does not know this key, or knows it no longer." : "The server needs a key.");
   throw fault;

@@ -1,9 +1,13 @@
-// Verifies one chain of the audit, of a conversation or of a day's destinations, as `python -m admin audit verify` does: every byte, every hash, no gap.
+// Verifies one chain of the audit, of a conversation or of a day's destinations, as `python -m admin audit verify`
+// does: every byte, every hash, no gap.
 
 /** Whether this browser can: it computes hashes for addresses that it trusts, https or this machine. */
 export const canVerify = Boolean(globalThis.crypto?.subtle);
 
-/** Verify an export, one entry a line. Returns {number, hash}: of the last entry. Throws Error, whose words say what differs. */
+/**
+ * Verify an export, one entry a line. Returns {number, hash}: of the last entry. Throws Error, whose words say what
+ * differs.
+ */
 export async function verify(lines, chain) {
   let seq = 0,
     previous = "";

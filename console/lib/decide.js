@@ -8,7 +8,9 @@ import { Store } from "./store.js";
 const MOST = 1_000,
   MOST_OF_ONE = 256;
 
-/** The results of this page's decisions: name of the action → {state, verb, words, at}: sent, taken, lost, or failed. */
+/**
+ * The results of this page's decisions: name of the action → {state, verb, words, at}: sent, taken, lost, or failed.
+ */
 export const fates = new Store(new Map());
 
 const PROBLEMS = {
@@ -35,7 +37,10 @@ function note(items, fateOf) {
   fates.set(all);
 }
 
-/** What became of this page's decision of an item: of `fates`; of a destination or a budget its outcome, in the same form. */
+/**
+ * What became of this page's decision of an item: of `fates`; of a destination or a budget its outcome, in the same
+ * form.
+ */
 export function fateOf(item) {
   if (!item.asked) return fates.get().get(nameOf(item));
   return outcomes.get().get(item.digest)?.fate;
@@ -70,11 +75,14 @@ export async function decide(given, verb, others = {}) {
   }
 }
 
-/** What became of a decision that the server took. held: how many must approve the action, while it waits for others. */
+/**
+ * What became of a decision that the server took. held: how many must approve the action, while it waits for others.
+ */
 function counted(verb, held) {
   if (!held) return { state: "taken", verb, words: "" };
   const { approved_by, needed } = held;
-  const words = `Your approval counts: ${approved_by.length} of ${needed}, by ${approved_by.join(", ")}. It waits for others.`;
+  const who = approved_by.join(", "),
+    words = `Your approval counts: ${approved_by.length} of ${needed}, by ${who}. It waits for others.`;
   return { state: "failed", verb, words };
 }
 

@@ -1,9 +1,13 @@
-// What sandboxes ask to reach, and budgets that are used up, live, and decisions about them: each is bound to what was shown.
+// What sandboxes ask to reach, and budgets that are used up, live, and decisions about them: each is bound to what was
+// shown.
 import { call } from "./api.js";
 import { announce } from "./announce.js";
 import { Store, useStore } from "./store.js";
 
-/** What waits, the longest wait first: items as GET /api/v1/destinations has them, by digest. null before they are known. */
+/**
+ * What waits, the longest wait first: items as GET /api/v1/destinations has them, by digest. null before they are
+ * known.
+ */
 export const asked = new Store(null);
 
 /** Whether what waits is of a conversation, or of its sandbox where several are in it. of: {id, sandbox_id}. */

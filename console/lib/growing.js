@@ -1,7 +1,7 @@
-// What is drawn bit by bit: all of it at once would hold up the page.
+// Lists that are drawn in parts: all rows at once would block the page.
 import { useEffect, useState } from "preact/hooks";
 
-/** A number that grows to another one, by so many each frame. */
+/** A number that grows to `to`, by `by` in each frame. */
 export function useGrowing(to, by) {
   const [number, setNumber] = useState(Math.min(to, by));
   useEffect(() => {

@@ -1,4 +1,5 @@
-// A list that is read by pages, newest first, and kept current by a stream. Nothing moves under the pointer or the focus.
+// A list that is read by pages, newest first, and kept current by a stream. Nothing moves under the pointer or the
+// focus.
 import { useEffect, useMemo } from "preact/hooks";
 import { call } from "./api.js";
 import { follow } from "./live.js";
@@ -13,7 +14,9 @@ const PAGE = 50,
 const TOP = 40,
   AGAIN = 3_000;
 
-/** leaving: "changed" (it does not fit the filters any more) or "deleted", by id: it goes as soon as nothing is held. */
+/**
+ * leaving: "changed" (it does not fit the filters any more) or "deleted", by id: it goes as soon as nothing is held.
+ */
 const EMPTY = {
   rows: null,
   leaving: new Map(),
@@ -109,7 +112,10 @@ export class LiveList {
     this.#show();
   }
 
-  /** Read a page after the reads before it. from(): its cursor. take(items): what becomes of it; whether the old cursor stays. */
+  /**
+   * Read a page after the reads before it. from(): its cursor. take(items): what becomes of it; whether the old cursor
+   * stays.
+   */
   #enqueue(from, take) {
     if (this.#waiting === 0) this.#meanwhile = [];
     this.#waiting += 1;
@@ -174,7 +180,7 @@ export class LiveList {
     }
   }
 
-  /** Let go what left and put what is new on top, unless the person is at something that would move. */
+  /** Remove the rows that left and put new rows on top, unless a row would move under the pointer or the focus. */
   #settle() {
     if (!this.#element?.contains(document.activeElement)) this.#holds.delete("focus"); // what had it may be gone
     if (this.#rows && this.#holds.size === 0) {
@@ -218,7 +224,8 @@ export function holding(list) {
     onPointerLeave: () => list.hold("pointer", false),
     onFocusIn: (event) => list.hold("focus", true, event.currentTarget),
     onFocusOut: ({ currentTarget, relatedTarget }) => {
-      const isAtHead = relatedTarget?.closest(".list-head"); // what is new must not come before the press that asks for it
+      // new rows must not come before the press that asks for them
+      const isAtHead = relatedTarget?.closest(".list-head");
       if (!isAtHead && !currentTarget.contains(relatedTarget)) list.hold("focus", false);
     },
   };

@@ -7,7 +7,10 @@ import { Store } from "./store.js";
 /** The streams of this page. */
 const streams = new Set();
 
-/** Whether the page is live: "live", "lost" (a stream or the server's store is away), or "offline" (the browser has no network). */
+/**
+ * Whether the page is live: "live", "lost" (a stream or the server's store is away), or "offline" (the browser has no
+ * network).
+ */
 export const connection = new Store("live");
 
 /**

@@ -1,7 +1,7 @@
-// What the window and the system are like, as it changes.
+// Media queries of the window and the system, and their changes.
 import { useEffect, useState } from "preact/hooks";
 
-/** Whether a media query holds, in a component, which is drawn again when that changes. */
+/** Whether a media query matches. The component is drawn again when that changes. */
 export function useMedia(query) {
   const media = matchMedia(query);
   const [holds, set] = useState(media.matches);

@@ -5,7 +5,9 @@ import { call } from "./api.js";
 /** The table of the server, read once for a page. @type {Promise<any[]> | null} */
 let table = null;
 
-/** The modes: [{name, words, detail, policy, needs_sandbox}]; none until they are here, or where they cannot be read. */
+/**
+ * The modes: [{name, words, detail, policy, needs_sandbox}]; none until they are here, or where they cannot be read.
+ */
 export function useModes() {
   const [modes, setModes] = useState([]);
   useEffect(() => {

@@ -1,4 +1,4 @@
-// What a person has opened on the page: it stays so, here and in the next conversation, until it is closed.
+// The panels that a person has opened. A panel stays open in every conversation until the person closes it.
 import { ours } from "./root.js";
 import { Store, useStore } from "./store.js";
 
@@ -15,7 +15,10 @@ function read() {
 
 const panels = new Store(read());
 
-/** Whether a panel is open, and what opens and closes it: [isOpen, set(isOpen)]. name: "filters", "plot", "details", "wire", "unwrapped". */
+/**
+ * Whether a panel is open, and what opens and closes it: [isOpen, set(isOpen)]. name: "filters", "plot", "details",
+ * "wire", "unwrapped".
+ */
 export function usePanel(name) {
   const isOpen = useStore(panels)[name] === true;
   const set = (next) => {
@@ -23,7 +26,7 @@ export function usePanel(name) {
     try {
       localStorage.setItem(NAME, JSON.stringify(panels.get()));
     } catch {
-      // the browser keeps nothing: it is open until the page is left
+      // the browser stores nothing: the panel is open until the person leaves the page
     }
   };
   return /** @type {const} */ ([isOpen, set]);

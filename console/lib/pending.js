@@ -17,7 +17,10 @@ const MOST_ENDS = 1_000;
 /** The name of an action in this page: an action's id is unique in its conversation alone. */
 export const nameOf = (item) => `${item.conversation_id} ${item.action_id}`;
 
-/** The actions that are decided as this one is, at once: those of its conversation where its agent takes one decision for all. */
+/**
+ * The actions that are decided as this one is, at once: those of its conversation where its agent takes one decision
+ * for all.
+ */
 export function alikeOf(item) {
   if (!item.decided_together) return [item];
   return (pending.get() ?? [item]).filter((one) => one.conversation_id === item.conversation_id);

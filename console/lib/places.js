@@ -1,4 +1,5 @@
-// The places of what waits in a list: none moves by itself, whatever comes and goes. And the rows of the inbox that they
+// The places of what waits in a list: none moves by itself, whatever comes and goes. And the rows of the inbox that
+// they
 // make: a row is an action, or a group of the same command, or of like ones.
 import { byAge, nameOf } from "./pending.js";
 import { ours } from "./root.js";
@@ -41,9 +42,9 @@ function renewed(place, item, of) {
 /**
  * The places after a change: none moves, what came stands below, what ended keeps its place while it is held.
  *
- * isHeld(place): whether what ended keeps its place. isNext: where nothing waits any more, what comes takes the place of
- * what ended. passes(item), order(a, b): of what comes. groupOf(item): items of the same text that wait at the same time
- * are a group, which stands where its first one does.
+ * isHeld(place): whether what ended keeps its place. isNext: where nothing waits any more, what comes takes the place
+ * of what ended. passes(item), order(a, b): of what comes. groupOf(item): items of the same text that wait at the same
+ * time are a group, which stands where its first one does.
  */
 export function merged(
   places,
@@ -85,7 +86,10 @@ export function anew(places, items, how) {
   return merged([], items, how).map((place) => ({ ...place, key: before.get(nameOf(place.item))?.key ?? place.key }));
 }
 
-/** Lists by what `keyOf` says of their items, in the order of their first ones: Map.groupBy, which Node 20 does not have. */
+/**
+ * Lists by what `keyOf` says of their items, in the order of their first ones: Map.groupBy, which Node 20 does not
+ * have.
+ */
 export function groupBy(items, keyOf) {
   const groups = new Map();
   for (const item of items) {
@@ -117,7 +121,9 @@ export function rowsOf(places, unfolded) {
   });
 }
 
-/** What a row leads to: the name of its group where several of it wait, else the key of the one; null where none waits. */
+/**
+ * What a row leads to: the name of its group where several of it wait, else the key of the one; null where none waits.
+ */
 export function targetOf(row, waits = isOpen) {
   const open = row.places.filter(waits);
   if (open.length > 1) return row.id;
@@ -130,7 +136,9 @@ export function indexOf(rows, current) {
   return own >= 0 ? own : rows.findIndex(({ places }) => places.some(({ key }) => key === current));
 }
 
-/** Where a step leads from what is current: to the next row in which something waits, or to the one before; else null. */
+/**
+ * Where a step leads from what is current: to the next row in which something waits, or to the one before; else null.
+ */
 export function stepFrom(rows, current, by, waits = isOpen) {
   const index = indexOf(rows, current);
   const ahead = by > 0 ? rows.slice(index + 1) : rows.slice(0, Math.max(0, index)).reverse();
@@ -138,8 +146,8 @@ export function stepFrom(rows, current, by, waits = isOpen) {
 }
 
 /**
- * Where the focus goes once what is current is decided: what else waits in its row, else the next below, else the nearest
- * above; null where nothing waits.
+ * Where the focus goes once what is current is decided: what else waits in its row, else the next below, else the
+ * nearest above; null where nothing waits.
  */
 export function nextAfter(rows, current, waits = isOpen) {
   const own = rows[indexOf(rows, current)];

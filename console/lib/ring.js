@@ -66,14 +66,14 @@ export async function start(name, shows) {
   localStorage.setItem(`${RINGS} renewed`, String(Date.now()));
 }
 
-/** Ring no more. The push service tells the server by itself if the page has no key any more. */
+/** Unsubscribe this device. If the page no longer has a key, the push service tells the server. */
 export async function stop(id) {
   localStorage.removeItem(RINGS);
   await (await subscription())?.unsubscribe();
   if (id && me.get()) await call("DELETE /api/v1/devices/{device_id}", { path: { device_id: id } });
 }
 
-/** Renew this device once a day, as what its owner has called it. */
+/** Renew this device once a day, under the name that its owner gave it. */
 export async function renew() {
   if (Date.now() - Number(localStorage.getItem(`${RINGS} renewed`)) < RENEWS || obstacle()) return;
   const found = (await look()).find((one) => one.id === localStorage.getItem(RINGS));

@@ -31,8 +31,8 @@ export function go(view, id, query) {
 }
 
 /**
- * Change the query of the present view. isStep: the browser's "back" undoes it, as for a tab, or a filter that is chosen;
- * what is typed is no step, and "back" leads to before it.
+ * Change the query of the present view. isStep: the browser's "back" undoes it, as for a tab, or a filter that is
+ * chosen; what is typed is no step, and "back" leads to before it.
  */
 export function setQuery(query, isStep = false) {
   const { view, id } = route.get(),

@@ -1,10 +1,11 @@
-// The key of this browser, and what it may do. The key stays in the session of one tab unless the person says "remember".
+// The key of this browser, and what it may do. The key stays in the session of one tab unless the person says
+// "remember".
 import { ours } from "./root.js";
 import { Store } from "./store.js";
 
 const NAME = ours("agent-server-key");
 
-/** What a key may look like; anything else is none, and no header can carry it. */
+/** Valid characters of a key. A header can carry no others. */
 const FORM = /^[\x21-\x7e]{1,512}$/;
 
 /** The key of a link that would take the place of this browser's: the person is asked. "" for none. */
@@ -19,7 +20,7 @@ export const me = new Store(null);
 /** Why a key is asked for: "" while none is needed, else words. */
 export const wanted = new Store("");
 
-/** How often a key was entered that the server knows: what waits for one goes on. */
+/** Number of valid keys that were entered. Requests that wait for a key retry when it grows. */
 export const entered = new Store(0);
 
 export function isKey(value) {
@@ -37,7 +38,9 @@ export function keep(value, who, remember) {
   entered.set(entered.get() + 1);
 }
 
-/** Forget the key, here and in the browser: other tabs that have it from there forget it too. This device rings no more. */
+/**
+ * Forget the key, here and in the browser: other tabs that have it from there forget it too. This device rings no more.
+ */
 export function forget() {
   if (localStorage.getItem(ours("agent-server-rings")))
     import("./ring.js").then(({ stop }) => stop("")).catch(() => {});
@@ -63,8 +66,9 @@ export function takeOffered() {
 }
 
 /**
- * The key in `#key=…` of the link that the server prints; the address and the history lose it at once. "" where there is
- * none, and where this browser has another one: whoever made the link could have the person work with a key of theirs.
+ * The key in `#key=…` of the link that the server prints; the address and the history lose it at once. "" where there
+ * is none, and where this browser has another one: whoever made the link could have the person work with a key of
+ * theirs.
  */
 function taken() {
   const found = /^#key=([^&]*)/.exec(location.hash);
@@ -81,7 +85,7 @@ function taken() {
   return value;
 }
 
-// The link may also be opened where the page is already.
+// the link may also be opened in a tab that has the page
 addEventListener("hashchange", () => taken() && location.reload());
 
 addEventListener("storage", (event) => {

@@ -1,5 +1,6 @@
-// Shortcuts of the keyboard. A view says which it knows; `?` lists them, and the palette offers them. In a text field a key is a letter, and Escape leaves it.
-// A key of a composition is the input method's: it chooses, ends or drops what is being composed, and nothing of the page hears of it.
+// Shortcuts of the keyboard. A view says which it knows; `?` lists them, and the palette offers them. In a text field a
+// key is a letter, and Escape leaves it. A key of a composition is the input method's: it chooses, ends or drops what
+// is being composed, and nothing of the page hears of it.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { Store } from "./store.js";
 
@@ -30,10 +31,10 @@ export function shortcuts() {
 }
 
 /**
- * Know shortcuts while a component is there, from the moment when it is: what is seen can be pressed. group: in the list
- * of them. keys: {name: {label, run(event)}}. A name is a key, such as "a"; two keys one after the other, such as "g i";
- * or the name of an action without a key, which begins with ":". Without `run` the element that has the focus hears of
- * the key, and the list has it.
+ * Know shortcuts while a component is there, from the moment when it is: what is seen can be pressed. group: in the
+ * list of them. keys: {name: {label, run(event)}}. A name is a key, such as "a"; two keys one after the other, such as
+ * "g i"; or the name of an action without a key, which begins with ":". Without `run` the element that has the focus
+ * hears of the key, and the list has it.
  */
 export function useShortcuts(keys, group = "This view") {
   const layer = useRef({ keys, group });

@@ -8,7 +8,9 @@ import { Store } from "./store.js";
 const DRAFT = ours("agent-server-start"),
   UNDER_WAY = ours("agent-server-start-under-way");
 
-/** Milliseconds between two polls of a start task; most looks for one whose request is not over yet, or is not repeated. */
+/**
+ * Milliseconds between two polls of a start task; most looks for one whose request is not over yet, or is not repeated.
+ */
 const POLL = 400,
   MOST_LOOKS = 150,
   MOST_LOOKS_ALONE = 25;
@@ -34,12 +36,15 @@ export const BLANK = {
   stays: false,
 };
 
-/** What was typed. It stays until a conversation has begun with it, also when the page is loaded again. */
+/** Draft of the form. It survives a reload and ends when a conversation has begun with it. */
 export const draft = new Store({ ...BLANK, ...kept(DRAFT) });
 
 draft.subscribe((value) => keep(DRAFT, value));
 
-/** Files for the working folder: [{file, path}]; secrets: [{name, value}]. The browser keeps neither when the page is loaded again. */
+/**
+ * Files for the working folder: [{file, path}]; secrets: [{name, value}]. The browser keeps neither when the page is
+ * loaded again.
+ */
 export const files = new Store([]),
   secrets = new Store([]);
 
@@ -47,7 +52,8 @@ export const files = new Store([]),
  * The present start: {asked, task, step, sent, error}, or null. It goes on when the page is loaded again.
  *
  * asked: {body, once, model, message, files, hasSecrets}, files their number; body is without the secrets. task: null
- * before the server's response. step: what is being done, or what failed: "start", or one of STEPS. sent: files that are there.
+ * before the server's response. step: what is being done, or what failed: "start", or one of STEPS. sent: files that
+ * are there.
  */
 export const start = new Store(kept(UNDER_WAY) && { task: null, error: null, ...kept(UNDER_WAY) });
 
@@ -56,7 +62,8 @@ start.subscribe((value) => {
   keep(UNDER_WAY, isOver ? null : { asked: value.asked, step: value.step });
 });
 
-files.subscribe(() => start.get() && start.set({ ...start.get(), sent: 0 })); // others may have been chosen for a second try
+// other files may have been chosen for a second try
+files.subscribe(() => start.get() && start.set({ ...start.get(), sent: 0 }));
 
 function kept(name) {
   try {
@@ -70,7 +77,7 @@ function keep(name, value) {
   try {
     value ? sessionStorage.setItem(name, JSON.stringify(value)) : sessionStorage.removeItem(name);
   } catch {
-    // too long for the browser's storage: the page has it, as long as it stays open
+    // the draft is too long for the browser's storage: the page keeps it while it stays open
   }
 }
 
@@ -88,7 +95,7 @@ export function placed(chosen) {
   return all.filter(({ path }) => !LEFT_OUT.test(path));
 }
 
-/** A text as one word of a shell. */
+/** Quote a text as one word of a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 const typedSecrets = () =>
@@ -97,7 +104,7 @@ const typedSecrets = () =>
     .map(({ name, value }) => ({ name: name.trim(), value }))
     .filter(({ name, value }) => name || value);
 
-/** What is wrong with what was typed, in words by field; the server says the rest. */
+/** Errors of the form, in words by field. The server checks the rest. */
 export function faultsOf({ repository, branch }) {
   const faults = {},
     typed = typedSecrets();
@@ -177,8 +184,10 @@ export function prepare(failed = undefined) {
   start.set({ asked, task: null, step: "start", sent: 0, error: null });
 }
 
-/** Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
- * `start` tells. */
+/**
+ * Start a conversation with what was typed. Resolves to its id and what was not done, or to null after a failure, which
+ * `start` tells.
+ */
 export async function begin(signal, failed = undefined) {
   prepare(failed);
   return finish(signal);
@@ -284,7 +293,7 @@ async function sendMessage({ message, once }, path) {
   await call("POST /api/v1/app-conversations/{conversation_id}/send-message", { path, body, once: `${once}-message` });
 }
 
-/** One file after the other; a second try goes on with the one that failed. */
+/** Upload one file after the other. A second try continues with the file that failed. */
 async function upload(_asked, path, signal) {
   const chosen = files.get();
   if (!chosen.length)

@@ -8,7 +8,10 @@ export const PRODUCT = "Agent Server";
 /** Most characters of a name. */
 const MOST = 80;
 
-/** What a view says of itself: {name, state, number: of what waits in it}; null: its name in the navigation stands for it. */
+/**
+ * What a view says of itself: {name, state, number: of what waits in it}; null: its name in the navigation stands for
+ * it.
+ */
 const subject = new Store(/** @type {{name: string, state: string, number: number} | null} */ (null));
 
 /** A title: "(2) Mend the date parser · Waiting (1) – Agent Server", where 2 wait elsewhere. */

@@ -32,10 +32,12 @@ const OF_ALWAYS = [
   "max_uses",
 ];
 
-/** A server that proposes nothing. */
+/** The proposals of a server that has none. */
 const NONE = { items: [], scopes: [], lasts: [] };
 
-/** The member `always` of a decision that makes a rule: all that the rule names, and what it does not name is left open. */
+/**
+ * The member `always` of a decision that makes a rule: all that the rule names, and what it does not name is left open.
+ */
 function alwaysOf({ decision, tool_name, ...members }) {
   return { ...Object.fromEntries(OF_ALWAYS.map((name) => [name, null])), ...members };
 }
@@ -85,7 +87,10 @@ function useFocus() {
   return element;
 }
 
-/** The dialog: the proposed answers first, and "More conditions" opens the form. others: of the item's group in the inbox. */
+/**
+ * The dialog: the proposed answers first, and "More conditions" opens the form. others: of the item's group in the
+ * inbox.
+ */
 export default function Always({ item, others = [], onClose }) {
   const answers = useAnswers(item);
   const [isForm, openForm] = useState(false);
@@ -94,9 +99,11 @@ export default function Always({ item, others = [], onClose }) {
   if (isForm || answers?.items.length === 0)
     shown = html`<${Conditions} item=${item} answers=${answers} onClose=${onClose} />`;
   else if (answers) {
-    shown = html`<${Answers} item=${item} others=${others} answers=${answers} onMore=${() => openForm(true)} onClose=${onClose} />`;
+    shown = html`<${Answers} item=${item} others=${others} answers=${answers} onMore=${() => openForm(true)}
+      onClose=${onClose} />`;
   }
-  return html`<${Dialog} title="From now on, without asking" class="always" onClose=${onClose} data-testid="always-dialog">
+  return html`<${Dialog} title="From now on, without asking" class="always" onClose=${onClose}
+    data-testid="always-dialog">
     ${fate?.state === "failed" && html`<p class="failed" role="alert">${fate.words}</p>`}
     ${shown}
   <//>`;
@@ -137,10 +144,10 @@ function ScopeFields({ scopes, scope, lasts, last, onScope, onLast }) {
   </div>`;
 }
 
-/** Scopes of which an agent outside of sandboxes says itself that it is in them. */
+/** Scopes that an agent outside of sandboxes states itself. */
 const CLAIMED = ["folder", "machine", "person", "agent"];
 
-/** What a rule in such a scope is worth. */
+/** How far a rule in such a scope can be trusted. */
 function Claimed({ item, scope, rule }) {
   if (!item.asked_from || !CLAIMED.includes(scope)) return null;
   const holds = rule.key_id ? "the rule holds for its key alone." : "whoever may ask can claim them.";
@@ -165,20 +172,27 @@ function Answers({ item, others, answers, onMore, onClose }) {
       ${items.map((answer, place) => {
         const { sentence, answered } = inScope(answer, wanted);
         return html`<label key=${answer.kind}>
-          <input ref=${place === Math.max(0, ofGroup) ? first : null} type="radio" name="answer" checked=${place === chosen}
+          <input ref=${place === Math.max(0, ofGroup) ? first : null} type="radio" name="answer"
+            checked=${place === chosen}
             data-testid=${`answer-${answer.kind}`} onChange=${() => choose(place)} />
           <span><${Marked} text=${sentence} />
             ${
               answer.of > 0 &&
-              html`<small>Would have answered ${answered.toLocaleString("en")} of the last ${answer.of.toLocaleString("en")}.</small>`
+              html`<small>Would have answered ${answered.toLocaleString("en")} of the
+                last ${answer.of.toLocaleString("en")}.</small>`
             }
           </span>
         </label>`;
       })}
     </fieldset>
-    <${ScopeFields} scopes=${mayHold} scope=${scope} lasts=${lasts} last=${last} onScope=${setWanted} onLast=${setLast} />
+    <${ScopeFields} scopes=${mayHold} scope=${scope} lasts=${lasts} last=${last} onScope=${setWanted}
+      onLast=${setLast} />
     <${Claimed} item=${item} scope=${scope} rule=${rule} />
-    ${others.length > 0 && html`<p class="muted" data-testid="covered">Approves ${covered.length + 1} of the ${others.length + 1} that wait in this group.</p>`}
+    ${
+      others.length > 0 &&
+      html`<p class="muted"
+      data-testid="covered">Approves ${covered.length + 1} of the ${others.length + 1} that wait in this group.</p>`
+    }
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="quiet more" data-testid="more-conditions" onClick=${onMore}>More conditions</button>
       <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
@@ -203,7 +217,7 @@ function initial(item, answers) {
   };
 }
 
-/** The scopes of a rule where the server offers none. */
+/** Fallback scopes of a rule, for a server that offers none. */
 const scopesWithout = ({ conversation_id }) => [
   { scope: "conversation", words: "in this conversation", members: { conversation_ids: [conversation_id] } },
   { scope: "everywhere", words: "in every conversation", members: {} },
@@ -257,7 +271,8 @@ function Conditions({ item, answers, onClose }) {
     </div>
     <footer ref=${element} onKeyDown=${onceHeld}>
       <button type="button" class="secondary" onClick=${onClose}>Cancel</button>
-      <${DecisionButton} type="submit" class=${isApproval && riskOf(item) !== "HIGH" ? "" : "danger"} data-testid="always-now">
+      <${DecisionButton} type="submit" class=${isApproval && riskOf(item) !== "HIGH" ? "" : "danger"}
+        data-testid="always-now">
         ${isApproval ? "Approve" : "Reject"}, and always
       <//>
     </footer>

@@ -1,4 +1,5 @@
-// What a terminal printed, with its colours. The text of it stays a text: ansi_up tells the runs, Preact makes elements.
+// What a terminal printed, with its colours. The text of it stays a text: ansi_up tells the runs, Preact makes
+// elements.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { Text } from "./text.js";

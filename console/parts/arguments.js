@@ -13,7 +13,10 @@ export function isObject(given) {
   return given !== null && typeof given === "object" && !Array.isArray(given);
 }
 
-/** Whether the agent shows words in place of arguments, so that more may run than is shown. As core/incomplete.py says it. */
+/**
+ * Whether the agent shows words in place of arguments, so that more may run than is shown. As core/incomplete.py says
+ * it.
+ */
 export const isIncomplete = (given) => isObject(given) && isObject(given.data) && "_incomplete" in given.data;
 
 /** The arguments by name: those of a tool that is not the server's own are all in `data`. */
@@ -35,7 +38,10 @@ const VERBS = {
   view: "Read the file",
 };
 
-/** Tools whose silent arguments are at their defaults: the bundled agent's and OpenHands'. Those of another tool may mean something. */
+/**
+ * Tools whose silent arguments are at their defaults: the bundled agent's and OpenHands'. Those of another tool may
+ * mean something.
+ */
 const KNOWN = new Set(
   "terminal file_editor grep glob fetch task_tracker finish think execute_bash str_replace_editor".split(" "),
 );
@@ -132,10 +138,14 @@ function OtherArguments({ values, tool, isBrief }) {
 
 /** What a person has to know before they read arguments that are incomplete. */
 const Incomplete = () =>
-  html`<p class="incomplete" role="note" data-testid="incomplete"><strong>What is shown is less than what will run.</strong>${" "}
+  html`<p class="incomplete" role="note" data-testid="incomplete">
+    <strong>What is shown is less than what will run.</strong>${" "}
     The agent does not show the arguments of this call, so no rule decides it.</p>`;
 
-/** All arguments of an action. arguments: JSON of any form, as the agent gave it. tool: its name. isBrief: without those that say nothing. */
+/**
+ * All arguments of an action. arguments: JSON of any form, as the agent gave it. tool: its name. isBrief: without those
+ * that say nothing.
+ */
 export function Arguments({ arguments: given, tool = "", isBrief = false }) {
   if (!isObject(given)) {
     return html`<${Code} text=${JSON.stringify(given ?? null, null, 2)} label="Arguments" name="json" />`;
@@ -144,5 +154,6 @@ export function Arguments({ arguments: given, tool = "", isBrief = false }) {
     { head, body, used } = form(values);
   const rest = Object.fromEntries(Object.entries(values).filter(([name]) => !used.includes(name)));
   if (!Object.keys(values).length) return html`<p class="muted">No arguments.</p>`;
-  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${OtherArguments} values=${rest} tool=${tool} isBrief=${isBrief} /></div>`;
+  return html`<div class="arguments">${isIncomplete(given) && html`<${Incomplete} />`}${head}${body}<${OtherArguments}
+    values=${rest} tool=${tool} isBrief=${isBrief} /></div>`;
 }

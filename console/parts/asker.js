@@ -1,5 +1,5 @@
-// Where an agent outside of sandboxes asks from: its name, its person, its machine and its folder, all in its own words;
-// and whether its terminal asks too.
+// Where an agent outside of sandboxes asks from: its name, its person, its machine and its folder, all in its own
+// words; and whether its terminal asks too.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { millis, now } from "../lib/words.js";

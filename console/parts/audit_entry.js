@@ -10,21 +10,24 @@ import { isOpen } from "./outcome.js";
 import { Folded, Text } from "./text.js";
 import { Time } from "./time.js";
 
-/** What a rule for a destination does: the reason of the entry of its making is its decision. */
+/** Decision of a new rule for a destination. The entry of its creation has the decision as its reason. */
 const RULES = { approve: "Allows", reject: "Refuses" };
 
 /** How long a decision about a destination holds, in words. */
 const SCOPES = { once: "once", conversation: "for the conversation", always: "always" };
 
-/** Look of a decision: what let an action run, and what did not. */
+/** Colour of a decision, by whether it let the action run. */
 const LOOKS = { approve: "low", edit: "low", reject: "high", unapproved: "high", refused: "high" };
 
-/** What the chain of an entry is called: that of a day's destinations, or the id of its conversation. */
+/** Name of the chain of an entry: the day of its destinations, or the id of its conversation. */
 export function chainOf(entry) {
   return entry.chain ?? entry.conversation_id;
 }
 
-/** actions: the events that it is about, as far as the log has them. onOnly({conversation_id} or {chain}): show the entries of this chain alone. */
+/**
+ * actions: the events that it is about, as far as the log has them. onOnly({conversation_id} or {chain}): show the
+ * entries of this chain alone.
+ */
 export function AuditEntry({ entry, actions, onOnly }) {
   const { actor, decision, chain, conversation_id } = entry;
   const rule = decision === "rule_made" && entry.destination ? RULES[entry.reason] : null,
@@ -41,12 +44,17 @@ export function AuditEntry({ entry, actions, onOnly }) {
       ${actor.kind !== "sandbox" && html`<${Who} actor=${actor} />`}
     </div>
     ${!entry.shown && decided}
-    ${reason && html`<p class="reason"><${Folded} text=${reason}>${(text) => html`<${Text} text=${text} prose />`}<//></p>`}
+    ${
+      reason &&
+      html`<p class="reason"><${Folded} text=${reason}>
+      ${(text) => html`<${Text} text=${text} prose />`}<//></p>`
+    }
     <details class="quiet">
       <summary>Entry ${entry.seq}</summary>
       ${entry.shown && decided}
       <${AuditFacts} entry=${entry} />
-      <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>${chain ? "This day's destinations and rules alone" : "This conversation alone"}</button>
+      <button type="button" class="quiet" onClick=${() => onOnly(chain ? { chain } : { conversation_id })}>
+        ${chain ? "This day's destinations and rules alone" : "This conversation alone"}</button>
     </details>
   </li>`;
 }
@@ -62,14 +70,17 @@ function Who({ actor: { kind, name, address } }) {
 
 /** What was decided in one line: the first command, and how many others there were. */
 function AuditShown({ shown: [first], edited: [became] = [], number }) {
-  return html`<code class="command"><${Text} text=${first?.text ?? "an action"} /></code>${became && html`<span>changed to</span> <code class="command"><${Text} text=${became.text} /></code>`}${number > 1 && html`<span>and ${number - 1} more</span>`}`;
+  return html`<code class="command"><${Text} text=${first?.text ?? "an action"} /></code>
+    ${became && html`<span>changed to</span> <code class="command"><${Text} text=${became.text} /></code>`}
+    ${number > 1 && html`<span>and ${number - 1} more</span>`}`;
 }
 
 /** What was decided, as it was asked for: an edit runs other arguments, which the log of the conversation has. */
 function AuditDecided({ event: { tool_name, action }, isEdited }) {
   const { kind: _, ...values } = Object(action);
   return html`<div class="decided" data-testid="decided">
-    <p><code><${Text} text=${String(tool_name ?? "")} /></code>${isEdited && html` <span class="muted">as it was before the edit</span>`}</p>
+    <p><code><${Text} text=${String(tool_name ?? "")} /></code>
+      ${isEdited && html` <span class="muted">as it was before the edit</span>`}</p>
     <${Arguments} tool=${tool_name} arguments=${values} isBrief />
   </div>`;
 }
@@ -85,14 +96,17 @@ function Subject({ entry }) {
     html`<a class="of" href=${href("conversations", conversation_id, { event: action_ids[0] })}>${title}</a>`;
   if (budget) {
     return html`<span>${decision === "asked" && "for "}more of <code>${budget.setting}</code> for</span>
-      <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}</a> ${of && html`<span>in</span> ${of}`}`;
+      <a href=${href("sandboxes", budget.sandbox_id)}>sandbox ${budget.sandbox_id.slice(0, 8)}
+        </a> ${of && html`<span>in</span> ${of}`}`;
   }
   if (shown) return html`<${AuditShown} shown=${shown} edited=${edited_shown} number=${number} /><span>in</span> ${of}`;
   if (!destination && !of) return null; // of a rule that names no conversation
   if (!destination) return html`<span>${{ 0: "in", 1: "an action of" }[number] ?? `${number} actions of`}</span> ${of}`;
   const { name, port, sandbox_id } = destination;
   return html`<span><code>${name}:${port}</code>${scope && ` ${SCOPES[scope] ?? scope}`}${sandbox_id && " for"}</span>
-    ${sandbox_id && html`<a href=${href("sandboxes", sandbox_id)}>sandbox ${sandbox_id.slice(0, 8)}</a>`} ${of && html`<span>in</span> ${of}`}`;
+    ${sandbox_id && html`<a href=${href("sandboxes", sandbox_id)}>sandbox ${sandbox_id.slice(0, 8)}</a>`} ${
+      of && html`<span>in</span> ${of}`
+    }`;
 }
 
 function AuditFacts({ entry }) {
@@ -109,7 +123,8 @@ function AuditFacts({ entry }) {
     ${action_ids.map(
       (id, place) => html`<div key=${place}>
         <dt>Action</dt>
-        <dd><${Text} text=${id} /><br />as shown ${digests[place]}${edited[place] && html`<br />as edited ${edited[place]}`}</dd>
+        <dd><${Text} text=${id} /><br />as shown ${digests[place]}
+          ${edited[place] && html`<br />as edited ${edited[place]}`}</dd>
       </div>`,
     )}
     <div><dt>Hash</dt><dd>${entry.hash}</dd></div>
@@ -117,7 +132,10 @@ function AuditFacts({ entry }) {
   </dl>`;
 }
 
-/** Verifies one chain of the audit, whole, whatever the other filters are: of a conversation, or of a day's destinations. */
+/**
+ * Verifies one chain of the audit, whole, whatever the other filters are: of a conversation, or of a day's
+ * destinations.
+ */
 export function Verification({ id, isDay }) {
   const [outcome, setOutcome] = useState(null);
   const path = isDay ? {} : { conversation_id: id },
@@ -126,7 +144,8 @@ export function Verification({ id, isDay }) {
   if (!canVerify) {
     const url = `${location.origin}${address(operation, { path, query })}`;
     return html`<div class="card">
-      <p>This browser computes no hashes for an address without https. Where the server's programs are, this verifies it:</p>
+      <p>This browser computes no hashes for an address without https. Where the server's programs are, this
+        verifies it:</p>
       <pre data-testid="verify-command">python -m admin audit verify '${url}'</pre>
     </div>`;
   }
@@ -140,12 +159,17 @@ export function Verification({ id, isDay }) {
     }
   };
   return html`<div class="card verification">
-    <button type="button" data-testid="verify" aria-busy=${outcome?.isRunning} disabled=${outcome?.isRunning} onClick=${run}>${isDay ? "Verify this day's audit" : "Verify this conversation's audit"}</button>
+    <button type="button" data-testid="verify" aria-busy=${outcome?.isRunning} disabled=${outcome?.isRunning}
+      onClick=${run}>${isDay ? "Verify this day's audit" : "Verify this conversation's audit"}</button>
     <div role="status" data-testid="verified">
       ${
         outcome?.isTrue &&
-        html`<p class="low"><strong>${outcome.number === 1 ? "One entry verifies" : `${outcome.number.toLocaleString("en")} entries verify`}.</strong></p>
-        <p class="muted">Its last hash, kept elsewhere, shows later whether entries were removed from the end: <code>${outcome.hash || "none"}</code></p>`
+        html`<p class="low"><strong>
+          ${
+            outcome.number === 1 ? "One entry verifies" : `${outcome.number.toLocaleString("en")} entries verify`
+          }.</strong></p>
+        <p class="muted">Its last hash, kept elsewhere, shows later whether entries were removed from the end: <code>
+          ${outcome.hash || "none"}</code></p>`
       }
       ${outcome?.error && html`<p class="high"><strong>It does not verify.</strong> ${outcome.error.message}</p>`}
     </div>

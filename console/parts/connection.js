@@ -5,7 +5,7 @@ import { useStore } from "../lib/store.js";
 
 const WORDS = { live: "Live", lost: "Not live", offline: "No network" };
 
-/** Why nothing can be sent now, for buttons; "" while the page is live. */
+/** Reason why nothing can be sent now, for buttons. Empty while the page is live. */
 export const whyAway = () =>
   !awaySince.get()
     ? ""
@@ -27,7 +27,7 @@ export function Connection() {
   </p>`;
 }
 
-/** Says that the page is not live, and since when. The page goes on by itself. */
+/** A strip that says since when the page is not live. The page reconnects by itself. */
 export function Strip() {
   const since = useStore(awaySince),
     isOffline = useStore(connection) === "offline";
@@ -36,15 +36,23 @@ export function Strip() {
     ${
       since > 0 &&
       html`<p class="strip" data-testid="strip">
-      <span><strong>${words}</strong> What you see is from ${new Date(since).toLocaleTimeString("en-GB")}.${isOffline && html`<span class="where-wide"> The page goes on when the network is back.</span>`}</span>
-      ${!isOffline && html`<button type="button" class="quiet" data-testid="try-now" onClick=${tryNow}>Try now</button>`}
+      <span><strong>${words}</strong> What you see is
+        from ${new Date(since).toLocaleTimeString("en-GB")}.${
+          isOffline && html`<span class="where-wide"> The page goes on when the network is back.</span>`
+        }</span>
+      ${
+        !isOffline &&
+        html`<button type="button" class="quiet" data-testid="try-now"
+        onClick=${tryNow}>Try now</button>`
+      }
     </p>`
     }
   </div>`;
 }
 
-/** A button whose press sends a decision. While the page is not live it says why it does nothing. */
+/** A button that sends a decision. While the page is not live, the button says why it does nothing. */
 export function DecisionButton({ title = "", children, ...others }) {
   const why = useAway();
-  return html`<button type="button" ...${others} title=${why || title} aria-disabled=${why ? "true" : undefined}>${children}</button>`;
+  return html`<button type="button" ...${others} title=${why || title} aria-disabled=${why ? "true" : undefined}>
+    ${children}</button>`;
 }

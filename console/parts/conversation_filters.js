@@ -19,7 +19,7 @@ export function isFiltered(query) {
 export function ConversationFilters({ query }) {
   const isOpen = useRef(false); // once open it stays so: a field that is emptied keeps the focus
   isOpen.current ||= MORE.some((name) => query[name]);
-  // What is chosen is a step of its own, what is typed is not.
+  // a choice is a step of the browser's history, typing is not
   const set =
     (name, read = (value) => value) =>
     (event) =>
@@ -28,7 +28,8 @@ export function ConversationFilters({ query }) {
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
     <div class="bar">
       <label class="wide">Search
-        <input type="search" data-search data-testid="search" maxlength="200" placeholder=${isOfMessages ? "Words that were said" : "Part of a title"}
+        <input type="search" data-search data-testid="search" maxlength="200"
+          placeholder=${isOfMessages ? "Words that were said" : "Part of a title"}
           value=${query.text ?? ""} onInput=${set("text")} />
       </label>
       <label>In
@@ -42,7 +43,9 @@ export function ConversationFilters({ query }) {
         html`<label>State
         <select data-testid="filter-status" value=${query.status ?? ""} onChange=${set("status")}>
           <option value="">All</option>
-          ${Object.entries(CONVERSATION).map(([status, [words]]) => html`<option key=${status} value=${status}>${words}</option>`)}
+          ${Object.entries(CONVERSATION).map(
+            ([status, [words]]) => html`<option key=${status} value=${status}>${words}</option>`,
+          )}
         </select>
       </label>`
       }
@@ -58,11 +61,19 @@ export function ConversationFilters({ query }) {
             ${Object.entries(KINDS).map(([kind, words]) => html`<option key=${kind} value=${kind}>${words}</option>`)}
           </select>
         </label>
-        <label>Tag<input data-testid="filter-tag" placeholder="NAME or NAME=VALUE" value=${query.tag ?? ""} onInput=${set("tag")} /></label>
-        <label>Sandbox<input data-testid="filter-sandbox" placeholder="ID" value=${query.sandbox_id ?? ""} onInput=${set("sandbox_id")} /></label>
-        <label>Changed since<input type="datetime-local" data-testid="filter-since" value=${fieldOf(query.since)} onChange=${set("since", timeOf)} /></label>
-        <label>Changed before<input type="datetime-local" data-testid="filter-until" value=${fieldOf(query.until)} onChange=${set("until", timeOf)} /></label>
-        ${isFiltered(query) && html`<button type="button" class="quiet" onClick=${() => setQuery({}, true)}>Clear the filters</button>`}
+        <label>Tag<input data-testid="filter-tag" placeholder="NAME or NAME=VALUE" value=${query.tag ?? ""}
+          onInput=${set("tag")} /></label>
+        <label>Sandbox<input data-testid="filter-sandbox" placeholder="ID" value=${query.sandbox_id ?? ""}
+          onInput=${set("sandbox_id")} /></label>
+        <label>Changed since<input type="datetime-local" data-testid="filter-since" value=${fieldOf(query.since)}
+          onChange=${set("since", timeOf)} /></label>
+        <label>Changed before<input type="datetime-local" data-testid="filter-until" value=${fieldOf(query.until)}
+          onChange=${set("until", timeOf)} /></label>
+        ${
+          isFiltered(query) &&
+          html`<button type="button" class="quiet"
+          onClick=${() => setQuery({}, true)}>Clear the filters</button>`
+        }
       </div>
     </details>`
     }

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { tell } from "./notices.js";
 
-/** Milliseconds for which the button says that it has copied. */
+/** Milliseconds for which the button says that the text was copied. */
 const SAID = 2_000;
 
 /** Over plain HTTP from another machine a browser has no clipboard for pages: there the text is selected and copied. */
@@ -31,5 +31,7 @@ export function Copy({ text, label, words = "Copy", ...others }) {
       () => setDone(true),
       () => tell("The browser did not let the page copy. Select the text, and copy it.", "failed"),
     );
-  return html`<button type="button" class="quiet copy" data-testid="copy" aria-label=${isDone ? "Copied" : `${words} ${label}`} onClick=${press} ...${others}>${isDone ? "Copied" : words}</button>`;
+  return html`<button type="button" class="quiet copy" data-testid="copy"
+    aria-label=${isDone ? "Copied" : `${words} ${label}`} onClick=${press} ...${others}>
+    ${isDone ? "Copied" : words}</button>`;
 }

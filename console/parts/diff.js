@@ -5,7 +5,9 @@ import { diffArrays } from "../vendor/diff/array.js";
 import { Code } from "./code.js";
 import { Text } from "./text.js";
 
-/** Most lines that go and come in a change that is aligned. A larger one stands as all that goes, then all that comes. */
+/**
+ * Most lines that go and come in a change that is aligned. A larger one stands as all that goes, then all that comes.
+ */
 const MOST_EDITS = 3_000;
 
 /** Most characters of a line, and most pieces, whose words are compared. */
@@ -86,7 +88,10 @@ export function changes(before, after) {
 
 const wordsOf = (line) => line.match(/[\p{L}\p{N}_]+|\s+|[^\p{L}\p{N}_\s]/gu) ?? [];
 
-/** The words that two lines differ by: for each line its pieces, [text, isChanged]; null where they have little in common. */
+/**
+ * The words that two lines differ by: for each line its pieces, [text, isChanged]; null where they have little in
+ * common.
+ */
 export function changedWords(old, fresh) {
   if (old.length > MOST_LINE || fresh.length > MOST_LINE) return null;
   const [before, after] = [wordsOf(old), wordsOf(fresh)];

@@ -1,4 +1,5 @@
-// Code in colours: which language a text has, and its pieces as elements. What finds the tokens is loaded when it is needed.
+// Code in colours: which language a text has, and its pieces as elements. What finds the tokens is loaded when it is
+// needed.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { Text } from "./text.js";
@@ -6,7 +7,9 @@ import { Text } from "./text.js";
 /** Characters of a text up to which it is highlighted. */
 export const MOST_HIGHLIGHTED = 1_000_000;
 
-/** The languages that have a grammar here, with the ends of files and the names by which texts say that they are in one. */
+/**
+ * The languages that have a grammar here, with the ends of files and the names by which texts say that they are in one.
+ */
 const LANGUAGES = {
   bash: "sh zsh ksh bashrc shell shellscript",
   c: "h",
@@ -51,10 +54,14 @@ export const isTooLong = (text, name) => text.length > MOST_HIGHLIGHTED && langu
 
 /** What stands where a text is too long. */
 export function NotHighlighted() {
-  return html`<p class="muted not-highlighted">Not highlighted: more than ${MOST_HIGHLIGHTED.toLocaleString("en")} characters.</p>`;
+  return html`<p class="muted not-highlighted">Not highlighted: more
+    than ${MOST_HIGHLIGHTED.toLocaleString("en")} characters.</p>`;
 }
 
-/** The tokens of each line of a text, as `tokens.js` has them; null until they are there, and where there are none. name: as of `languageOf`. */
+/**
+ * The tokens of each line of a text, as `tokens.js` has them; null until they are there, and where there are none.
+ * name: as of `languageOf`.
+ */
 export function useTokens(text, name) {
   const [found, setFound] = useState(/** @type {any} */ ({}));
   const language = text && text.length <= MOST_HIGHLIGHTED ? languageOf(name) : undefined;
@@ -70,7 +77,8 @@ export function useTokens(text, name) {
       );
     return () => ending.abort();
   }, [text, language]);
-  const isSame = found.language === language && text?.startsWith(found.text); // a text that is still being written has its first lines
+  // A text that is still being written has its first lines
+  const isSame = found.language === language && text?.startsWith(found.text);
   return isSame ? (found.lines ?? null) : null;
 }
 

@@ -1,5 +1,5 @@
-// A group of the inbox: the same command in several places, or commands that one rule would approve. It is decided at once
-// when each command of it has been seen; a high risk never is.
+// A group of the inbox: the same command in several places, or commands that one rule would approve. It is decided at
+// once when each command of it has been seen; a high risk never is.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { decideAll, fateOf, fates, isGone } from "../lib/decide.js";
 import { html } from "../lib/html.js";
@@ -35,7 +35,7 @@ import { Time } from "./time.js";
 
 const loadAlways = () => import("./always.js");
 
-/** Why the group's press leaves some of its actions, in a sentence; "" where it takes all. left: those. */
+/** Why a press on the group leaves some actions undecided, in a sentence. left: those actions; "" where there are none. */
 function whyLeft(left) {
   if (!left.length) return "";
   const high = left.filter((item) => riskOf(item) === "HIGH").length,
@@ -75,12 +75,19 @@ function GroupButtons({ items, since, isSeen, onSee, open, onAside }) {
     ${isSeen && why && html`<p class="why" data-testid="why-left">${why}</p>`}
     ${
       !isSeen
-        ? html`<button type="button" data-testid="see-group" aria-keyshortcuts="a" onClick=${approve}>Show all ${items.length} to approve them</button>`
+        ? html`<button type="button" data-testid="see-group" aria-keyshortcuts="a"
+          onClick=${approve}>Show all ${items.length} to approve them</button>`
         : able.length > 0 &&
-          html`<${DecisionButton} data-testid="approve-group" aria-keyshortcuts="a" onClick=${approve}>${left.length ? `Approve ${able.length} of ${items.length}` : `Approve all ${able.length}`}<//>`
+          html`<${DecisionButton} data-testid="approve-group" aria-keyshortcuts="a" onClick=${approve}>
+            ${left.length ? `Approve ${able.length} of ${items.length}` : `Approve all ${able.length}`}<//>`
     }
-    <button type="button" class="secondary" data-testid="reject-group" aria-keyshortcuts="r" onClick=${() => open("reject")}>Reject all…</button>
-    ${hasRule && html`<button type="button" class="secondary" data-testid="always-group" aria-keyshortcuts="w" onClick=${() => open("always")}>Always…</button>`}
+    <button type="button" class="secondary" data-testid="reject-group" aria-keyshortcuts="r"
+      onClick=${() => open("reject")}>Reject all…</button>
+    ${
+      hasRule &&
+      html`<button type="button" class="secondary" data-testid="always-group" aria-keyshortcuts="w"
+      onClick=${() => open("always")}>Always…</button>`
+    }
     ${
       onAside &&
       html`<button type="button" class="quiet" data-testid="skip" aria-keyshortcuts="s"
@@ -104,17 +111,24 @@ function GroupMember({ place, hasCommand, onShow }) {
       ${hasCommand && html`<span class=${`risk ${risk.toLowerCase()}`}>${RISKS[risk]}</span>`}
       ${quorum && html`<span data-testid="member-quorum"><${Text} text=${quorum} prose /></span>`}
       ${where && html`<span><${Text} text=${where} prose /></span>`}
-      ${Object.entries(item.tags ?? {}).map(([name, value]) => html`<span key=${name}><${Text} text=${value ? `${name}=${value}` : name} prose /></span>`)}
+      ${Object.entries(item.tags ?? {}).map(
+        ([name, value]) => html`<span key=${name}><${Text} text=${value ? `${name}=${value}` : name} prose /></span>`,
+      )}
       ${
         isEnded
           ? html`<span class="outcome"><${Outcome} fate=${fate} end=${end} /></span>`
-          : html`<span>Asked <${Time} at=${item.since} /></span>${item.expires_at && html`<${Deadline} at=${item.expires_at} />`}`
+          : html`<span>Asked <${Time} at=${item.since} /></span>
+            ${item.expires_at && html`<${Deadline} at=${item.expires_at} />`}`
       }
       ${fate?.state === "sent" && html`<span aria-busy="true">Deciding</span>`}
       ${fate?.state === "failed" && html`<span class="high" role="alert">${fate.words}</span>`}
     </span>
     ${!isEnded && html`<button type="button" class="quiet" onClick=${onShow}>Open alone</button>`}
-    ${hasCommand && html`<div class="command-of"><${Arguments} tool=${item.tool_name} arguments=${item.arguments} isBrief /></div>`}
+    ${
+      hasCommand &&
+      html`<div class="command-of"><${Arguments} tool=${item.tool_name} arguments=${item.arguments}
+      isBrief /></div>`
+    }
   </li>`;
 }
 
@@ -129,14 +143,15 @@ function GroupHead({ items, isMixed }) {
       ${" "}<code class="tool"><${Text} text=${item.tool_name} /></code>
     </h2>
     <p class="facts">
-      <span class=${`risk ${risk.toLowerCase()}`}>${isMixed && new Set(items.map(riskOf)).size > 1 ? `Up to ${RISKS[risk].toLowerCase()}` : RISKS[risk]}</span>
+      <span class=${`risk ${risk.toLowerCase()}`}>
+        ${isMixed && new Set(items.map(riskOf)).size > 1 ? `Up to ${RISKS[risk].toLowerCase()}` : RISKS[risk]}</span>
     </p>
   </header>`;
 }
 
 /**
- * A group as it is shown beside the rows. places: of the group, those that have ended too. since, takesFocus, onAside: as
- * those of a prompt. show(key): opens one of them. isUnfolded: its rows are open; onUnfold(): opens them.
+ * A group as it is shown beside the rows. places: of the group, those that have ended too. since, takesFocus, onAside:
+ * as those of a prompt. show(key): opens one of them. isUnfolded: its rows are open; onUnfold(): opens them.
  */
 export default function InboxGroup({ places, since, takesFocus, onAside, show, isUnfolded, onUnfold }) {
   const element = useRef(null),
@@ -153,20 +168,35 @@ export default function InboxGroup({ places, since, takesFocus, onAside, show, i
   const summaries = new Set(all.map((one) => one.summary)),
     ruled = items.find((one) => one.like && riskOf(one) !== "HIGH" && !whyNot(one));
   const isSeen = !isMixed || isUnfolded;
-  return html`<article ref=${element} class=${items.length ? "prompt card current" : "prompt card ended"} tabindex="-1" aria-labelledby="of-group" data-testid="alike">
+  return html`<article ref=${element} class=${items.length ? "prompt card current" : "prompt card ended"} tabindex="-1"
+    aria-labelledby="of-group" data-testid="alike">
     <${GroupHead} items=${items.length ? items : all} isMixed=${isMixed} />
-    ${summaries.size === 1 && item.summary && html`<p class="summary"><${Text} text=${String(item.summary)} prose /></p>`}
+    ${
+      summaries.size === 1 &&
+      item.summary &&
+      html`<p class="summary"><${Text} text=${String(item.summary)} prose /></p>`
+    }
     ${!isMixed && html`<${Arguments} tool=${item.tool_name} arguments=${item.arguments} />`}
-    <ul class="members">${places.map((place) => html`<${GroupMember} key=${place.key} place=${place} hasCommand=${isMixed && isUnfolded} onShow=${() => show(place.key)} />`)}</ul>
+    <ul class="members">${places.map(
+      (place) =>
+        html`<${GroupMember} key=${place.key} place=${place} hasCommand=${isMixed && isUnfolded}
+      onShow=${() => show(place.key)} />`,
+    )}</ul>
     <div class="decision" aria-live="polite">
       ${
         items.length > 0 &&
         may("approve") &&
         (form === "reject"
           ? html`<${RejectSeveral} items=${items} onCancel=${close} />`
-          : html`<${GroupButtons} items=${items} since=${since} isSeen=${isSeen} onSee=${onUnfold} open=${open} onAside=${onAside} />`)
+          : html`<${GroupButtons} items=${items} since=${since} isSeen=${isSeen} onSee=${onUnfold} open=${open}
+            onAside=${onAside} />`)
       }
-      ${form === "always" && ruled && html`<${Lazy} load=${loadAlways} item=${ruled} others=${items.filter((one) => one !== ruled)} onClose=${close} />`}
+      ${
+        form === "always" &&
+        ruled &&
+        html`<${Lazy} load=${loadAlways} item=${ruled} others=${items.filter((one) => one !== ruled)}
+        onClose=${close} />`
+      }
     </div>
   </article>`;
 }

@@ -1,4 +1,5 @@
-// What waits in the inbox: rows, and beside them, or on a page of its own in a small window, what the current row is about.
+// What waits in the inbox: rows, and beside them, or on a page of its own in a small window, what the current row is
+// about.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { fateOf, fates, isGone } from "../lib/decide.js";
 import { outcomes } from "../lib/destinations.js";
@@ -76,7 +77,8 @@ function InboxDetail({ about, current, row, onAside, show, fold }) {
     [place] = about;
   if (current.key === headOf(place.group))
     return html`<${Lazy} load=${loadGroup} key=${current.key} places=${about} since=${current.since}
-      takesFocus=${takesFocus} onAside=${onAside} show=${show} isUnfolded=${Boolean(row?.isUnfolded)} onUnfold=${() => fold(row)} />`;
+      takesFocus=${takesFocus} onAside=${onAside} show=${show} isUnfolded=${Boolean(row?.isUnfolded)}
+        onUnfold=${() => fold(row)} />`;
   if (place.item.asked)
     return html`<${Lazy} load=${loadAsked} key=${place.key} item=${place.item.asked} isEnded=${!isOpen(place)} isCurrent
       since=${current.since} takesFocus=${takesFocus} onAside=${onAside} />`;
@@ -221,7 +223,11 @@ export function InboxPanes({ items, query, chosen, onChoose }) {
       isShown &&
       html`<section class="detail" ref=${detail} aria-label="What is open">
       ${isPage && html`<${BackToRows} rows=${rows} index=${index} onBack=${back} />`}
-      ${about.length > 0 && html`<${InboxDetail} about=${about} current=${current} row=${rows[index]} show=${show} fold=${fold} onAside=${items.length > open.length ? postpone : undefined} />`}
+      ${
+        about.length > 0 &&
+        html`<${InboxDetail} about=${about} current=${current} row=${rows[index]} show=${show}
+        fold=${fold} onAside=${items.length > open.length ? postpone : undefined} />`
+      }
     </section>`
     }
   </div>`;

@@ -42,7 +42,8 @@ function ChooseAll({ items, chosen, onChoose, label, name }) {
   const box = useRef(null),
     number = items.filter((item) => chosen.has(nameOf(item))).length;
   useLayoutEffect(() => void (box.current.indeterminate = number > 0 && number < items.length));
-  return html`<input ref=${box} type="checkbox" aria-label=${label} data-testid=${name} checked=${items.length > 0 && number === items.length}
+  return html`<input ref=${box} type="checkbox" aria-label=${label} data-testid=${name}
+    checked=${items.length > 0 && number === items.length}
     onChange=${(event) => onChoose(items, event.target.checked)} />`;
 }
 
@@ -92,7 +93,8 @@ function Fate({ row, fate, end }) {
   if (fate?.state === "sent") return html`<span class="outcome" aria-busy="true">Deciding</span>`;
   if (item.asked) return html`<span class="outcome"><${Text} text=${fate?.words ?? "No longer asked"} prose /></span>`;
   if (row.places.length > 1) return html`<span class="outcome">${counted(row.places.length, "action")} decided</span>`;
-  return html`<span class="outcome" data-testid=${`outcome-${item.action_id}`}><${Outcome} fate=${fate} end=${end} /></span>`;
+  return html`<span class="outcome" data-testid=${`outcome-${item.action_id}`}><${Outcome} fate=${fate}
+    end=${end} /></span>`;
 }
 
 /**
@@ -129,34 +131,52 @@ class InboxRow extends Component {
       item.asked ? "asked" : `risk-${risk.toLowerCase()}`,
     ];
     const can = isGroup ? open.filter((one) => riskOf(one) !== "HIGH") : open; // no group decides a high risk
-    return html`<li class=${classes.filter(Boolean).join(" ")} data-testid=${isGroup ? `same-${row.places[0].item.action_id}` : `line-${item.action_id}`}>
+    return html`<li class=${classes.filter(Boolean).join(" ")}
+      data-testid=${isGroup ? `same-${row.places[0].item.action_id}` : `line-${item.action_id}`}>
       ${
         mayChoose &&
-        html`<input type="checkbox" tabindex=${tab} data-testid="choose" title="Key: x" aria-label=${`Choose ${item.tool_name}: ${text}`} checked=${isChosen}
-        disabled=${!number || !can.length || item.asked} onChange=${(event) => acts.current.choose(can, event.target.checked)} />`
+        html`<input type="checkbox" tabindex=${tab} data-testid="choose" title="Key: x"
+          aria-label=${`Choose ${item.tool_name}: ${text}`} checked=${isChosen}
+        disabled=${!number || !can.length || item.asked}
+          onChange=${(event) => acts.current.choose(can, event.target.checked)} />`
       }
-      <button type="button" class="quiet open" data-testid="open" tabindex=${tab} aria-current=${isCurrent} title="Key: Enter" onClick=${() => acts.current.show(row)}>
+      <button type="button" class="quiet open" data-testid="open" tabindex=${tab} aria-current=${isCurrent}
+        title="Key: Enter" onClick=${() => acts.current.show(row)}>
         <${Kind} items=${shown} risk=${risk} />
-        <span class="what"><span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}<code><${Text} text=${text} prose /></code></span>
+        <span class="what"><span class="says">${lead && html`<span class="lead"><${Text} text=${lead} prose /></span> `}
+          <code><${Text} text=${text} prose /></code></span>
           ${seen && html`<span class="seen" data-testid="row-seen"><${Text} text=${seen} prose /></span>`}</span>
-        ${isGroup && html`<span class="count" title=${`${areMixed(shown) ? "Commands like it" : "The same command"} in ${counted(conversationsOf(shown).size, "conversation")}`}>${number || row.places.length}×</span>`}
+        ${
+          isGroup &&
+          html`<span class="count"
+          title=${`${
+            areMixed(shown) ? "Commands like it" : "The same command"
+          } in ${counted(conversationsOf(shown).size, "conversation")}`}>
+          ${number || row.places.length}×</span>`
+        }
         ${
           !number
             ? html`<${Fate} row=${row} fate=${fate} end=${end} />`
-            : html`<span class="of"><${Machine} items=${open} />${places && !item.asked_from && html`<${Place} items=${open} isShort=${places === "short"} />`}${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
+            : html`<span class="of"><${Machine} items=${open} />
+              ${places && !item.asked_from && html`<${Place} items=${open} isShort=${places === "short"} />`}
+              ${query.group === "conversation_id" ? "" : html`<${Text} text=${whereOf(open)} prose />`}</span>
             <span class="when"><${NearDeadline} at=${soonest(open)}><${Ages} items=${open} /><//></span>`
         }
       </button>
       ${
         isGroup &&
-        html`<button type="button" class="quiet fold" data-testid="fold" tabindex=${tab} aria-expanded=${row.isUnfolded} title="Key: o" aria-label="The actions of the group"
+        html`<button type="button" class="quiet fold" data-testid="fold" tabindex=${tab} aria-expanded=${row.isUnfolded}
+          title="Key: o" aria-label="The actions of the group"
         onClick=${() => acts.current.fold(row)}>${row.isUnfolded ? "▾" : "▸"}</button>`
       }
     </li>`;
   }
 }
 
-/** How rows name the repositories and folders of a list: "" where it has fewer than two, "short" where ends tell them apart. */
+/**
+ * How rows name the repositories and folders of a list: "" where it has fewer than two, "short" where ends tell them
+ * apart.
+ */
 function placeNamesOf(items) {
   const names = new Set(items.map(placeOf).filter(Boolean)),
     ends = new Set([...names].map(endOf));
@@ -164,13 +184,14 @@ function placeNamesOf(items) {
   return ends.size === names.size ? "short" : "full";
 }
 
-/** On whose machines agents outside of sandboxes ask. */
+/** Machines from which agents outside of sandboxes ask. */
 function Machine({ items }) {
   const asked = items.flatMap((item) => (item.asked_from ? [item.asked_from] : [])),
     [name, ...others] = new Set(asked.map((of) => of.machine));
   if (!name) return null;
   const words = others.length ? counted(others.length + 1, "machine") : name;
-  return html`<span class="row-place" data-testid="row-machine" title=${visible(asked.map(askerOf).join("\n"))}><${Text} text=${words} prose /></span>`;
+  return html`<span class="row-place" data-testid="row-machine" title=${visible(asked.map(askerOf).join("\n"))}><${Text}
+    text=${words} prose /></span>`;
 }
 
 const endOf = (name) => name.split("/").at(-1);
@@ -182,11 +203,12 @@ function Place({ items, isShort }) {
   if (names.size > 1) return html`<span class="row-place">${counted(names.size, "place")}</span>`;
   return (
     name &&
-    html`<span class="row-place" data-testid="row-place" title=${visible(name)}><${Text} text=${isShort ? endOf(name) : name} prose /></span>`
+    html`<span class="row-place" data-testid="row-place" title=${visible(name)}><${Text}
+      text=${isShort ? endOf(name) : name} prose /></span>`
   );
 }
 
-/** The deadline that comes first, or null. */
+/** Earliest deadline, or null. */
 function soonest(items) {
   return (
     items
@@ -216,19 +238,32 @@ function ofLowRisk(items) {
 function RowChoices({ items, all, query, chosen, onChoose }) {
   const low = ofLowRisk(items);
   return html`<div class="choices">
-    ${onChoose && items.length > 0 && html`<${ChooseAll} items=${items} chosen=${chosen} onChoose=${onChoose} label="Choose all that are listed" name="choose-all" />`}
-    <span class="muted" role="status">${isFiltered(query) ? `${items.length} of ${all.length}` : `${all.length} in all`}</span>
+    ${
+      onChoose &&
+      items.length > 0 &&
+      html`<${ChooseAll} items=${items} chosen=${chosen} onChoose=${onChoose} label="Choose all that are listed"
+      name="choose-all" />`
+    }
+    <span class="muted" role="status">
+      ${isFiltered(query) ? `${items.length} of ${all.length}` : `${all.length} in all`}</span>
     ${
       isFiltered(query)
-        ? html`<button type="button" class="quiet" data-testid="clear-filters" onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>`
+        ? html`<button type="button" class="quiet" data-testid="clear-filters"
+          onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>`
         : null
     }
-    ${onChoose && low.length > 0 && html`<button type="button" class="quiet" data-testid="choose-low" onClick=${() => onChoose(low, true)}>Choose all of low risk (${low.length})</button>`}
+    ${
+      onChoose &&
+      low.length > 0 &&
+      html`<button type="button" class="quiet" data-testid="choose-low"
+      onClick=${() => onChoose(low, true)}>Choose all of low risk (${low.length})</button>`
+    }
   </div>`;
 }
 
 /**
- * all: what waits. rows: of what passes the filters. index: of the current row. show(key), fold(row): open what a row leads to, and the members of a group. onStep(by): to another row.
+ * all: what waits. rows: of what passes the filters. index: of the current row. show(key), fold(row): open what a row
+ * leads to, and the members of a group. onStep(by): to another row.
  */
 export function InboxRows({ all, rows, index, query, chosen, onChoose, show, fold, onStep }) {
   const acts = useRef({}),
@@ -265,8 +300,10 @@ export function InboxRows({ all, rows, index, query, chosen, onChoose, show, fol
       open = row.places.filter(isOpen),
       can = open.filter((place) => row.places.length === 1 || riskOf(place.item) !== "HIGH"),
       number = open.filter((place) => !isGone(place.item)).length;
-    return html`<${InboxRow} key=${row.id} row=${row} number=${number} isCurrent=${row === rows[index]} isStop=${row === rows[stop]} query=${query}
-      isChosen=${can.length > 0 && can.every((place) => chosen.has(nameOf(place.item)))} fate=${fateOf(item)} end=${ended.get(nameOf(item))}
+    return html`<${InboxRow} key=${row.id} row=${row} number=${number} isCurrent=${row === rows[index]}
+      isStop=${row === rows[stop]} query=${query}
+      isChosen=${can.length > 0 && can.every((place) => chosen.has(nameOf(place.item)))} fate=${fateOf(item)}
+        end=${ended.get(nameOf(item))}
       places=${placeNames} mayChoose=${Boolean(onChoose)} acts=${acts} />`;
   };
   return html`
@@ -279,12 +316,20 @@ export function InboxRows({ all, rows, index, query, chosen, onChoose, show, fol
         ([key, words, some]) => html`<section key=${key}>
         ${
           words &&
-          html`<h2>${onChoose && html`<${ChooseAll} items=${itemsOf(some)} chosen=${chosen} onChoose=${onChoose} label=${`Choose all: ${words}`} name=${`choose-group-${key}`} />`}
+          html`<h2>${
+            onChoose &&
+            html`<${ChooseAll} items=${itemsOf(some)} chosen=${chosen} onChoose=${onChoose}
+            label=${`Choose all: ${words}`} name=${`choose-group-${key}`} />`
+          }
           <${Text} text=${words} prose /> <span class="muted">${itemsOf(some).length}</span></h2>`
         }
         <ul>${some.map(line)}</ul>
       </section>`,
       )}
-      ${rows.length > DRAWN && html`<p class="muted">${(rows.length - DRAWN).toLocaleString("en")} more are not shown. Use a filter to narrow the list.</p>`}
+      ${
+        rows.length > DRAWN &&
+        html`<p class="muted">
+        ${(rows.length - DRAWN).toLocaleString("en")} more are not shown. Use a filter to narrow the list.</p>`
+      }
     </div>`;
 }

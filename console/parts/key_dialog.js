@@ -1,4 +1,5 @@
-// Asks for the key, once. It stays in the session of the tab, and longer where the person says so. A link with another key is asked about.
+// Asks for the key, once. It stays in the session of the tab, and longer where the person says so. A link with another
+// key is asked about.
 import { useEffect, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -18,7 +19,8 @@ export default function KeyDialog() {
 function OtherKey() {
   const close = () => offered.set("");
   return html`<${Dialog} title="Open with another key?" data-testid="other-key" onClose=${close}>
-    <p>This link carries a key of its own. If you use it, whatever you start and write in this tab belongs to the owner of that key. Continue only if you know where the link came from.</p>
+    <p>This link carries a key of its own. If you use it, whatever you start and write in this tab belongs to the owner
+      of that key. Continue only if you know where the link came from.</p>
     <footer>
       <button type="button" autofocus data-testid="keep-key" onClick=${close}>Keep my key</button>
       <button type="button" class="danger" data-testid="take-key" onClick=${takeOffered}>Use the other key</button>
@@ -52,7 +54,8 @@ function EnterKey({ why }) {
         <input type="password" name="key" autocomplete="off" spellcheck=${false} autofocus required
           value=${value} onInput=${(event) => setValue(event.target.value)} />
       </label>
-      <label><input type="checkbox" name="remember" checked=${remember} onChange=${(event) => setRemember(event.target.checked)} /> Remember it in this browser</label>
+      <label><input type="checkbox" name="remember" checked=${remember}
+        onChange=${(event) => setRemember(event.target.checked)} /> Remember it in this browser</label>
       <p class="high" role="alert">${fault}</p>
       <details class="quiet"><summary>No key, or lost it?</summary>
         <p>On the server’s machine:</p>

@@ -3,7 +3,7 @@ import { html } from "../lib/html.js";
 import { useRead } from "../lib/read.js";
 import { Failure, Loading } from "./notices.js";
 
-/** What a person is told. status 0: it is loaded again by itself, as after the server was away. */
+/** Error of a module that did not load. status 0: the page loads it again by itself, as after an outage. */
 const fault = () =>
   Object.assign(new Error("This part of the page did not load. If the server was updated, load the page again."), {
     status: 0,

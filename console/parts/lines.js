@@ -74,8 +74,8 @@ export function firstAt(matches, line) {
 }
 
 /**
- * The parts of folded lines: [{from, to, isShown}], `to` exclusive. The last lines are shown; while a text is sought, the
- * lines about its first matches. A single line is not folded.
+ * The parts of folded lines: [{from, to, isShown}], `to` exclusive. The last lines are shown; while a text is sought,
+ * the lines about its first matches. A single line is not folded.
  */
 export function foldsOf(number, matches = []) {
   const shown = matches.length
@@ -97,7 +97,10 @@ export function foldsOf(number, matches = []) {
   return parts;
 }
 
-/** Tops of lines in rows, with the end of the last one. columns: of a row; 0: a line is one row. measured: rows of lines that were measured. */
+/**
+ * Tops of lines in rows, with the end of the last one. columns: of a row; 0: a line is one row. measured: rows of lines
+ * that were measured.
+ */
 export function topsOf(lines, columns, measured = new Map()) {
   const tops = new Float64Array(lines.length + 1);
   for (let place = 0; place < lines.length; place += 1) {

@@ -23,7 +23,11 @@ export function ListHead({ list, view, name, total }) {
         : "";
   return html`<div class="list-head" role="status">
     <span class="muted">${number}</span>
-    ${newcomers > 0 && html`<button type="button" class="new" data-testid="show-new" onClick=${renew}>${newcomers} new</button>`}
+    ${
+      newcomers > 0 &&
+      html`<button type="button" class="new" data-testid="show-new" onClick=${renew}>
+      ${newcomers} new</button>`
+    }
     ${newcomers === 0 && isStale && html`<button type="button" class="quiet" onClick=${renew}>Newest first</button>`}
   </div>`;
 }
@@ -34,9 +38,11 @@ export function ListFoot({ list, view }) {
   if (error) return html`<${Failure} error=${error} again=${() => (rows && hasMore ? list.more() : list.read())} />`;
   if (!rows) return html`<${Loading} />`;
   if (isFull)
-    return html`<p class="muted">${rows.length.toLocaleString("en")} are shown, and no more at once: filters find the others.</p>`;
+    return html`<p class="muted">
+      ${rows.length.toLocaleString("en")} are shown, and no more at once: filters find the others.</p>`;
   if (!hasMore) return null;
-  return html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${() => list.more()}>Show more</button></p>`;
+  return html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading}
+    onClick=${() => list.more()}>Show more</button></p>`;
 }
 
 /** Move the focus among the links of a list's rows by `step`, from the one that has it. */

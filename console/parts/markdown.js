@@ -1,5 +1,6 @@
-// Markdown as elements. markdown-it tells the parts, Preact makes elements of those that are known here: no HTML is made of
-// any text, so there is none to clean, and the page's policy, under which no text can become HTML, holds as it is.
+// Markdown as elements. markdown-it tells the parts, Preact makes elements of those that are known here: no HTML is
+// made of any text, so there is none to clean, and the page's policy, under which no text can become HTML, holds as it
+// is.
 import { h } from "preact";
 import { useMemo } from "preact/hooks";
 import MarkdownIt from "../vendor/markdown-it/markdown-it.esm.min.mjs";
@@ -10,7 +11,10 @@ import { Linked } from "./file_links.js";
 import { Highlighted } from "./highlight.js";
 import { Text } from "./text.js";
 
-/** Characters of a text, parts of it and parts within parts up to which it is shown as Markdown; beyond, as the text that it is. */
+/**
+ * Characters of a text, parts of it and parts within parts up to which it is shown as Markdown; beyond, as the text
+ * that it is.
+ */
 const MOST = 30_000,
   MOST_PARTS = 8_000,
   MOST_DEEP = 60;
@@ -21,8 +25,9 @@ const MOST_CELLS = 40_000;
 /** Characters of an address that are shown. */
 const ADDRESS = 200;
 
-// markdown-it leaves out what lies deeper than 100 parts: such a text is too deep here, so that nothing of it is left out.
-// A line's end in a message is one that was meant. Only whole addresses become links: main.py is a file, and no host.
+// markdown-it leaves out what lies deeper than 100 parts: such a text is too deep here, so that nothing of it is left
+// out. A line's end in a message is one that was meant. Only whole addresses become links: main.py is a file, and no
+// host.
 const reader = new MarkdownIt({ html: false, linkify: true, breaks: true });
 reader.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 
@@ -60,10 +65,13 @@ const HOST = 260;
 function placeOf({ protocol, hostname, port }) {
   const name = hostname.replace(/\.$/, "");
   const number = port || { "http:": "80", "https:": "443" }[protocol];
-  return `${LOOPBACK.test(name) ? "localhost" : name}:${number === "80" ? "443" : number}`; // a server at one of the two leads to the other
+  // A server at one of the two leads to the other
+  return `${LOOPBACK.test(name) ? "localhost" : name}:${number === "80" ? "443" : number}`;
 }
 
-/** The address of a link that may be followed: to elsewhere alone, so that no text leads into this server; else null. */
+/**
+ * The address of a link that may be followed: to elsewhere alone, so that no text leads into this server; else null.
+ */
 export function followable(address) {
   let url;
   try {
@@ -77,7 +85,10 @@ export function followable(address) {
   return placeOf(url) !== placeOf(location) ? url : null;
 }
 
-/** Whether the words of a link are its address, letter by letter: a browser may read letters that look alike as another one. */
+/**
+ * Whether the words of a link are its address, letter by letter: a browser may read letters that look alike as another
+ * one.
+ */
 const says = (words, url) => words === url.href || `${words}/` === url.href;
 
 /** Whether a part is read as the end of the word before it. */
@@ -88,20 +99,29 @@ function Link({ address, said, children }) {
   const url = followable(address),
     shown = visible(beginning(url?.href ?? address, ADDRESS));
   if (!url) return html`${children} <span class="muted">(<${Text} text=${beginning(address, ADDRESS)} />)</span>`;
-  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${shown}>${children}</a>${!says(said, url) && html`<span class="muted leads" dir="ltr"> (${url.host || visible(beginning(url.pathname, ADDRESS))})</span>`}`;
+  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${shown}>${children}</a>
+    ${
+      !says(said, url) &&
+      html`<span class="muted leads"
+    dir="ltr"> (${url.host || visible(beginning(url.pathname, ADDRESS))})</span>`
+    }`;
 }
 
 /** An image that the text itself holds; another one is told, and nothing is loaded from it. */
 function Image({ address, alt }) {
   if (/^data:image\/(png|jpeg|gif|webp);/i.test(address))
     return html`<img src=${address} alt=${visible(alt) || "An image of this message"} loading="lazy" />`;
-  return html`<span class="muted">An image elsewhere, which is not loaded: ${alt && html`“<${Text} prose text=${alt} />” `}<code><${Text} text=${beginning(address, ADDRESS)} /></code></span>`;
+  return html`<span class="muted">An image elsewhere, which is not
+    loaded: ${alt && html`“<${Text} prose text=${alt} />” `}<code><${Text} text=${beginning(address, ADDRESS)} />
+    </code></span>`;
 }
 
 function Block({ code, language }) {
   return html`<div class="block">
-    <p class="block-head"><span><${Text} text=${beginning(language, 40)} /></span><${Copy} text=${() => code} label="the code" /></p>
-    <pre tabindex="0" role="figure" aria-label="Code"><code><${Highlighted} prose text=${code} name=${language} /></code></pre>
+    <p class="block-head"><span><${Text} text=${beginning(language, 40)} /></span><${Copy} text=${() => code}
+      label="the code" /></p>
+    <pre tabindex="0" role="figure" aria-label="Code"><code><${Highlighted} prose text=${code} name=${language} />
+      </code></pre>
   </div>`;
 }
 
@@ -134,13 +154,15 @@ function leaf(token, isLinked) {
   return [html`<${Shown} prose text=${token.content} />`];
 }
 
-/** The element of a part that is closed. state: the level of the last heading, below which the next one is one deeper. */
+/**
+ * The element of a part that is closed. state: the level of the last heading, below which the next one is one deeper.
+ */
 function whole({ token, children, said }, state) {
   if (token.hidden) return children;
   if (token.type === "link_open")
     return [html`<${Link} address=${token.attrGet("href") ?? ""} said=${said}>${children}<//>`];
   if (token.type === "table_open")
-    return [html`<div class="table" tabindex="0" role="region" aria-label="Table"><table>${children}</table></div>`];
+    return [html`<div class="table" tabindex="0" role="group" aria-label="Table"><table>${children}</table></div>`];
   if (token.type === "heading_open") {
     const level = Number(token.tag.slice(1));
     state.level = Math.min(6, level + 1, state.level + 1);
@@ -160,7 +182,8 @@ function elements(tokens, state = { level: 1 }) {
     if (token.nesting > 0) stack.push({ token, children: [], said: "" });
     else if (token.nesting < 0) {
       const closed = stack.pop();
-      if (closed.token.type === "link_open" && continues(tokens[index + 1])) closed.said = ""; // an address that goes on is read as another one
+      // An address that goes on is read as another one
+      if (closed.token.type === "link_open" && continues(tokens[index + 1])) closed.said = "";
       stack.at(-1).children.push(...whole(closed, state));
       stack.at(-1).said += closed.said;
     } else {

@@ -1,4 +1,4 @@
-// What is rarely needed, behind one button.
+// A menu of rarely needed actions, behind one button.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 
@@ -32,6 +32,8 @@ export function Menu({ id, text, label = undefined, staysFor = /** @type {any} *
     const pressed = event.target.closest("button, a");
     if (pressed && !staysFor(pressed)) setOpen(false);
   };
-  return html`<button type="button" class="quiet" ref=${button} data-testid="more" aria-label=${label} aria-expanded=${isOpen} aria-controls=${id} onClick=${() => setOpen(!isOpen)}>${text}</button>
-    <div id=${id} class="menu" ref=${menu} hidden=${!isOpen} onKeyDown=${onKeyDown} onClick=${onClick}>${children}</div>`;
+  return html`<button type="button" class="quiet" ref=${button} data-testid="more" aria-label=${label}
+    aria-expanded=${isOpen} aria-controls=${id} onClick=${() => setOpen(!isOpen)}>${text}</button>
+    <div id=${id} class="menu" ref=${menu} hidden=${!isOpen} onKeyDown=${onKeyDown} onClick=${onClick}>
+      ${children}</div>`;
 }

@@ -15,7 +15,7 @@ const PAGE = 20,
   MOST = 500,
   MOST_READS = 10;
 
-/** Characters of a message before and after what was found. */
+/** Characters of a message before and after a match. */
 const BEFORE = 80,
   AFTER = 240;
 
@@ -25,7 +25,7 @@ function said({ llm_message, extended_content }) {
   return [...content.map((part) => part.text ?? ""), llm_message?.reasoning_content ?? ""].join(" ").trim();
 }
 
-/** A message around what was found in it. */
+/** An excerpt of a message around its match. */
 function Snippet({ event, text }) {
   const whole = said(event);
   const at = whole.toLowerCase().indexOf(text.toLowerCase());
@@ -44,8 +44,10 @@ function Snippet({ event, text }) {
 function FoundMessage({ item: { conversation_id, title, event }, text }) {
   return html`<li class="row message" data-testid=${`message-${event.id}`}>
     <span class="what">
-      <a class="title" href=${href("conversations", conversation_id, { event: event.id })}><${Text} prose text=${title || "Without a title"} /></a>
-      <span class="muted">${event.source === "user" ? "A person" : "The agent"}, <${Time} at=${event.timestamp} /></span>
+      <a class="title" href=${href("conversations", conversation_id, { event: event.id })}><${Text} prose
+        text=${title || "Without a title"} /></a>
+      <span class="muted">${event.source === "user" ? "A person" : "The agent"}, <${Time}
+        at=${event.timestamp} /></span>
     </span>
     <p class="snippet"><${Snippet} event=${event} text=${text} /></p>
   </li>`;
@@ -85,16 +87,33 @@ function useMessages(text) {
 export function MessageSearch({ text }) {
   const { items, next, error, isReading, more } = useMessages(text);
   if (!text)
-    return html`<${Empty} title="Search all messages">Enter words to find every message that contains them, from people and agents, in every conversation. Commands and output are not searched.<//>`;
+    return html`<${Empty} title="Search all messages">Enter words to find every message that contains them, from people
+      and agents, in every conversation. Commands and output are not searched.<//>`;
   const isFull = items.length >= MOST;
   return html`
-    <div class="list-head" role="status"><span class="muted">${isReading ? "Searching" : counted(items.length, "message", next)}</span></div>
+    <div class="list-head" role="status"><span class="muted">
+      ${isReading ? "Searching" : counted(items.length, "message", next)}</span></div>
     <ul class="rows" data-testid="message-list" aria-label="Messages">
-      ${items.map((item) => html`<${FoundMessage} key=${`${item.conversation_id} ${item.event.id}`} item=${item} text=${text} />`)}
+      ${items.map(
+        (item) => html`<${FoundMessage} key=${`${item.conversation_id} ${item.event.id}`} item=${item}
+        text=${text} />`,
+      )}
     </ul>
     ${error && html`<${Failure} error=${error} again=${more} />`}
-    ${!items.length && !isReading && !next && !error && html`<${Empty} title="No messages found">Try other words, or search the titles instead.<//>`}
+    ${
+      !items.length &&
+      !isReading &&
+      !next &&
+      !error &&
+      html`<${Empty} title="No messages found">Try other words, or search the titles instead.<//>`
+    }
     ${isFull && html`<p class="muted">${MOST} are shown, and no more at once: more words find less.</p>`}
-    ${next && !error && !isFull && html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${more}>Keep searching</button></p>`}
+    ${
+      next &&
+      !error &&
+      !isFull &&
+      html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading}
+      onClick=${more}>Keep searching</button></p>`
+    }
   `;
 }

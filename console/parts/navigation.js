@@ -37,7 +37,8 @@ export function Navigation({ views, view, who, badge }) {
     <ul>
       ${list(DAILY)}
       <li class="to-more">
-        <button type="button" class=${`more-views ${isInRest ? "holds-view" : ""}`} aria-expanded=${isOpen} aria-controls="rest-of-views" onClick=${() => setOpen(!isOpen)}>
+        <button type="button" class=${`more-views ${isInRest ? "holds-view" : ""}`} aria-expanded=${isOpen}
+          aria-controls="rest-of-views" onClick=${() => setOpen(!isOpen)}>
           <${Icon} name="more" /><span>More</span>
         </button>
       </li>

@@ -26,7 +26,10 @@ const EXPIRIES = [
 
 const DAY = 86_400_000;
 
-/** The dialog. isFirst: the server is open until a key is stored, and none of an admin is. onMade(): a key was made. onClose(). */
+/**
+ * The dialog. isFirst: the server is open until a key is stored, and none of an admin is. onMade(): a key was made.
+ * onClose().
+ */
 export function NewKey({ isFirst, onMade, onClose }) {
   const [made, setMade] = useState(null);
   if (made) return html`<${NewKeyShown} made=${made} onClose=${onClose} />`;
@@ -57,27 +60,36 @@ function KeyForm({ isFirst, onMade, onClose }) {
     setScopes(event.target.checked ? [...scopes, scope] : scopes.filter((one) => one !== scope));
   return html`<${Dialog} title="Create a key" onClose=${onClose}>
     <form class="new-key" onSubmit=${submit}>
-      ${isFirst && html`<p class="card notice-of-server" role="note" data-testid="first-key">This server is open now. With a first key, it asks for one from its next start. Make yourself an admin key first, and then the others.</p>`}
+      ${
+        isFirst &&
+        html`<p class="card notice-of-server" role="note"
+        data-testid="first-key">This server is open now. With a first key, it asks for one from its next start. Make
+        yourself an admin key first, and then the others.</p>`
+      }
       <label>Name
-        <input name="name" required maxlength="100" autofocus autocomplete="off" placeholder="Who or what will use it" value=${name} onInput=${(event) => setName(event.target.value)} />
+        <input name="name" required maxlength="100" autofocus autocomplete="off" placeholder="Who or what will use it"
+          value=${name} onInput=${(event) => setName(event.target.value)} />
       </label>
       <fieldset>
         <legend>Permissions</legend>
         ${Object.entries(SCOPES).map(
           ([scope, words]) => html`<label key=${scope}>
-            <input type="checkbox" name=${scope} checked=${scopes.includes(scope)} onChange=${toggle(scope)} /> <span>${words} <span class="tag">${scope}</span></span>
+            <input type="checkbox" name=${scope} checked=${scopes.includes(scope)} onChange=${toggle(scope)} /> <span>
+              ${words} <span class="tag">${scope}</span></span>
           </label>`,
         )}
       </fieldset>
       <label>Expires
-        <select name="expiry" value=${days} onChange=${(event) => setDays(event.target.value === "" ? "" : Number(event.target.value))}>
+        <select name="expiry" value=${days}
+          onChange=${(event) => setDays(event.target.value === "" ? "" : Number(event.target.value))}>
           ${EXPIRIES.map(([value, words]) => html`<option key=${words} value=${value}>${words}</option>`)}
         </select>
       </label>
       ${
         days === "" &&
         html`<label>Time
-        <input type="datetime-local" name="time" required min=${fieldOf(new Date().toISOString())} value=${time} onInput=${(event) => setTime(event.target.value)} />
+        <input type="datetime-local" name="time" required min=${fieldOf(new Date().toISOString())} value=${time}
+          onInput=${(event) => setTime(event.target.value)} />
       </label>`
       }
       ${error && html`<${Failure} error=${error} />`}
@@ -104,13 +116,19 @@ function NewKeyShown({ made, onClose }) {
   return html`<${Dialog} title="Key created">
     <p>Copy it now. It is shown only once; the server keeps just its hash.</p>
     <div class="bar">
-      <label class="wide">The key<input ref=${field} readonly data-testid="new-key" value=${made.key} onFocus=${(event) => event.target.select()} /></label>
+      <label class="wide">The key<input ref=${field} readonly data-testid="new-key" value=${made.key}
+        onFocus=${(event) => event.target.select()} /></label>
       <button type="button" autofocus data-testid="copy" onClick=${copy}>Copy</button>
     </div>
     <p class="hint" role="status">${isCopied && "Copied."} ${isUsed && "This browser shows the key from now on."}</p>
     ${made.notice && html`<p class="card notice-of-server" role="note"><${Marked} text=${made.notice} /></p>`}
     <footer>
-      ${made.notice && made.scopes.includes("admin") && html`<button type="button" data-testid="use-key" disabled=${isUsed} onClick=${use}>Use it in this browser</button>`}
+      ${
+        made.notice &&
+        made.scopes.includes("admin") &&
+        html`<button type="button" data-testid="use-key" disabled=${isUsed}
+        onClick=${use}>Use it in this browser</button>`
+      }
       <button type="button" class="secondary" data-testid="done" onClick=${onClose}>Done</button>
     </footer>
   <//>`;

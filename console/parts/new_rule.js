@@ -31,7 +31,7 @@ const SCOPES = {
   key: ["that a key starts", "key_id", "Key", "ID of the key"],
 };
 
-/** Scopes that the one who asks names: the server checks nothing of them. */
+/** Scopes whose values the asking agent states itself. The server cannot check them. */
 const CLAIMED = ["folder", "repository", "machine", "person", "agent"];
 
 /** What a pattern of each kind may be like. */
@@ -60,7 +60,7 @@ function ruleOf({ decision, tool, isAny, rows, risk, hours, until, uses, reason,
   };
 }
 
-/** What the fields lack for a rule, in words; "" for nothing. */
+/** What the form still needs before a rule can be made, in words. Empty where it is complete. */
 function lackOf({ tool, scope, where }) {
   if (!tool) return "Name a tool";
   return scope && !where ? `Name the ${SCOPES[scope][2].toLowerCase()}` : "";
@@ -83,17 +83,20 @@ function useKnown(scope) {
   return (value?.items ?? value ?? []).map(({ id, title, name }) => [id, title ?? name ?? ""]);
 }
 
-/** Where the rule holds. */
+/** Fields for the scope of the rule. */
 function RuleWhere({ fields: { scope, where }, faults, onChange }) {
   const known = useKnown(scope),
     [, member, label, placeholder] = SCOPES[scope] ?? [];
-  return html`<label>Where<select data-testid="rule-scope" onChange=${(event) => onChange({ scope: event.target.value, where: "" })}>
-      ${selected(scope, [["", "everywhere"], ...Object.entries(SCOPES).map(([name, [words]]) => [name, words])])}</select></label>
+  return html`<label>Where<select data-testid="rule-scope"
+    onChange=${(event) => onChange({ scope: event.target.value, where: "" })}>
+      ${selected(scope, [["", "everywhere"], ...Object.entries(SCOPES).map(([name, [words]]) => [name, words])])}
+        </select></label>
     ${
       scope &&
       html`<label>${label}<input type="text" required spellcheck=${false} list="known-places" placeholder=${placeholder}
         data-testid="rule-place" value=${where} onInput=${(event) => onChange({ where: event.target.value.trim() })} />
-        <datalist id="known-places">${known.map(([id, name]) => html`<option key=${id} value=${id}>${visible(name)}</option>`)}</datalist>
+        <datalist id="known-places">
+          ${known.map(([id, name]) => html`<option key=${id} value=${id}>${visible(name)}</option>`)}</datalist>
         <${RuleFault} of=${member} fault=${faults[member]} /></label>`
     }`;
 }
@@ -104,13 +107,15 @@ function Effects({ decision, effects, fault, onChange }) {
   const set = (name, isChosen) =>
     onChange(Object.keys(EFFECTS).filter((one) => (one === name ? isChosen : effects.includes(one))));
   return html`<details class="quiet effects" data-testid="rule-effects">
-    <summary>${effects.length ? `${decision === "approve" ? "No other effect than" : "Any effect of"}: ${words}` : "Effects: whatever they are"}</summary>
+    <summary>${
+      effects.length
+        ? `${decision === "approve" ? "No other effect than" : "Any effect of"}: ${words}`
+        : "Effects: whatever they are"
+    }</summary>
     <div class="choices-of">
       ${Object.entries(EFFECTS).map(
-        ([
-          name,
-          text,
-        ]) => html`<label key=${name}><input type="checkbox" data-testid=${`effect-${name}`} checked=${effects.includes(name)}
+        ([name, text]) => html`<label key=${name}><input type="checkbox" data-testid=${`effect-${name}`}
+          checked=${effects.includes(name)}
           onChange=${(event) => set(name, event.target.checked)} />${" "}${text}</label>`,
       )}
     </div>
@@ -132,13 +137,14 @@ function ArgumentRows({ rows, onChange }) {
           ])}</select></label>
         <label>Pattern (empty: anything)
           <input type="text" spellcheck=${false} maxlength="4096" placeholder=${EXAMPLES[row.how || wayOf(row.name)]}
-            data-testid="rule-pattern" value=${row.pattern} onInput=${(event) => change(place, { pattern: event.target.value })} />
+            data-testid="rule-pattern" value=${row.pattern}
+              onInput=${(event) => change(place, { pattern: event.target.value })} />
         </label>
       </div>`,
   )}
     <p class="muted">
-      In a command a * alone stands for any further words, options and paths too. In a path * stands for one part, ** for
-      any parts. In other text * stands for letters, digits, spaces and _ . / : , @ + - =.
+      In a command a * alone stands for any further words, options and paths too. In a path * stands for one part, **
+      for any parts. In other text * stands for letters, digits, spaces and _ . / : , @ + - =.
     </p>
     ${
       rows.length < MOST_ROWS &&
@@ -182,7 +188,8 @@ export function NewRule({ onMade, onClose }) {
           ["reject", "rejects"],
         ])}</select></label>
       <label>Tool<input type="text" required spellcheck=${false} placeholder="terminal" data-testid="rule-tool"
-        value=${fields.tool} onInput=${field("tool")} /><${RuleFault} of="tool_name" fault=${faults.tool_name} /></label>
+        value=${fields.tool} onInput=${field("tool")} /><${RuleFault} of="tool_name"
+          fault=${faults.tool_name} /></label>
       <label>Risk at most<select data-testid="rule-risk" onChange=${field("risk")}>
         ${selected(fields.risk, [
           ["", "any"],
@@ -195,7 +202,8 @@ export function NewRule({ onMade, onClose }) {
     </div>
     ${
       CLAIMED.includes(fields.scope) &&
-      html`<p class="muted" data-testid="claimed">Whoever asks says so, and any key that may start a conversation or ask can name
+      html`<p class="muted"
+        data-testid="claimed">Whoever asks says so, and any key that may start a conversation or ask can name
       any ${fields.scope}. The server itself knows only the key.</p>`
     }
     <label>
@@ -204,7 +212,8 @@ export function NewRule({ onMade, onClose }) {
     </label>
     ${!fields.isAny && html`<${ArgumentRows} rows=${fields.rows} onChange=${(rows) => set({ rows })} />`}
     <${RuleFault} of="arguments" fault=${faults.arguments} />
-    <${Effects} decision=${fields.decision} effects=${fields.effects} fault=${faults.effects} onChange=${(effects) => set({ effects })} />
+    <${Effects} decision=${fields.decision} effects=${fields.effects} fault=${faults.effects}
+      onChange=${(effects) => set({ effects })} />
     <label>Reason, shown in the list of rules<input type="text" maxlength="200" value=${fields.reason}
       onInput=${field("reason")} /><${RuleFault} of="reason" fault=${faults.reason} /></label>
     <div class="preview" data-testid="rule-preview">

@@ -3,7 +3,10 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { Store, useStore } from "../lib/store.js";
 
-/** Most notices at once; milliseconds for which one stays that tells no failure; pixels beside a press, and of its width. */
+/**
+ * Most notices at once; milliseconds for which one stays that tells no failure; pixels beside a press, and of its
+ * width.
+ */
 const MOST = 4,
   SHOWN = 6_000,
   GAP = 8,
@@ -71,9 +74,12 @@ export function Loading({ words = "Loading" }) {
   return html`<p aria-busy="true">${words}</p>`;
 }
 
-/** What was read, as `children(value)` shows it; before that "Loading", and why it failed. of: {value, error, again}. */
+/**
+ * What was read, as `children(value)` shows it; before that "Loading", and why it failed. of: {value, error, again}.
+ */
 export function Loaded({ of: { value, error, again }, children }) {
-  return html`${error && html`<${Failure} error=${error} again=${again} />`}${value === undefined ? !error && html`<${Loading} />` : children(value)}`;
+  return html`${error && html`<${Failure} error=${error} again=${again} />`}
+    ${value === undefined ? !error && html`<${Loading} />` : children(value)}`;
 }
 
 /** A failure in the place of what it prevented, with a way on. */

@@ -19,7 +19,11 @@ function Numbers({ target: { queued, oldest_at, tries, next_try_at, sent, given_
   return html`<dl class="facts">
     <div><dt>Waiting</dt><dd>${queued}${oldest_at && html`, the oldest since <${Time} at=${oldest_at} />`}</dd></div>
     <div><dt>Sent</dt><dd>${sent}${last_success_at && html`, the last <${Time} at=${last_success_at} />`}</dd></div>
-    ${tries > 0 && html`<div><dt>Failed tries</dt><dd>${tries}${next_try_at && html`, the next <${Time} at=${next_try_at} />`}</dd></div>`}
+    ${
+      tries > 0 &&
+      html`<div><dt>Failed tries</dt><dd>${tries}
+      ${next_try_at && html`, the next <${Time} at=${next_try_at} />`}</dd></div>`
+    }
     ${given_up > 0 && html`<div><dt>Given up</dt><dd class="high">${given_up}</dd></div>`}
     ${dropped > 0 && html`<div><dt>Dropped, the queue was full</dt><dd class="high">${dropped}</dd></div>`}
   </dl>`;
@@ -31,10 +35,19 @@ function Target({ target, onTest, outcome, isBusy }) {
     <span class=${`state ${look}`}>${words}</span>
     <span class="what"><strong><${Text} text=${target.name} /></strong></span>
     <span class="actions">
-      ${target.kind && target.kind !== "device" && html`<button type="button" class="secondary" data-testid="test" disabled=${isBusy} onClick=${() => onTest(target.id)}>Send a test</button>`}
+      ${
+        target.kind &&
+        target.kind !== "device" &&
+        html`<button type="button" class="secondary" data-testid="test" disabled=${isBusy}
+        onClick=${() => onTest(target.id)}>Send a test</button>`
+      }
     </span>
     <${Numbers} target=${target} />
-    ${target.last_failure && html`<p class="happened">Failed <${Time} at=${target.last_failure_at} />: <${Text} prose text=${target.last_failure} /></p>`}
+    ${
+      target.last_failure &&
+      html`<p class="happened">Failed <${Time} at=${target.last_failure_at} />: <${Text} prose
+      text=${target.last_failure} /></p>`
+    }
     ${
       outcome &&
       html`<p class=${outcome.delivered ? "low" : "high"} role="status" data-testid="outcome">
@@ -64,16 +77,27 @@ export function NotificationTargets({ outbox, error, again }) {
     ${
       outbox?.items.length === devices &&
       html`<p class="muted">
-      No target is set: <code>NOTIFY_URLS</code> names where the server tells of what waits. This browser can tell too: see the inbox.
+      No target is set: <code>NOTIFY_URLS</code> names where the server tells of what waits. This browser can tell too:
+        see the inbox.
     </p>`
     }
     <ul class="rows">
-      ${outbox?.items.filter(isShown).map((target) => html`<${Target} key=${target.id} target=${target} onTest=${test} outcome=${outcomes[target.id]} isBusy=${isBusy} />`)}
+      ${outbox?.items.filter(isShown).map(
+        (target) =>
+          html`<${Target} key=${target.id} target=${target} onTest=${test} outcome=${outcomes[target.id]}
+        isBusy=${isBusy} />`,
+      )}
     </ul>
-    ${devices > 0 && html`<p class="muted">${devices === 1 ? "1 device of a person rings" : `${devices} devices of people ring`}; those that fail are listed above.</p>`}
+    ${
+      devices > 0 &&
+      html`<p class="muted">
+      ${devices === 1 ? "1 device of a person rings" : `${devices} devices of people ring`}; those that fail are listed
+      above.</p>`
+    }
     ${waiting.map(
       ({ name, waiting: number, dropped }) => html`<p key=${name} class="high">
-      Not queued yet: ${number} about ${name}${dropped ? `; ${dropped} were dropped` : ""}. A supervisor with targets queues them.
+      Not queued yet: ${number} about ${name}
+        ${dropped ? `; ${dropped} were dropped` : ""}. A supervisor with targets queues them.
     </p>`,
     )}
   </section>`;

@@ -52,7 +52,9 @@ export function whoOf(decision, isFirst = false) {
   return isFirst && kind in ACTORS ? words.charAt(0).toUpperCase() + words.slice(1) : words;
 }
 
-/** Who decided an action, in the head of its row; for administrators with the way to the audit. id: of the conversation. */
+/**
+ * Who decided an action, in the head of its row; for administrators with the way to the audit. id: of the conversation.
+ */
 export function By({ decision, id }) {
   const { actor, decision: verb, time } = decision,
     isRefused = ["reject", "unapproved", "withdrawn"].includes(verb);
@@ -63,7 +65,8 @@ export function By({ decision, id }) {
   const said = may("admin") ? html`<a href=${href("audit", "", { conversation_id: id })}>${words}</a>` : words;
   const title = actor.kind === "rule" ? `${exact(time)}, rule ${actor.name}` : exact(time);
   return html`<span class="by" data-testid="decided-by" title=${title}>
-    <span class=${isRefused ? "high" : "low"} aria-hidden="true">${isRefused ? "✕" : "✓"}</span> ${said} · <${Clock} at=${time} />
+    <span class=${isRefused ? "high" : "low"} aria-hidden="true">${isRefused ? "✕" : "✓"}</span> ${said} · <${Clock}
+      at=${time} />
   </span>`;
 }
 
@@ -71,7 +74,8 @@ export function By({ decision, id }) {
 export function Became({ decision: { edited_shown } }) {
   return (
     edited_shown?.length > 0 &&
-    html`<p class="became muted" data-testid="became">Approved instead: <code class="command"><${Text} text=${edited_shown[0].text} /></code></p>`
+    html`<p class="became muted" data-testid="became">Approved instead: <code class="command"><${Text}
+      text=${edited_shown[0].text} /></code></p>`
   );
 }
 

@@ -29,11 +29,15 @@ function Find({ text, matches, index, onInput, onStep, onClose }) {
   const most = matches.length === MOST_FOUND ? " or more" : "";
   const number = matches.length ? `${index + 1} of ${matches.length.toLocaleString("en")}${most}` : "No match";
   return html`<span class="find">
-    <input type="text" ref=${field} data-testid="find" aria-label="Find in the output" placeholder="Find in the output" value=${text} onInput=${(event) => onInput(event.target.value)} onKeyDown=${onKey} />
+    <input type="text" ref=${field} data-testid="find" aria-label="Find in the output" placeholder="Find in the output"
+      value=${text} onInput=${(event) => onInput(event.target.value)} onKeyDown=${onKey} />
     <span class="muted" data-testid="find-count" aria-live="polite">${text && number}</span>
-    <button type="button" class="quiet" aria-label="Match before" title="Match before (Shift+Enter)" disabled=${!matches.length} onClick=${() => onStep(-1)}>↑</button>
-    <button type="button" class="quiet" aria-label="Next match" title="Next match (Enter)" disabled=${!matches.length} onClick=${() => onStep(1)}>↓</button>
-    <button type="button" class="quiet" aria-label="Close the search" title="Close the search (Escape)" onClick=${onClose}>✕</button>
+    <button type="button" class="quiet" aria-label="Match before" title="Match before (Shift+Enter)"
+      disabled=${!matches.length} onClick=${() => onStep(-1)}>↑</button>
+    <button type="button" class="quiet" aria-label="Next match" title="Next match (Enter)" disabled=${!matches.length}
+      onClick=${() => onStep(1)}>↓</button>
+    <button type="button" class="quiet" aria-label="Close the search" title="Close the search (Escape)"
+      onClick=${onClose}>✕</button>
   </span>`;
 }
 
@@ -80,7 +84,7 @@ export function Output({ text, id = "", isFull = false, onClose = undefined }) {
   );
   const isOpen = isOpened || isFull || parts.every(({ isShown }) => isShown);
   const isLong = lines.length > LAST || text.length > MOST_OF_LINE;
-  // The person reads here: the timeline around must not follow the end of the log.
+  // A person reads here, so the timeline must not follow the end of the log.
   const held = () => root.current.dispatchEvent(new CustomEvent("unfold", { bubbles: true }));
   const open = () => {
     held();
@@ -156,27 +160,47 @@ export function Output({ text, id = "", isFull = false, onClose = undefined }) {
   const saveRaw = () => save(new Blob([text], { type: "text/plain" }), `output-${id.slice(0, 8) || "so-far"}.txt`);
   const tools = html`
     <${Copy} text=${() => lines.map(plainOf).join("\n")} label="the output" />
-    <button type="button" class="quiet" data-testid="raw" title="Save the text as it was printed, with its colour codes" onClick=${saveRaw}>Raw</button>`;
+    <button type="button" class="quiet" data-testid="raw" title="Save the text as it was printed, with its colour codes"
+      onClick=${saveRaw}>Raw</button>`;
   return html`<div class="printed" ref=${root} data-testid="output" onKeyDown=${onKey}>
     <div class=${`tools${isLong ? "" : " brief on-hover"}`}>
       ${
         isLong &&
         html`<span class="muted">${counted(lines.length, "line")}</span>
-      ${isOpened && !isFull && html`<button type="button" class="quiet" data-testid="fold" onClick=${fold}>Fold</button>`}
+      ${
+        isOpened &&
+        !isFull &&
+        html`<button type="button" class="quiet" data-testid="fold"
+        onClick=${fold}>Fold</button>`
+      }
       <span class="gap"></span>
       ${
         find.own === null
-          ? html`<button type="button" class="quiet find-open" data-testid="find-open" title="Find in the output (Ctrl+F where the focus is in it)" onClick=${seek}>Find</button>`
-          : html`<${Find} text=${find.own} matches=${find.matches} index=${find.index} onInput=${onInput} onStep=${onStep} onClose=${stopFinding} />`
+          ? html`<button type="button" class="quiet find-open" data-testid="find-open"
+            title="Find in the output (Ctrl+F where the focus is in it)" onClick=${seek}>Find</button>`
+          : html`<${Find} text=${find.own} matches=${find.matches} index=${find.index} onInput=${onInput}
+            onStep=${onStep} onClose=${stopFinding} />`
       }
-      <button type="button" class="quiet" data-testid="wrap" aria-pressed=${!isUnwrapped} title="Break lines that are wider than the page" onClick=${() => setUnwrapped(!isUnwrapped)}>Wrap</button>`
+      <button type="button" class="quiet" data-testid="wrap" aria-pressed=${!isUnwrapped}
+        title="Break lines that are wider than the page" onClick=${() => setUnwrapped(!isUnwrapped)}>Wrap</button>`
       }
       ${tools}
-      ${isLong && !isFull && html`<button type="button" class="quiet" data-testid="full-screen" onClick=${() => setWhole(true)}>Full screen</button>`}
-      ${isFull && html`<button type="button" class="quiet" data-testid="close-full" title="Close (Escape)" onClick=${onClose}>Close</button>`}
+      ${
+        isLong &&
+        !isFull &&
+        html`<button type="button" class="quiet" data-testid="full-screen"
+        onClick=${() => setWhole(true)}>Full screen</button>`
+      }
+      ${
+        isFull &&
+        html`<button type="button" class="quiet" data-testid="close-full" title="Close (Escape)"
+        onClick=${onClose}>Close</button>`
+      }
     </div>
-    <${Lines} id=${id} lines=${lines} parts=${parts} isOpen=${isOpen} isWrapped=${!isUnwrapped} marked=${marked} find=${find} goal=${goal}
-      more=${more} setMore=${(line, most) => setMore(new Map(more).set(line, most))} onOpen=${onOpen} onPick=${onPick} />
+    <${Lines} id=${id} lines=${lines} parts=${parts} isOpen=${isOpen} isWrapped=${!isUnwrapped} marked=${marked}
+      find=${find} goal=${goal}
+      more=${more} setMore=${(line, most) => setMore(new Map(more).set(line, most))} onOpen=${onOpen}
+        onPick=${onPick} />
     ${
       isWhole &&
       html`<${Dialog} title="Output" class="full-output" onClose=${() => setWhole(false)}>

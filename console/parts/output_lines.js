@@ -1,5 +1,5 @@
-// The lines of an output as they are drawn: numbers that are links, colours, marks, and folds. Lines that are out of sight
-// have room alone, so that a hundred thousand are no more work than a screen.
+// The lines of an output as they are drawn: numbers that are links, colours, marks, and folds. Lines that are out of
+// sight have room alone, so that a hundred thousand are no more work than a screen.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { html } from "../lib/html.js";
 import { href, route } from "../lib/router.js";
@@ -9,14 +9,16 @@ import { Run, useRuns } from "./ansi.js";
 import { carriedOf, firstAt, lineAt, MOST_OF_LINE, plainOf, topsOf } from "./lines.js";
 import { Sought, Text } from "./text.js";
 
-/** Lines up to which all are drawn; beyond, those in sight, as many rows above and below it, in steps of so many lines. */
+/**
+ * Lines up to which all are drawn; beyond, those in sight, as many rows above and below it, in steps of so many lines.
+ */
 const WHOLE = 400,
   OVER = 30,
   STEP = 50;
 
 const NONE = [];
 
-/** Characters of a long line that each press shows. */
+/** Characters of a long line that each press adds. */
 export const MORE = 200_000;
 
 /** The measures of a row: its height in pixels, and how many characters it has. */
@@ -38,7 +40,7 @@ function useRow(probe, isWrapped) {
   return row;
 }
 
-/** What scrolls around an element. */
+/** The nearest ancestor of an element that scrolls. */
 function scrollerOf(element) {
   let around = element.parentElement;
   while (around && !/auto|scroll/.test(getComputedStyle(around).overflowY)) around = around.parentElement;
@@ -111,7 +113,10 @@ function useWindow(box, lines, row, goal) {
   return [from, to, tops[from] * row.height, (tops[lines.length] - tops[to]) * row.height];
 }
 
-/** A run of text in pieces, of which some are marked. at: where it begins in its line; places: [start, end, isCurrent] of the line. */
+/**
+ * A run of text in pieces, of which some are marked. at: where it begins in its line; places: [start, end, isCurrent]
+ * of the line.
+ */
 function pieces(text, at, places) {
   const made = [];
   let done = 0;
@@ -127,7 +132,10 @@ function pieces(text, at, places) {
   return made;
 }
 
-/** The text of a line: its colours, its marks, and no more of it than `most` characters. current: the place of the match that the person is at, or -1. */
+/**
+ * The text of a line: its colours, its marks, and no more of it than `most` characters. current: the place of the match
+ * that the person is at, or -1.
+ */
 function OutputText({ line, carried, runs, query, current, most }) {
   const all = runs && (carried || line.includes("\u001b")) ? runs(carried + line) : [{ text: plainOf(line) }];
   const whole = all.map(({ text }) => text).join("");
@@ -149,20 +157,23 @@ function OutputLine({ place, line, address, isMarked, isStop, hasNumber, most, o
     ${
       hasNumber &&
       (address
-        ? html`<a class="number" href=${address} tabindex=${isStop ? 0 : -1} data-number=${number} aria-label=${`Line ${number}`} onClick=${(event) => onPick(event, number)}></a>`
+        ? html`<a class="number" href=${address} tabindex=${isStop ? 0 : -1} data-number=${number}
+          aria-label=${`Line ${number}`} onClick=${(event) => onPick(event, number)}></a>`
         : html`<span class="number" data-number=${number} aria-hidden="true"></span>`)
     }
     <span class="text"><${OutputText} line=${line} most=${most} ...${said} />${line === "" && " "}${
       left > 0 &&
-      html`<button type="button" class="quiet" data-testid="line-more" onClick=${onMore}>Show more (${left.toLocaleString("en")} characters)</button>`
+      html`<button type="button" class="quiet" data-testid="line-more"
+        onClick=${onMore}>Show more (${left.toLocaleString("en")} characters)</button>`
     }</span>
   </div>`;
 }
 
-/** A part of folded lines that is not shown. */
+/** A hidden part of folded lines. */
 function Gap({ from, to, number, onOpen }) {
   const words = `${from === 0 ? "earlier " : to === number ? "later " : ""}line`;
-  return html`<button type="button" class="quiet gap" data-testid="show-earlier" onClick=${() => onOpen(from)}>${counted(to - from, words)}</button>`;
+  return html`<button type="button" class="quiet gap" data-testid="show-earlier" onClick=${() => onOpen(from)}>
+    ${counted(to - from, words)}</button>`;
 }
 
 /** The lines, those of the folds or all. */
@@ -192,8 +203,10 @@ export function Lines({ id, lines, parts, isOpen, isWrapped, marked, find, goal,
   const draw = (place) => {
     const number = place + 1,
       isCurrent = at?.line === place;
-    return html`<${OutputLine} key=${place} place=${place} line=${lines[place]} carried=${text[place]} runs=${runs} query=${query}
-      current=${isCurrent ? index - firstAt(matches, place) : -1} most=${more.get(place) ?? MOST_OF_LINE} isStop=${place === stop}
+    return html`<${OutputLine} key=${place} place=${place} line=${lines[place]} carried=${text[place]} runs=${runs}
+      query=${query}
+      current=${isCurrent ? index - firstAt(matches, place) : -1} most=${more.get(place) ?? MOST_OF_LINE}
+        isStop=${place === stop}
       hasNumber=${lines.length > 1} isMarked=${marked && number >= marked[0] && number <= marked[1]} onPick=${onPick}
       address=${id && href("conversations", conversation, { ...address, event: id, line: number })}
       onMore=${() => setMore(place, (more.get(place) ?? MOST_OF_LINE) + MORE)} />`;
@@ -211,7 +224,9 @@ export function Lines({ id, lines, parts, isOpen, isWrapped, marked, find, goal,
           : [html`<${Gap} key=${`gap ${part.from}`} ...${part} number=${lines.length} onOpen=${onOpen} />`],
       );
   const digits = { "--digits": `${String(lines.length).length}ch` };
-  return html`<div class=${`terminal printout${isWrapped ? " wrapped" : ""}${lines.length > 1 ? " numbered" : ""}`} style=${digits} ref=${box} data-testid="lines" role="figure" aria-label="Output" tabindex=${lines.length > 1 ? undefined : 0}>
+  return html`<div class=${`terminal printout${isWrapped ? " wrapped" : ""}${lines.length > 1 ? " numbered" : ""}`}
+    style=${digits} ref=${box} data-testid="lines" role="figure" aria-label="Output"
+    tabindex=${lines.length > 1 ? undefined : 0}>
     <div class="probe" aria-hidden="true"><span class="text" ref=${probe}><span>0000000000</span></span></div>
     <${Sought.Provider} value="">${drawn}<//>
   </div>`;

@@ -11,7 +11,10 @@ import { counted } from "../lib/words.js";
 import { Keys } from "./shortcut_list.js";
 import { Text } from "./text.js";
 
-/** Entries of a group of what the server finds; characters of a text and of a search; of a search of messages at least; milliseconds until it begins. */
+/**
+ * Entries of a group of what the server finds; characters of a text and of a search; of a search of messages at least;
+ * milliseconds until it begins.
+ */
 const MOST = 8,
   MOST_TEXT = 120,
   MOST_TYPED = 200,
@@ -155,7 +158,8 @@ export default function Palette() {
     <li role="presentation" class="group">${name}</li>
     ${items.map((entry) => {
       const own = place++;
-      return html`<li key=${`${own} ${entry.text}`} role="option" id=${`palette-${own}`} aria-selected=${own === current} data-testid="palette-entry"
+      return html`<li key=${`${own} ${entry.text}`} role="option" id=${`palette-${own}`}
+        aria-selected=${own === current} data-testid="palette-entry"
         onPointerMove=${() => own !== current && choose(own)} onClick=${() => run(entry)}>
         <span class="text"><${Marks} ...${entry} /></span>
         ${entry.detail && html`<span class="muted"><${Text} prose text=${entry.detail} /></span>`}
@@ -163,14 +167,24 @@ export default function Palette() {
       </li>`;
     })}
   </ul>`;
-  return html`<dialog class="palette" ref=${dialog} aria-label="Search everything" onCancel=${(event) => (event.preventDefault(), close())} onKeyDown=${onKey}
+  return html`<dialog class="palette" ref=${dialog} aria-label="Search everything"
+    onCancel=${(event) => (event.preventDefault(), close())} onKeyDown=${onKey}
     onClick=${(event) => event.target === dialog.current && close()} data-testid="palette">
     <article>
-      <input type="text" role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls="palette-list" aria-activedescendant=${entries.length ? `palette-${current}` : undefined}
-        aria-label="Search views, conversations and actions" placeholder="Search views, conversations and actions" autofocus autocomplete="off" spellcheck=${false} maxlength=${MOST_TYPED}
+      <input type="text" role="combobox" aria-expanded="true" aria-autocomplete="list" aria-controls="palette-list"
+        aria-activedescendant=${entries.length ? `palette-${current}` : undefined}
+        aria-label="Search views, conversations and actions" placeholder="Search views, conversations and actions"
+          autofocus autocomplete="off" spellcheck=${false} maxlength=${MOST_TYPED}
         data-testid="palette-text" value=${text} onInput=${(event) => (setText(event.target.value), choose(0))} />
       <div id="palette-list" role="listbox" aria-label="Results" tabindex="-1">${groups.map(group)}</div>
-      <p class="muted" role="status">${isReading ? "Searching" : entries.length ? counted(entries.length, "result") : "Nothing found. Try other words."}</p>
+      <p class="muted" role="status">
+        ${
+          isReading
+            ? "Searching"
+            : entries.length
+              ? counted(entries.length, "result")
+              : "Nothing found. Try other words."
+        }</p>
     </article>
   </dialog>`;
 }

@@ -58,7 +58,12 @@ function Seen({ item, risk }) {
         html`${place > 0 && " · "}<span key=${effect} title=${visible(because)}><${Text} text=${words} prose /></span>`,
     )}</span>`
   }
-  ${item.security_risk !== risk && !item.asked_from && html`<span data-testid="agents-word">The agent says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`}`;
+  ${
+    item.security_risk !== risk &&
+    !item.asked_from &&
+    html`<span data-testid="agents-word">The agent
+    says: ${(RISKS[item.security_risk] ?? RISKS.UNKNOWN).toLowerCase()}</span>`
+  }`;
 }
 
 /** What the agent says of it, folded. name: "summary" or "thought". */
@@ -69,7 +74,10 @@ function PromptSaid({ text, name }) {
     : null;
 }
 
-/** The buttons of a person who may decide. open(panel): shows a form in their place. since: 0 where no key chose the prompt. */
+/**
+ * The buttons of a person who may decide. open(panel): shows a form in their place. since: 0 where no key chose the
+ * prompt.
+ */
 function PromptButtons({ item, isCurrent, since, open, onAside }) {
   const [element, press] = useSteady(since);
   const isOfSeveral = () => alikeOf(item).length > 1;
@@ -102,13 +110,15 @@ function PromptButtons({ item, isCurrent, since, open, onAside }) {
     ${refusal && html`<p class="why" id=${`why-${item.action_id}`} data-testid="why-not">${refusal}</p>`}
     ${
       !isThere &&
-      html`<${DecisionButton} class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve" aria-keyshortcuts="a"
+      html`<${DecisionButton} class=${refusal ? "secondary" : lookOf(isHigh, isAsked)} data-testid="approve"
+        aria-keyshortcuts="a"
       disabled=${Boolean(refusal)} aria-describedby=${refusal ? `why-${item.action_id}` : undefined}
       onClick=${approve}>${isAsked ? "High risk: press again to approve" : "Approve"}<//>`
     }
     ${
       canReject &&
-      html`<button type="button" class="secondary" data-testid="reject" aria-keyshortcuts="r" onClick=${reject}>Reject…</button>`
+      html`<button type="button" class="secondary" data-testid="reject" aria-keyshortcuts="r"
+        onClick=${reject}>Reject…</button>`
     }
     ${
       canEdit &&
@@ -163,7 +173,8 @@ function useKeptHeight(isEnded) {
  * A pending action, as an item of the list of pending actions.
  *
  * ended: it waits no longer, and is still shown; "aside": it stands at the end of the list now.
- * isHere: the view of its own conversation shows it. isBrief: nothing is below it, so that it may shrink to how it ended.
+ * isHere: the view of its own conversation shows it. isBrief: nothing is below it, so that it may shrink to how it
+ * ended.
  * isCurrent: the keys of the keyboard are its; since: when the keyboard chose it, of performance.now().
  * takesFocus: where nothing has the focus, it has. onFocus(), onAside(): of a list.
  */
@@ -217,7 +228,8 @@ export function Prompt({
       ${
         isOpen &&
         html`<div hidden=${isSent}>
-        <${Decision} key=${item.digest} item=${item} fate=${fate} isCurrent=${isCurrent && !isSent} since=${since} onAside=${onAside} />
+        <${Decision} key=${item.digest} item=${item} fate=${fate} isCurrent=${isCurrent && !isSent} since=${since}
+          onAside=${onAside} />
       </div>`
       }
     </div>

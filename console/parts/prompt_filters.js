@@ -25,7 +25,9 @@ export function highestRisk(items) {
 /** Whether some actions are not all the same command. */
 export const areMixed = (items) => items.some(({ digest }) => digest !== items[0].digest);
 
-/** What actions like an item have in common, as a rule has it: `git status *`, or files in `src/**`; "" for no proposal. */
+/**
+ * What actions like an item have in common, as a rule has it: `git status *`, or files in `src/**`; "" for no proposal.
+ */
 export function patternOf({ like }) {
   const tests = Object.values(like ?? {});
   return tests.map(({ command, path }) => command ?? path).find(Boolean) ?? "";
@@ -68,7 +70,8 @@ export function titleOf(item) {
   if (item.asked && !item.conversation_title) return item.conversation_id ? "Conversation" : "Sandbox";
   const title = item.conversation_title || "Conversation without a title",
     of = item.asked_from;
-  return of && title.startsWith(`${of.agent}: `) ? title.slice(of.agent.length + 2) : title; // the agent stands beside it
+  // The agent stands beside it
+  return of && title.startsWith(`${of.agent}: `) ? title.slice(of.agent.length + 2) : title;
 }
 
 /** The tags of an item, as the filter writes them. */
@@ -156,7 +159,10 @@ export function placeOf({ repository, folder }) {
   return folder ? folder.split("/").filter(Boolean).slice(-2).join("/") : "";
 }
 
-/** Compares two items by their groups, and by age in a group. items: all of them; a group has the place of its oldest one. */
+/**
+ * Compares two items by their groups, and by age in a group. items: all of them; a group has the place of its oldest
+ * one.
+ */
 export function byGroup(items, query) {
   const keys = items.map((item) => groupOf(item, query)[0]);
   const order = query.group === "security_risk" ? Object.keys(RISKS) : [...new Set(keys)];
@@ -177,9 +183,14 @@ function Filter({ name, query, items }) {
     chosen = query[name];
   if (chosen && !values.some(([value]) => value === chosen)) values.push([chosen, 0]);
   return html`<label>${label}
-    <select data-testid=${`filter-${name}`} value=${chosen ?? ""} disabled=${!values.length} onChange=${(event) => setQuery({ ...query, [name]: event.target.value }, true)}>
+    <select data-testid=${`filter-${name}`} value=${chosen ?? ""} disabled=${!values.length}
+      onChange=${(event) => setQuery({ ...query, [name]: event.target.value }, true)}>
       <option value="">All</option>
-      ${values.map(([value, number]) => html`<option key=${value} value=${value}>${beginning(visible(wordsOf(value, items)), NAME)} (${number})</option>`)}
+      ${values.map(
+        ([value, number]) =>
+          html`<option key=${value} value=${value}>
+        ${beginning(visible(wordsOf(value, items)), NAME)} (${number})</option>`,
+      )}
     </select>
   </label>`;
 }
@@ -192,11 +203,14 @@ export function PromptFilters({ items, query }) {
   isOpen.current ||= names.some((name) => query[name]);
   const set = (name) => (event) => setQuery({ ...query, [name]: event.target.value }, event.type === "change");
   return html`<form class="filters" aria-label="Search and filters" onSubmit=${(event) => event.preventDefault()}>
-    <input type="search" data-search data-testid="search" maxlength="200" aria-label="Search what waits" placeholder="Search commands and titles"
+    <input type="search" data-search data-testid="search" maxlength="200" aria-label="Search what waits"
+      placeholder="Search commands and titles"
       value=${query.text ?? ""} onInput=${set("text")} />
     <details class="quiet" open=${isOpen.current}>
       <summary>Filters</summary>
-      <div class="bar">${names.map((name) => html`<${Filter} key=${name} name=${name} query=${query} items=${items} />`)}</div>
+      <div class="bar">${names.map(
+        (name) => html`<${Filter} key=${name} name=${name} query=${query} items=${items} />`,
+      )}</div>
     </details>
     <select data-testid="group-by" aria-label="Sections" value=${query.group ?? ""} onChange=${set("group")}>
       <option value="">No sections</option>

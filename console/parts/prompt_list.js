@@ -18,7 +18,9 @@ function reveal(list, key) {
   element.scrollIntoView({ block: element.offsetHeight > innerHeight ? "start" : "nearest" });
 }
 
-/** Pending actions of one conversation as prompts. items: oldest first. named: id of the action that the address names. */
+/**
+ * Pending actions of one conversation as prompts. items: oldest first. named: id of the action that the address names.
+ */
 export function PromptList({ items, named }) {
   const [list, isOver, hover] = useHover();
   const [current, choose] = useCurrent();

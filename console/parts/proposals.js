@@ -20,12 +20,14 @@ function Proposal({ item, onMade }) {
   return html`<article class="card rule proposal" data-testid="proposal">
     <p><${Marked} text=${item.sentence} /></p>
     <p class="muted">
-      Approved ${item.approved.toLocaleString("en")} times and never rejected, last <${Time} at=${item.last_at} />. For example:
+      Approved ${item.approved.toLocaleString("en")} times and never rejected, last <${Time}
+        at=${item.last_at} />. For example:
     </p>
     <${RehearsedDecisions} items=${item.examples} />
     ${
       may("approve") &&
-      html`<footer><button type="button" disabled=${isSent} data-testid="make-proposal" onClick=${make}>Make this rule</button></footer>`
+      html`<footer><button type="button" disabled=${isSent} data-testid="make-proposal"
+        onClick=${make}>Make this rule</button></footer>`
     }
   </article>`;
 }
@@ -36,7 +38,8 @@ export function Proposals({ version, onMade }) {
   if (!found?.items.length) return null;
   return html`<section data-testid="proposals">
     <h2>Proposed</h2>
-    <p class="muted">From the last ${found.decided.toLocaleString("en")} decisions of people. None of these holds yet.</p>
+    <p class="muted">From the last ${found.decided.toLocaleString("en")} decisions of people. None of these
+      holds yet.</p>
     ${found.items.map((item) => html`<${Proposal} key=${JSON.stringify(item.rule)} item=${item} onMade=${onMade} />`)}
   </section>`;
 }

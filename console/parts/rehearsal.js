@@ -49,15 +49,27 @@ function Found({ found, decision, isAll }) {
   const contrary = found.examples.filter((one) => one.decision !== decision);
   const last = isAll ? "" : "last ";
   return html`<p data-testid="rehearsed">
-      Would have answered <strong>${number(found.answered)}</strong> of the ${last}${number(found.decided)} decisions of people;
-      ${found.rejected ? html` <strong class="contrary">${number(found.rejected)} of them a person decided otherwise.</strong>` : " none of them was decided otherwise."}
+      Would have answered <strong>${number(found.answered)}</strong> of the ${last}
+        ${number(found.decided)} decisions of people;
+      ${
+        found.rejected
+          ? html` <strong class="contrary">
+        ${number(found.rejected)} of them a person decided otherwise.</strong>`
+          : " none of them was decided otherwise."
+      }
       ${found.unread > 0 && ` ${number(found.unread)} could not be read.`}
     </p>
     ${contrary.length > 0 && html`<${RehearsedDecisions} items=${contrary} />`}
-    ${found.rejected > contrary.length && html`<p class="muted">and ${number(found.rejected - contrary.length)} more</p>`}`;
+    ${
+      found.rejected > contrary.length &&
+      html`<p class="muted">and ${number(found.rejected - contrary.length)} more</p>`
+    }`;
 }
 
-/** A draft that is rehearsed whenever it changes. rule: as POST /api/v1/approval-rules takes it; lacks: what it lacks still, "" for nothing. */
+/**
+ * A draft that is rehearsed whenever it changes. rule: as POST /api/v1/approval-rules takes it; lacks: what it lacks
+ * still, "" for nothing.
+ */
 export function Rehearsal({ rule, lacks }) {
   const body = !lacks ? JSON.stringify({ ...rule, expires_at: null, max_uses: null, reason: "" }) : "";
   const [state, setState] = useState(/** @type {Record<string, any>} */ ({}));
@@ -83,13 +95,18 @@ export function Rehearsal({ rule, lacks }) {
     return () => end.abort();
   }, [asked, body]);
   if (!body || state.body !== body) {
-    return html`<p class="muted">${body ? "Trying it on what people have decided…" : `${lacks} to try the rule on what people have decided.`}</p>`;
+    return html`<p class="muted">
+      ${body ? "Trying it on what people have decided…" : `${lacks} to try the rule on what people have decided.`}</p>`;
   }
   const { found, error, isAll, isRunning } = state;
   return html`<div class="rehearsal" data-testid="rehearsal" aria-live="polite">
     ${error && html`<p class="muted">${error.message}</p>`}
     ${found && html`<${Found} found=${found} decision=${rule.decision} isAll=${isAll} />`}
-    ${isRunning && html`<p class="muted" aria-busy="true">Read ${number(found.read)} of ${number(found.of)} entries</p>`}
+    ${
+      isRunning &&
+      html`<p class="muted"
+      aria-busy="true">Read ${number(found.read)} of ${number(found.of)} entries</p>`
+    }
     ${found?.detail && html`<p class="muted">${found.detail}</p>`}
     ${
       !isAll &&

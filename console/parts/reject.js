@@ -1,4 +1,4 @@
-// Rejects an action with a reason, which the agent is told; it may go on with it at once.
+// Rejects an action with a reason. The agent reads the reason and may go on at once.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { decide, fates } from "../lib/decide.js";
@@ -10,11 +10,14 @@ import { DecisionButton } from "./connection.js";
 import { attempt, tell } from "./notices.js";
 import { onceHeld, useSteady } from "./steady.js";
 
-/** Whether other actions of its conversation wait, or may: a run would approve them. all: what waits; null before it is known. */
+/**
+ * Whether other actions of its conversation wait, or may: a run would approve them. all: what waits; null before it is
+ * known.
+ */
 const hasOthers = (item, all) =>
   !all || all.some((one) => one.conversation_id === item.conversation_id && one.action_id !== item.action_id);
 
-/** Reasons that were begun, by the names of their actions: the inbox shows one action at a time. */
+/** Drafts of reasons, by the names of their actions: the inbox shows one action at a time. */
 const drafts = new Map();
 
 export function Reject({ item, onClose }) {
@@ -38,13 +41,14 @@ export function Reject({ item, onClose }) {
       const options = { path: { conversation_id: item.conversation_id }, query: { accepts: false } };
       await attempt(() => call("POST /api/conversations/{conversation_id}/run", options));
     });
-  // Whoever writes a reason tells the agent what to do instead.
+  // a reason tells the agent what to do instead, so the agent should go on
   const mayGoOn = may("write") && isLast,
     goesOn = mayGoOn && reason.trim() !== "",
     submit = goesOn ? rejectAndRun : rejectAndStop;
   return html`<form class="panel" onSubmit=${submit} onKeyDown=${onEscape(onClose)}>
     <label>Reason (optional). The agent reads it when it continues.
-      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason" placeholder="Enter to reject, Shift+Enter for a new line."
+      <textarea rows="2" ref=${field} maxlength="2000" data-testid="reason"
+        placeholder="Enter to reject, Shift+Enter for a new line."
         value=${reason} onInput=${input} onKeyDown=${onEnter(submit)}></textarea>
     </label>
     <footer ref=${element} onKeyDown=${onceHeld}>
@@ -54,7 +58,8 @@ export function Reject({ item, onClose }) {
       ${
         mayGoOn &&
         html`<button type="button" class=${goesOn ? "" : "secondary"} data-testid="reject-and-continue"
-        title=${`The agent reads the reason and goes on at once${goesOn ? " (Enter)" : ""}`} onClick=${rejectAndRun}>Reject and continue</button>`
+        title=${`The agent reads the reason and goes on at once${goesOn ? " (Enter)" : ""}`}
+          onClick=${rejectAndRun}>Reject and continue</button>`
       }
     </footer>
   </form>`;

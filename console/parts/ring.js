@@ -30,14 +30,17 @@ function Switch({ state, id, onChange }) {
   if (state === "on")
     return html`<p class="ring-switch">
       <span class="state low">This device rings</span>
-      <button type="button" class="secondary" data-testid="ring-test" disabled=${isBusy} onClick=${act(() => test(id))}>Send a test</button>
-      <button type="button" class="secondary" data-testid="ring-off" disabled=${isBusy} onClick=${act(() => stop(id))}>Ring no more</button>
+      <button type="button" class="secondary" data-testid="ring-test" disabled=${isBusy}
+        onClick=${act(() => test(id))}>Send a test</button>
+      <button type="button" class="secondary" data-testid="ring-off" disabled=${isBusy}
+        onClick=${act(() => stop(id))}>Ring no more</button>
     </p>`;
   return html`<form class="ring-switch" onSubmit=${(event) => {
     event.preventDefault();
     act(() => start(name.trim() || deviceName(), shows))();
   }}>
-    <label>Name <input value=${name} maxlength="100" data-testid="ring-name" onInput=${(event) => setName(event.target.value)} /></label>
+    <label>Name <input value=${name} maxlength="100" data-testid="ring-name"
+      onInput=${(event) => setName(event.target.value)} /></label>
     <label>Shows <select value=${shows} data-testid="ring-shows" onChange=${(event) => setShows(event.target.value)}>
       <option value="everything">the command, with Approve and Reject</option>
       <option value="nothing">only that something waits</option>
@@ -54,10 +57,15 @@ async function test(id) {
 
 function Device({ device, onEnd }) {
   return html`<li class="row" data-testid=${`device-${device.id}`}>
-    <span class="what"><strong><${Text} text=${device.name} /></strong> <span class="muted"><${Text} text=${device.host} /></span></span>
+    <span class="what"><strong><${Text} text=${device.name} /></strong> <span class="muted"><${Text}
+      text=${device.host} /></span></span>
     <span class="muted">renewed <${Time} at=${device.renewed_at} /></span>
     <span class="actions"><button type="button" class="secondary" onClick=${onEnd}>End</button></span>
-    ${device.last_failure && html`<p class="happened high">Failed <${Time} at=${device.last_failure_at} />: <${Text} prose text=${device.last_failure} /></p>`}
+    ${
+      device.last_failure &&
+      html`<p class="happened high">Failed <${Time} at=${device.last_failure_at} />: <${Text}
+      prose text=${device.last_failure} /></p>`
+    }
   </li>`;
 }
 
@@ -76,10 +84,13 @@ export function Ring() {
   const others = devices.filter((one) => one.id !== known?.id);
   return html`<section class="card whole" data-testid="ring">
     <h2>Ring this device</h2>
-    <p class="muted">A phone rings when something waits for you, also while no page is open. Its push service gets ciphertext alone.</p>
+    <p class="muted">A phone rings when something waits for you, also while no page is open. Its push service gets
+      ciphertext alone.</p>
     ${error && html`<${Failure} error=${error} again=${again} />`}
     ${known && !error && html`<${Switch} state=${known.state} id=${known.id} onChange=${again} />`}
     ${others.length > 0 && html`<h3>Your other devices</h3>`}
-    <ul class="rows">${others.map((one) => html`<${Device} key=${one.id} device=${one} onEnd=${() => end(one.id)} />`)}</ul>
+    <ul class="rows">${others.map(
+      (one) => html`<${Device} key=${one.id} device=${one} onEnd=${() => end(one.id)} />`,
+    )}</ul>
   </section>`;
 }

@@ -17,7 +17,10 @@ const HOURS = [
 /** Most uses that the server takes. */
 const MOST_USES = 1_000_000_000;
 
-/** When a rule ends that begins now: a time of the wire, or null. hours: of the field, "" for never; until: a time of its own. */
+/**
+ * When a rule ends that begins now: a time of the wire, or null. hours: of the field, "" for never; until: a time of
+ * its own.
+ */
 export function endsAt(hours, until = "") {
   if (hours === "at") return timeOf(until) || null;
   return hours ? new Date(Date.now() + Number(hours) * 3_600_000).toISOString() : null;
@@ -27,7 +30,7 @@ export function endsAt(hours, until = "") {
 const LINES = ["command", "cmd"],
   PATHS = ["path", "file_path"];
 
-/** What a pattern of a command may have: no quotes, and nothing that begins another command. */
+/** Characters that a pattern of a command may have: no quotes, and no operator that begins another command. */
 const COMMAND = /^[A-Za-z0-9_./:,@+=%^* >-]+$/;
 
 /** How an argument may be compared, in words, in the order of the field. */
@@ -39,7 +42,7 @@ const WAYS = {
   any: "anything",
 };
 
-/** What the field of a pattern says of it. */
+/** Hint below the field of a pattern. */
 const HINTS = {
   command: "Command: a * alone stands for any further words, within a word for any text of it",
   path: "Path: a * stands for any text of one part, ** for any parts",
@@ -85,7 +88,7 @@ export function TestFields({ name, given, test, onChange }) {
   </div>`;
 }
 
-/** What is wrong with a field, beside it. fault: of the server; undefined where nothing is. */
+/** The error of a field, beside the field. fault: of the server, or undefined. */
 export function RuleFault({ of, fault }) {
   return (
     fault && html`<small class="high" role="alert" data-testid=${`fault-${of}`}><${Text} text=${fault} prose /></small>`

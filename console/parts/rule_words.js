@@ -55,7 +55,12 @@ export function RuleWords({ rule }) {
     ${tests
       ?.filter(([, test]) => !("any" in test))
       .map(([name, test]) => html`<li key=${name}><${Test} name=${name} test=${test} /></li>`)}
-    ${open?.length > 0 && html`<li>${open.map(([name], place) => html`${place > 0 && ", "}<code><${Text} text=${name} /></code>`)} may be anything</li>`}
+    ${
+      open?.length > 0 &&
+      html`<li>
+      ${open.map(([name], place) => html`${place > 0 && ", "}<code><${Text} text=${name} /></code>`)} may be
+      anything</li>`
+    }
     <li>${
       tests
         ? `${tests.length ? "every other argument" : "every argument"} is absent, empty, false or 0`
@@ -65,7 +70,13 @@ export function RuleWords({ rule }) {
       ([name, value]) => html` with the tag <code>
       ${name}${value !== null && html`=<${Text} text=${value} />`}</code>`,
     )}</li>
-    ${rule.effects && html`<li>${rule.decision === "approve" ? "with no other effect than" : "with any effect of"} ${rule.effects.map((effect) => (EFFECTS[effect] ?? effect).toLowerCase()).join(", ")}</li>`}
+    ${
+      rule.effects &&
+      html`<li>
+      ${rule.decision === "approve" ? "with no other effect than" : "with any effect of"} ${rule.effects
+        .map((effect) => (EFFECTS[effect] ?? effect).toLowerCase())
+        .join(", ")}</li>`
+    }
     <li>${rule.max_risk ? HIGHEST[rule.max_risk] : "whatever the risk is"}</li>
     <li>${often}${rule.expires_at ? `until ${exact(rule.expires_at)}` : "until it is revoked"}</li>
   </ul>`;

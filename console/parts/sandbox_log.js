@@ -34,8 +34,9 @@ export function SandboxLog({ id }) {
   };
   return html`
     ${error && html`<${Failure} error=${error} again=${again} />`}
-    <pre class="terminal log" ref=${box} tabindex="0" role="log" aria-label="The last lines of the log" data-testid="log" onScroll=${onScroll}>${
-      log === undefined ? "Loading" : log ? html`<${Ansi} text=${log} />` : "Nothing was printed yet."
-    }</pre>
+    <pre class="terminal log" ref=${box} tabindex="0" role="log" aria-label="The last lines of the log"
+      data-testid="log" onScroll=${onScroll}>${
+        log === undefined ? "Loading" : log ? html`<${Ansi} text=${log} />` : "Nothing was printed yet."
+      }</pre>
   `;
 }

@@ -9,7 +9,7 @@ import { riskOf, RISKS } from "./prompt_filters.js";
 import { onEnter, onEscape } from "./reject.js";
 import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 
-/** What items are, for buttons that start over where others come. */
+/** Identity of the items: buttons restart their wait when other items come. */
 export const namesOf = (items) => items.map((item) => `${nameOf(item)} ${item.digest}`).join();
 
 /** Asks why all of the items are rejected. */
@@ -22,7 +22,8 @@ export function RejectSeveral({ items, onCancel }) {
     press(event, () => decideAll(items, "reject", reason.trim() ? { reason: reason.trim() } : {}));
   return html`<form ref=${element} onSubmit=${submit} onKeyDown=${onEscape(onCancel)}>
     <textarea rows="1" ref=${field} maxlength="2000" aria-label="Why are they rejected?"
-      placeholder="Reason (optional). The agents read it when they continue." data-testid="reason-for-all" value=${reason}
+      placeholder="Reason (optional). The agents read it when they continue." data-testid="reason-for-all"
+        value=${reason}
       onInput=${(event) => setReason(event.target.value)} onKeyDown=${onEnter(submit)}></textarea>
     <${DecisionButton} type="submit" class="danger" data-testid="reject-all">Reject ${items.length}<//>
     <button type="button" class="quiet" onClick=${onCancel}>Cancel</button>
@@ -44,7 +45,8 @@ function SeveralButtons({ items, onReject, onClear }) {
   return html`<div ref=${element} onKeyDown=${onceHeld}>
     <${DecisionButton} class=${lookOf(isHigh, isAsked)} data-testid="approve-all" aria-keyshortcuts="Shift+A"
       onClick=${approve}>${isAsked ? "High risk: press again" : `Approve ${items.length}`}<//>
-    <button type="button" class="secondary" data-testid="reject-chosen" aria-keyshortcuts="Shift+R" onClick=${onReject}>Reject…</button>
+    <button type="button" class="secondary" data-testid="reject-chosen" aria-keyshortcuts="Shift+R"
+      onClick=${onReject}>Reject…</button>
     <button type="button" class="quiet" onClick=${onClear}>Clear</button>
   </div>`;
 }

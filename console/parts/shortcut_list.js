@@ -24,7 +24,11 @@ export default function ShortcutList() {
       ${GROUPS.filter((group) => groups.has(group)).map(
         (group) => html`<section key=${group}>
         <h3>${group}</h3>
-        <dl>${groups.get(group).map(([name, { label }]) => html`<div key=${name}><dt><${Keys} name=${name} /></dt><dd>${label}</dd></div>`)}</dl>
+        <dl>${groups
+          .get(group)
+          .map(
+            ([name, { label }]) => html`<div key=${name}><dt><${Keys} name=${name} /></dt><dd>${label}</dd></div>`,
+          )}</dl>
       </section>`,
       )}
     </div>

@@ -16,7 +16,10 @@ export function StartFault({ name, faults }) {
 export const wrong = (name, faults) =>
   faults[name] ? { "aria-invalid": "true", "aria-describedby": `fault-${name}` } : {};
 
-/** A part of the form that is closed until it is opened, or has something in it. number: of what it has, where it counts. */
+/**
+ * A part of the form that is closed until it is opened, or has something in it. number: of what it has, where it
+ * counts.
+ */
 function Fold({ title, number = 0, isFilled = number > 0, isWrong = false, children }) {
   const isOpen = useRef(isFilled);
   isOpen.current ||= isWrong || isFilled;
@@ -40,7 +43,8 @@ export function Repository({ value, set, faults }) {
   return html`<${Fold} title="Repository" isFilled=${Boolean(typed)} isWrong=${Boolean(shown.repository)}>
     <div class="pair">
       <label>Repository
-        <input name="repository" maxlength="1024" placeholder="owner/name or a URL" autocomplete="off" spellcheck=${false}
+        <input name="repository" maxlength="1024" placeholder="owner/name or a URL" autocomplete="off"
+          spellcheck=${false}
           value=${value.repository} onInput=${input} onBlur=${() => setLeft(true)} ...${wrong("repository", shown)} />
       </label>
       <label>Branch (optional)
@@ -77,7 +81,8 @@ export function StartFiles({ faults }) {
       }
     </p>
     <${StartFault} name="files" faults=${faults} />
-    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip, .tar, .tar.gz) is unpacked there. From a folder, .git and node_modules are left out.</p>
+    <p class="hint">Uploaded into the working folder before the first message, at most ${MOST_FILES}. An archive (.zip,
+      .tar, .tar.gz) is unpacked there. From a folder, .git and node_modules are left out.</p>
   <//>`;
 }
 
@@ -90,8 +95,10 @@ export function Secrets({ faults }) {
   return html`<${Fold} title="Secrets" number=${number} isWrong=${Boolean(faults.secrets)}>
     ${shown.map(
       ({ name, value }, place) => html`<div key=${place} class="secret">
-      <input name="secret-name" aria-label=${`Name of secret ${place + 1}`} placeholder="GITHUB_TOKEN" autocomplete="off"
-        spellcheck=${false} value=${name} onInput=${(event) => put(place, { name: event.target.value })} ...${wrong("secrets", faults)} />
+      <input name="secret-name" aria-label=${`Name of secret ${place + 1}`} placeholder="GITHUB_TOKEN"
+        autocomplete="off"
+        spellcheck=${false} value=${name} onInput=${(event) => put(place, { name: event.target.value })}
+          ...${wrong("secrets", faults)} />
       <input name="secret-value" type="password" aria-label=${`Value of secret ${place + 1}`} placeholder="Value"
         autocomplete="new-password" value=${value} onInput=${(event) => put(place, { value: event.target.value })} />
       ${
@@ -102,7 +109,8 @@ export function Secrets({ faults }) {
     </div>`,
     )}
     <${StartFault} name="secrets" faults=${faults} />
-    <p class="hint">Each is an environment variable of the agent’s commands. No page shows its value again, and a reload of this one forgets it.${" "}
+    <p class="hint">Each is an environment variable of the agent’s commands. No page shows its value again, and a reload
+      of this one forgets it.${" "}
       <button type="button" class="quiet" data-testid="add-secret"
         onClick=${() => secrets.set([...shown, { name: "", value: "" }])}>Add another</button></p>
   <//>`;
@@ -111,7 +119,8 @@ export function Secrets({ faults }) {
 /** What few starts need. models: those that its agent can take; empty: none. */
 export function OtherFields({ value, set, faults, models }) {
   const { title, tags, model, stays } = value;
-  return html`<${Fold} title="More" isFilled=${Boolean(title || tags || model || stays)} isWrong=${Boolean(faults.title || faults.tags)}>
+  return html`<${Fold} title="More" isFilled=${Boolean(title || tags || model || stays)}
+    isWrong=${Boolean(faults.title || faults.tags)}>
     <label>Title
       <input name="title" maxlength="200" placeholder="The first line of the message" autocomplete="off" value=${title}
         onInput=${set("title")} ...${wrong("title", faults)} />

@@ -13,14 +13,14 @@ import { StartFault, StartFiles, Repository, OtherFields, Secrets, wrong } from 
 /** The id of the heading that names the message. */
 export const HEADLINE = "start-headline";
 
-/** What a person chooses by: the agent's name and version, and the id of its spec where that says more. */
+/** Label of an agent: its name and version, and the id of its spec where the id says more. */
 function named(id, agent) {
   if (!agent) return id;
   const words = [agent.title, agent.version].filter(Boolean).join(" ");
   return id === agent.name ? words : `${words} (${id})`;
 }
 
-/** What an agent that does not ask about everything asks about, in a sentence. */
+/** Which actions an agent asks about, in a sentence. */
 function asking({ asks, holds, passes }) {
   if (!asks) return "It never asks: only the way out of its sandbox holds it. Choose “Ask nothing”.";
   return passes && holds !== "every action" ? `It asks about: ${holds}. Unasked: ${passes}.` : "";
@@ -43,10 +43,11 @@ function useModels() {
 /** A sentence of the server, whose code stands in backticks. */
 const marked = (words) => words.split("`").map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
 
-/** What the agent lacks, and what to type for it. */
+/** What the agent lacks, such as a model, and how to set it. */
 function Missing({ missing }) {
   return html`<p class="missing" role="note" data-testid="missing">${marked(missing.words)} Start the server with${" "}
-    <span class="command"><code>${missing.command}</code><${Copy} text=${() => missing.command} label="the command" /></span></p>`;
+    <span class="command"><code>${missing.command}</code><${Copy} text=${() => missing.command} label="the command" />
+      </span></p>`;
 }
 
 function Examples({ spec, onTake }) {
@@ -80,7 +81,10 @@ function StartChoices({ value, specs, spec, approvals, set, faults }) {
     }`;
 }
 
-/** After a try that found something wrong, or a refusal, the first such field has the focus. Returns the ref of the form. */
+/**
+ * After a try that found something wrong, or a refusal, the first such field has the focus. Returns the ref of the
+ * form.
+ */
 function useFocusOfFaults(tries, refused) {
   const form = useRef(null),
     names = Object.keys(refused).join();
@@ -90,7 +94,10 @@ function useFocusOfFaults(tries, refused) {
   return form;
 }
 
-/** isBusy: a start goes on. isBegun: one goes on or has failed. refused: what the server said of single fields, by field. */
+/**
+ * isBusy: a start goes on. isBegun: one goes on or has failed. refused: what the server said of single fields, by
+ * field.
+ */
 export function Form({ specs, isBusy, isBegun, refused, onStart }) {
   const value = useStore(draft),
     models = useModels(),
@@ -127,7 +134,8 @@ export function Form({ specs, isBusy, isBegun, refused, onStart }) {
       spec?.agent && asking(spec.agent),
       model && `Model: ${model}.`,
     ];
-  return html`<form ref=${form} class="card start" onSubmit=${submit} onKeyDown=${onKeyDown} aria-label="New conversation">
+  return html`<form ref=${form} class="card start" onSubmit=${submit} onKeyDown=${onKeyDown}
+    aria-label="New conversation">
       <fieldset disabled=${isBusy}>
         <textarea name="message" rows="3" ref=${field} aria-labelledby=${HEADLINE} placeholder=${placeholder}
           value=${value.message} onInput=${set("message")} ...${wrong("message", faults)}></textarea>
@@ -139,8 +147,10 @@ export function Form({ specs, isBusy, isBegun, refused, onStart }) {
           <${OtherFields} value=${value} set=${set} faults=${faults} models=${hasModels ? models : []} />
         </div>
         <footer>
-          <${StartChoices} value=${value} specs=${specs} spec=${spec} approvals=${approvals} set=${set} faults=${faults} />
-          <button type="submit" data-testid="start" title="Keys: Ctrl+Enter" disabled=${isBusy} aria-busy=${isBusy}>Start</button>
+          <${StartChoices} value=${value} specs=${specs} spec=${spec} approvals=${approvals} set=${set}
+            faults=${faults} />
+          <button type="submit" data-testid="start" title="Keys: Ctrl+Enter" disabled=${isBusy}
+            aria-busy=${isBusy}>Start</button>
         </footer>
         <${StartFault} name="mode" faults=${faults} />
       </fieldset>

@@ -52,7 +52,9 @@ function StartWait({ task }) {
   }</p>`;
 }
 
-/** A way to end a start that goes on. What it says after a refusal is true until the next state of the start is there. */
+/**
+ * A way to end a start that goes on. What it says after a refusal is true until the next state of the start is there.
+ */
 function EndStart() {
   const [state, setState] = useState({ isAsked: false, error: null });
   const ask = () => {
@@ -72,7 +74,8 @@ function Failed({ task, onAgain, onWithout }) {
     <footer>
       ${
         isClone &&
-        html`<button type="button" class="secondary" data-testid="start-without" onClick=${onWithout}>Start without it</button>`
+        html`<button type="button" class="secondary" data-testid="start-without"
+          onClick=${onWithout}>Start without it</button>`
       }
       <button type="button" data-testid="start-again" onClick=${onAgain}>Try again</button>
     </footer>`;
@@ -87,7 +90,9 @@ export function Progress({ present, isMarked, onAgain, onFinish, onWithout }) {
   useEffect(() => element.current.scrollIntoView({ block: "nearest" }), [isFailed]);
   return html`<section ref=${element} class="card progress" aria-label="The start">
     <div role="status"><h2 data-testid="start-state" data-state=${isFailed ? "ERROR" : status}>
-      ${words(present)}${task && !isFailed ? html` <span class="muted">asked <${Time} at=${task.created_at} /></span>` : null}
+      ${words(present)}${
+        task && !isFailed ? html` <span class="muted">asked <${Time} at=${task.created_at} /></span>` : null
+      }
     </h2></div>
     ${!isFailed && html`<${Steps} status=${status} />`}
     ${!isFailed && task && status !== "READY" && html`<${StartWait} task=${task} /><${EndStart} key=${task.id} />`}

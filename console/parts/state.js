@@ -22,7 +22,7 @@ export const SANDBOX = {
   MISSING: ["Host unreachable", "bad"],
 };
 
-/** What stands in the place of something that was deleted a moment ago. */
+/** Replaces an item that was deleted a moment ago. */
 export function Deleted() {
   return html`<span class="state calm"><span class="dot" aria-hidden="true"></span>Deleted</span>`;
 }
@@ -30,5 +30,6 @@ export function Deleted() {
 /** A state. of: CONVERSATION or SANDBOX. number: of what waits, 0 for none. */
 export function State({ of, status, number = 0 }) {
   const [words, look] = of[status] ?? [status, "calm"];
-  return html`<span class=${`state ${look}`} data-state=${status}><span class="dot" aria-hidden="true"></span>${words}${number ? ` (${number})` : ""}</span>`;
+  return html`<span class=${`state ${look}`} data-state=${status}><span class="dot" aria-hidden="true"></span>${words}
+    ${number ? ` (${number})` : ""}</span>`;
 }

@@ -1,18 +1,18 @@
-// Presses count only where nothing has moved: what came to its place a moment ago is not what the person aimed at.
+// A press counts only if its button has not moved: a person did not aim at a button that has just come there.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { whyAway } from "./connection.js";
 import { tell } from "./notices.js";
 
-/** Milliseconds that buttons must have stood in their place before a press counts. */
+/** Minimum time that a button must stand still before a press counts, in milliseconds. */
 const MOMENT = 500;
 
-/** Milliseconds for which a second press counts. */
+/** Timeout of the second press, in milliseconds. */
 const ASKED = 5_000;
 
 /** Places of the watched elements: element → {seen, held, since}. One that is steady bears `data-steady`. */
 const places = new Map();
 
-/** Milliseconds between two looks: what moved between them counts as moved at the later one. */
+/** Milliseconds between two measurements. A move between them counts from the later one. */
 const LOOK = 100;
 
 /** Where an element is: seen, in the window; held, in what scrolls. */
@@ -38,7 +38,8 @@ const isSame = (one, other) => one.every((value, index) => Math.abs(value - othe
  */
 function look() {
   const present = performance.now();
-  const found = [...places].map(([element, place]) => ({ element, place, ...placeOf(element) })); // all before a change: one layout
+  // All before a change: one layout
+  const found = [...places].map(([element, place]) => ({ element, place, ...placeOf(element) }));
   for (const { element, place, seen, held } of found) {
     const isStill = isSame(seen, place.seen) || isSame(held, place.held);
     const since = isStill ? place.since : present;
@@ -63,7 +64,7 @@ addEventListener("scroll", lookSoon, { capture: true, passive: true });
 addEventListener("resize", lookSoon);
 addEventListener("visibilitychange", () => [...places.keys()].forEach(restart));
 
-/** Let an element start over. */
+/** Restart the wait of an element. */
 function restart(element) {
   places.set(element, { seen: [NaN, NaN], held: [NaN, NaN], since: 0 });
   look();
@@ -129,12 +130,15 @@ export function useSteady(cause = /** @type {any} */ (0)) {
   return /** @type {const} */ ([element, press]);
 }
 
-/** For a key that is held down on a button: it presses the button once. */
+/** Ignore the repeats of a key that is held down on a button. */
 export function onceHeld(event) {
   if (event.repeat && (event.key === "Enter" || event.key === " ")) event.preventDefault();
 }
 
-/** [whether a first press asks for a second one, confirm(run)]: calls run at once where isNeeded is false, else at the second press. */
+/**
+ * [whether a first press asks for a second one, confirm(run)]: calls run at once where isNeeded is false, else at the
+ * second press.
+ */
 export function useSecondPress(isNeeded) {
   const [isAsked, ask] = useState(false);
   useEffect(() => {
@@ -149,5 +153,7 @@ export function useSecondPress(isNeeded) {
   return /** @type {const} */ ([isNeeded && isAsked, confirm]);
 }
 
-/** The class of a button that approves: of a high risk it is no blue one, and red where it asks for its second press. */
+/**
+ * The class of a button that approves: of a high risk it is no blue one, and red where it asks for its second press.
+ */
 export const lookOf = (isHigh, isAsked) => (isAsked ? "danger" : isHigh ? "grave" : "");

@@ -30,7 +30,8 @@ export function progressOf(tasks) {
 function Task({ task: { title, notes, status = "todo" } }) {
   const [sign, name] = STATUSES[status];
   return html`<li class=${status}><span role="img" aria-label=${name}>${sign}</span>
-    <span><${Text} prose text=${title} />${notes && html` <span class="muted"><${Text} prose text=${notes} /></span>`}</span></li>`;
+    <span><${Text} prose text=${title} />${notes && html` <span class="muted"><${Text} prose text=${notes} /></span>`}
+      </span></li>`;
 }
 
 export function Tasks({ tasks }) {

@@ -48,13 +48,19 @@ export function Marked({ text }) {
     );
 }
 
-/** How many characters more than so many it takes to show the first place of what is sought; 0 where there is none beyond. */
+/**
+ * How many characters more than so many it takes to show the first place of what is sought; 0 where there is none
+ * beyond.
+ */
 function beyond(text, sought, length) {
   const end = sought ? (placesOf(text, sought)[0]?.[1] ?? 0) : 0;
   return end > length ? end - length + FOLDED : 0;
 }
 
-/** A long text, folded: its begin of some characters and lines, and buttons for more. children: (text) => what shows a text. */
+/**
+ * A long text, folded: its begin of some characters and lines, and buttons for more. children: (text) => what shows a
+ * text.
+ */
 export function Folded({ text, children, length = FOLDED, lines = 0 }) {
   const sought = useContext(Sought);
   const [more, setMore] = useState(() => beyond(text, sought, length));

@@ -1,5 +1,5 @@
-// Code as tokens: lengths of text with a kind, which highlight.js finds. No HTML is made of any text. Loaded when code is
-// first shown, with the grammar of its language.
+// Code as tokens: lengths of text with a kind, which highlight.js finds. No HTML is made of any text. Loaded when code
+// is first shown, with the grammar of its language.
 import highlight from "../vendor/highlight/core.min.js";
 
 /** Characters that are read before the page may draw: first, and where no line begins outside of all tokens. */
@@ -92,7 +92,7 @@ function add(lines, tokens, length) {
 
 const pause = () => new Promise((resolve) => setTimeout(resolve));
 
-/** Texts are read one after the other. */
+/** The text that is read now. Texts are read one after the other. */
 let reading = Promise.resolve();
 
 async function read(text, language, signal, least) {

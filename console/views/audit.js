@@ -16,7 +16,7 @@ const PAGE = 50,
 /** Events that one request reads: their ids are a part of its address. */
 const MOST_IDS = 50;
 
-/** Milliseconds without a key of the keyboard after which what was typed is searched. */
+/** Debounce of the search, in milliseconds. */
 const PAUSE = 250;
 
 /** Entries of the next page, and the cursor after it: {items, next}. */
@@ -106,15 +106,35 @@ function Entries({ audit, query }) {
     !next &&
     !isStale &&
     html`<${Empty} title=${isFiltered(query) ? "No decision passes these filters" : "Nothing was decided yet"}>
-      ${isFiltered(query) ? html`<button type="button" class="quiet" onClick=${() => setQuery({}, true)}>Clear the filters</button>` : "Each decision about a pending action stands here, of people, rules and deadlines."}
+      ${
+        isFiltered(query)
+          ? html`<button type="button" class="quiet"
+        onClick=${() => setQuery({}, true)}>Clear the filters</button>`
+          : "Each decision about a pending action stands here, of people, rules and deadlines."
+      }
     <//>`
   }
     <ol class="rows audit" data-testid="audit-list">
-      ${items.map((entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry} actions=${actions(entry)} onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain }, true)} />`)}
+      ${items.map(
+        (entry) => html`<${AuditEntry} key=${`${chainOf(entry)} ${entry.seq}`} entry=${entry}
+        actions=${actions(entry)}
+        onOnly=${(chain) => setQuery({ ...query, conversation_id: undefined, chain: undefined, ...chain }, true)} />`,
+      )}
     </ol>
     ${error && html`<${Failure} error=${error} again=${more} />`}
-    ${isFull && next && html`<p class="muted">${MOST.toLocaleString("en")} are shown, and no more at once: filters find the others, and an export has all.</p>`}
-    ${!isFull && next && !error && html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading} onClick=${more}>Show more</button></p>`}`;
+    ${
+      isFull &&
+      next &&
+      html`<p class="muted">
+      ${MOST.toLocaleString("en")} are shown, and no more at once: filters find the others, and an export has all.</p>`
+    }
+    ${
+      !isFull &&
+      next &&
+      !error &&
+      html`<p class="more"><button type="button" class="secondary" aria-busy=${isReading} disabled=${isReading}
+      onClick=${more}>Show more</button></p>`
+    }`;
 }
 
 export default function AuditView({ place: { query } }) {
@@ -129,7 +149,8 @@ export default function AuditView({ place: { query } }) {
   return html`<section class="audit-view">
     <div class="view-head">
       <h1>Audit</h1>
-      <button type="button" class="secondary" data-testid="export" aria-busy=${isSaving} disabled=${isSaving} onClick=${save}>Export as JSON lines</button>
+      <button type="button" class="secondary" data-testid="export" aria-busy=${isSaving} disabled=${isSaving}
+        onClick=${save}>Export as JSON lines</button>
     </div>
     <${AuditFilters} query=${query} />
     ${query.conversation_id && html`<${Verification} key=${query.conversation_id} id=${query.conversation_id} />`}

@@ -42,7 +42,7 @@ import { Timeline } from "../conversation/timeline.js";
 
 const part = (load) => async () => (await Promise.all([load(), style("work")]))[0];
 
-/** What may be in the place of the timeline. */
+/** Panels that may replace the timeline, by their names in the address: each loads its module and style. */
 const LOADS = {
   changes: part(() => import("../conversation/changes.js")),
   files: part(() => import("../conversation/files.js")),
@@ -50,7 +50,10 @@ const LOADS = {
   terminal: async () => (await Promise.all([import("../conversation/terminal.js"), style("work"), style("xterm")]))[0],
 };
 
-/** Load what a button leads to while the pointer or the focus is on it. Changes are also read, unless others are asked for. */
+/**
+ * Load what a button leads to while the pointer or the focus is on it. Changes are also read, unless others are asked
+ * for.
+ */
 async function prepare(name, id, since = "start") {
   await LOADS[name]();
   if (name !== "changes" || since !== "start") return;
@@ -58,7 +61,7 @@ async function prepare(name, id, since = "start") {
   await readChanges(id, { since });
 }
 
-/** The keys that lead to the talk and to what may stand in its place: {key: {label, run}}. */
+/** Shortcuts to the talk and to the panels that may replace it: {key: {label, run}}. */
 const keysTo = (places, lead) => ({
   1: { label: "Show the talk", run: () => lead("") },
   ...Object.fromEntries(
@@ -66,7 +69,7 @@ const keysTo = (places, lead) => ({
   ),
 });
 
-/** The window of the log that passes the filters, once the stream has begun. */
+/** The filtered window of the log. null until the stream has begun. */
 function useLog(feed, id, query, isBegun) {
   const filters = filtersOf(query),
     name = JSON.stringify(filters);
@@ -110,10 +113,11 @@ function Gone() {
   <//>`;
 }
 
-/** What stands in the composer's place where the agent is talked to elsewhere. of: `external` of the conversation. */
+/** Replaces the composer of an agent outside of sandboxes. of: `external` of the conversation. */
 function Elsewhere({ of }) {
   return html`<p class="elsewhere" data-testid="elsewhere">
-    This agent runs in a terminal of <strong><${Text} text=${hostOf(of)} /></strong>: talk to it there. What it asks waits here and in the inbox.
+    This agent runs in a terminal of <strong><${Text} text=${hostOf(of)} />
+      </strong>: talk to it there. What it asks waits here and in the inbox.
   </p>`;
 }
 
@@ -150,7 +154,8 @@ export default function ConversationView({ place: { id, query } }) {
   const places = placesOf(record),
     shown = places.find((one) => one.name === query.show)?.name ?? "";
   const show = (name) => setQuery({ ...query, show: name, file: "", line: "" }, true);
-  const ahead = (name) => void (name !== shown && prepare(name, id, query.since).catch(() => {})); // the press tells of faults
+  // the press reports a failure
+  const ahead = (name) => void (name !== shown && prepare(name, id, query.since).catch(() => {}));
   const isLed = useRef(false),
     lead = (name) => (isLed.current = shown !== name) && show(name);
   useEffect(() => {
@@ -185,7 +190,7 @@ export default function ConversationView({ place: { id, query } }) {
   if (!record || !log) return html`<${Loading} />`;
   const refresh = () => feed.refresh();
   const reset = () => setQuery({}, true);
-  // a filter is about events, so what passes it is shown as events
+  // filters match events, so a filtered log is shown as events
   const filters = [
     areOpen || hasFilters || hadFilters,
     (next) => (setOpen(next), setHad(false), !next && hasFilters && reset()),
@@ -194,23 +199,49 @@ export default function ConversationView({ place: { id, query } }) {
   const toTalk = (open) => (next) => (shown && show(""), open(next)); // they are about the timeline
   const mayReturn = may("write") && forks.canReturn && !["running", "waiting_for_confirmation"].includes(status);
   const folder = places.some(({ name }) => name === "files") ? id : "";
-  return html`<${Returns.Provider} value=${mayReturn}><${FolderOf.Provider} value=${folder}><div class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
-    <${Heading} record=${record} number=${number} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]} filters=${[filters[0] && !shown, toTalk(filters[1])]}
-      details=${details} shown=${shown} show=${show} ahead=${ahead} onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
+  return html`<${Returns.Provider} value=${mayReturn}><${FolderOf.Provider} value=${folder}><div
+    class=${`one-conversation${hasDetails ? " detailed" : ""}`}>
+    <${Heading} record=${record} number=${number} total=${total} wire=${[wire[0] && !shown, toTalk(wire[1])]}
+      filters=${[filters[0] && !shown, toTalk(filters[1])]}
+      details=${details} shown=${shown} show=${show} ahead=${ahead}
+        onFork=${forks.atEnd && fork ? () => fork() : undefined} onDone=${refresh} />
     <div class="main">
       ${
         shown
-          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status} waiting=${items.length} onDone=${refresh} file=${query.file} line=${query.line} since=${query.since} /></div>`
+          ? html`<div key=${shown} class="place" tabindex="-1"><${Lazy} load=${LOADS[shown]} id=${id} status=${status}
+            waiting=${items.length} onDone=${refresh} file=${query.file} line=${query.line}
+            since=${query.since} /></div>`
           : html`${filters[0] && html`<${Filters} id=${id} log=${log} total=${total} query=${query} />`}
-          <${Sought.Provider} value=${query.text ?? ""}><${Timeline} key=${log} id=${id} log=${log} waiting=${waiting} writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions} isWire=${wire[0] || hasFilters} isRaw=${wire[0]} isRunning=${status === "running"} isOutside=${Boolean(record.external)}
+          <${Sought.Provider} value=${query.text ?? ""}><${Timeline} key=${log} id=${id} log=${log} waiting=${waiting}
+            writing=${hasFilters ? "" : writing} output=${feed.output} decisions=${feed.decisions}
+            isWire=${wire[0] || hasFilters} isRaw=${wire[0]} isRunning=${status === "running"}
+            isOutside=${Boolean(record.external)}
             isFiltered=${hasFilters} onReset=${reset} forks=${forks} onFork=${fork} /><//>`
       }
       <${Prompts} of=${of} app=${app} items=${items} named=${query.event} />
       ${record.external && html`<${Elsewhere} of=${record.external} />`}
-      ${may("write") && !record.external && html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length} onDone=${refresh} />`}
+      ${
+        may("write") &&
+        !record.external &&
+        html`<${Composer} key=${id} id=${id} status=${status} log=${log} waiting=${items.length}
+        onDone=${refresh} />`
+      }
     </div>
-    ${hasDetails && html`<${Details} record=${record} total=${total} onDone=${refresh} onClose=${() => setDetails(false)} />`}
-    ${forked?.isBack && html`<${ReturnDialog} record=${record} event=${forked.event} onClose=${() => setForked(null)} />`}
-    ${forked && !forked.isBack && html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles} onClose=${() => setForked(null)} />`}
+    ${
+      hasDetails &&
+      html`<${Details} record=${record} total=${total} onDone=${refresh}
+      onClose=${() => setDetails(false)} />`
+    }
+    ${
+      forked?.isBack &&
+      html`<${ReturnDialog} record=${record} event=${forked.event}
+      onClose=${() => setForked(null)} />`
+    }
+    ${
+      forked &&
+      !forked.isBack &&
+      html`<${Fork} record=${record} event=${forked.event} hasFiles=${forks.hasFiles}
+      onClose=${() => setForked(null)} />`
+    }
   </div><//><//>`;
 }

@@ -49,7 +49,10 @@ function fits(item, { text, status, kind, tag, sandbox_id, since, until }) {
   );
 }
 
-/** Of conversations with a sandbox: their repository, branch and cost, by id. They are read again when one comes, or stops. */
+/**
+ * Of conversations with a sandbox: their repository, branch and cost, by id. They are read again when one comes, or
+ * stops.
+ */
 function useApps(rows) {
   const some = (rows ?? []).filter((item) => item.sandbox_id).slice(0, MOST_IDS);
   const ids = some.map((item) => item.id),
@@ -67,16 +70,18 @@ const bare = (id) => id.replaceAll("-", "");
 /** What an agent works on: a repository and its branch, or a folder of somebody's machine. */
 function WorkedOn({ item, app }) {
   if (item.external)
-    return html`<span class="where" data-testid="of-terminal" title=${visible(askerOf(item.external))}><${Text} text=${hostOf(item.external)} /></span>`;
+    return html`<span class="where" data-testid="of-terminal" title=${visible(askerOf(item.external))}><${Text}
+      text=${hostOf(item.external)} /></span>`;
   const { selected_repository: repository, selected_branch: branch } = app ?? {};
   const name = repository?.replace(/^https?:\/\/[^/]+\//, "").replace(/\.git$/, "");
-  return html`<span class="where" title=${repository ? visible(repository) : undefined}>${repository && html`<${Text} prose text=${branch ? `${name} / ${branch}` : name} />`}</span>`;
+  return html`<span class="where" title=${repository ? visible(repository) : undefined}>
+    ${repository && html`<${Text} prose text=${branch ? `${name} / ${branch}` : name} />`}</span>`;
 }
 
 /** Who started a conversation, or was given it: nothing on a server that needs no key. */
 const ownerOf = ({ owner }) => (!owner || isOpen(owner) ? "" : owner);
 
-/** What models have cost: nothing where no price is known. */
+/** Cost of the models, in words. Empty where no price is known. */
 const costOf = (app) => (app?.metrics?.accumulated_cost > 0 ? dollars(app.metrics.accumulated_cost) : "");
 
 /** A row, drawn again only when its conversation changed. */
@@ -90,7 +95,8 @@ class ConversationRow extends Component {
       owner = ownerOf(item);
     return html`<li class=${`row conversation${leaving ? " leaving" : ""}`} data-testid=${`conversation-${item.id}`}>
       <span class="what">
-        <a class="title" href=${href("conversations", item.id)}><${Text} prose text=${item.title || "Without a title"} /></a>
+        <a class="title" href=${href("conversations", item.id)}><${Text} prose
+          text=${item.title || "Without a title"} /></a>
         ${tags
           .slice(0, MOST_TAGS)
           .map(
@@ -100,9 +106,14 @@ class ConversationRow extends Component {
         ${tags.length > MOST_TAGS && html`<span class="tag">+${tags.length - MOST_TAGS}</span>`}
       </span>
       <${WorkedOn} item=${item} app=${app} />
-      <span class="who" title=${owner && `Owner: ${visible(owner)}`}>${owner && html`<${Text} prose text=${owner} />`}</span>
+      <span class="who" title=${owner && `Owner: ${visible(owner)}`}>
+        ${owner && html`<${Text} prose text=${owner} />`}</span>
       <span class="cost">${costOf(app)}</span>
-      ${leaving === "deleted" ? html`<${Deleted} />` : html`<${State} of=${CONVERSATION} status=${item.execution_status} number=${item.pending} />`}
+      ${
+        leaving === "deleted"
+          ? html`<${Deleted} />`
+          : html`<${State} of=${CONVERSATION} status=${item.execution_status} number=${item.pending} />`
+      }
       <span class="when"><${Time} at=${item.updated_at} words=${age} /></span>
     </li>`;
   }
@@ -142,15 +153,19 @@ function ConversationList({ query }) {
   const { value: total } = useRead(counting, { query: { status }, every: COUNTED_EVERY });
   return html`
     <${ListHead} list=${list} view=${view} name="conversation" total=${total} />
-    <ul class="rows" data-testid="conversation-list" aria-label="Conversations" aria-busy=${isReading} ...${holding(list)}>
-      ${rows?.map((item) => html`<${ConversationRow} key=${item.id} item=${item} leaving=${leaving.get(item.id)} app=${apps.get(bare(item.id))} />`)}
+    <ul class="rows" data-testid="conversation-list" aria-label="Conversations" aria-busy=${isReading}
+      ...${holding(list)}>
+      ${rows?.map(
+        (item) => html`<${ConversationRow} key=${item.id} item=${item} leaving=${leaving.get(item.id)}
+        app=${apps.get(bare(item.id))} />`,
+      )}
     </ul>
     ${rows?.length === 0 && !hasMore && html`<${NoConversations} query=${query} />`}
     <${ListFoot} list=${list} view=${view} />
   `;
 }
 
-/** The value, once it has stayed the same for a moment. */
+/** Debounce a value. */
 function useSettled(value, milliseconds) {
   const [settled, setSettled] = useState(value);
   const first = useRef(true);
@@ -174,6 +189,10 @@ export default function ConversationsView({ place }) {
       ${may("write") && html`<a role="button" href=${href("start")}>New conversation</a>`}
     </div>
     <${ConversationFilters} query=${place.query} />
-    ${query.in === "messages" ? html`<${MessageSearch} key=${query.text} text=${query.text ?? ""} />` : html`<${ConversationList} query=${query} />`}
+    ${
+      query.in === "messages"
+        ? html`<${MessageSearch} key=${query.text} text=${query.text ?? ""} />`
+        : html`<${ConversationList} query=${query} />`
+    }
   `;
 }

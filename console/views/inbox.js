@@ -15,7 +15,7 @@ import { Lazy } from "../parts/lazy.js";
 import { Empty, Loading } from "../parts/notices.js";
 import { fits } from "../parts/prompt_filters.js";
 
-/** What most visits to the inbox do not need at once. */
+/** Modules that most visits to the inbox do not need at once. */
 const loadSeveral = () => import("../parts/several.js");
 const loadStart = () => Promise.all([import("./start.js"), style("lists")]).then(([module]) => module);
 
@@ -49,7 +49,7 @@ export default function Inbox({ place: { query } }) {
   const [names, choose, clear] = useChosen(),
     onChoose = may("approve") ? choose : undefined;
   const passes = (item) => fits(item, query);
-  // what a filter hides is not decided, unless its agent decides it with something that is shown
+  // a hidden item is not decided, unless its agent takes one decision for it and a shown item
   const chosen = (actions ?? []).filter((item) => names.has(nameOf(item)) && alikeOf(item).some(passes));
   const there = actions?.filter((item) => isInTerminal(item)).length ?? 0;
   const counts = [
@@ -65,17 +65,19 @@ export default function Inbox({ place: { query } }) {
   const mayBeFirst = items?.length === 0 && may("write"),
     isFirst = useIsFirst(mayBeFirst),
     [isLeft, setLeft] = useState(false);
-  // It stays when something begins to wait: a key that is typed into it must decide nothing.
+  // The form stays when an item begins to wait: a key that is typed into it must decide nothing.
   if (isFirst && !isLeft)
     return html`${
       items.length > 0 &&
       html`<p role="status">${count || `${there} in terminals`} ${isOne ? "waits" : "wait"} for your decision.${" "}
-      <button type="button" class="quiet" data-testid="to-inbox" onClick=${() => setLeft(true)}>Open the inbox</button></p>`
+      <button type="button" class="quiet" data-testid="to-inbox"
+        onClick=${() => setLeft(true)}>Open the inbox</button></p>`
     }<${Lazy} load=${loadStart} isInbox />`;
   return html`<section class="inbox" data-testid="inbox">
     <div class="bar">
       <h1 class="wide">Inbox</h1>
-      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}${there > 0 && `${count ? ", " : ""}${there} in ${there === 1 ? "its terminal" : "their terminals"}`}</p>
+      <p class="muted" role="status">${count ? `${count} ${isOne ? "waits" : "wait"} for your decision` : ""}
+        ${there > 0 && `${count ? ", " : ""}${there} in ${there === 1 ? "its terminal" : "their terminals"}`}</p>
       <${Wish} />
     </div>
     ${
@@ -86,7 +88,8 @@ export default function Inbox({ place: { query } }) {
             items.length > 0 &&
             !items.some(passes) &&
             html`<${Empty} title="Nothing that waits matches">
-            <button type="button" class="secondary" onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>
+            <button type="button" class="secondary"
+              onClick=${() => setQuery({ group: query.group }, true)}>Clear the filters</button>
           <//>`
           }
           ${chosen.length > 0 && html`<${Lazy} load=${loadSeveral} items=${chosen} onClear=${clear} />`}
@@ -95,7 +98,9 @@ export default function Inbox({ place: { query } }) {
             !(mayBeFirst && isFirst === null) &&
             html`<${Empty} title="Nothing waits for you">
             What needs a decision appears here by itself.
-            ${may("write") ? html` Begin a <a href=${href("start")}>new conversation</a>, or look at the ` : " See the "}
+            ${
+              may("write") ? html` Begin a <a href=${href("start")}>new conversation</a>, or look at the ` : " See the "
+            }
             <a href=${href("conversations")}>conversations</a>.
           <//>`
           }`

@@ -18,7 +18,8 @@ const DRAWN = 100;
 function KeyRow({ one, onRevoke }) {
   const isOver = one.expires_at && millis(one.expires_at) <= useStore(now);
   const cell = (name, time) =>
-    html`<span class="cell"><span class="hidden">${name} </span>${time ? html`<${Time} at=${time} />` : "Never"}</span>`;
+    html`<span class="cell"><span class="hidden">${name} </span>
+      ${time ? html`<${Time} at=${time} />` : "Never"}</span>`;
   return html`<li class="row key" data-testid=${`key-${one.id}`}>
     <span class="what">
       <strong><${Text} text=${one.name} /></strong>
@@ -27,29 +28,37 @@ function KeyRow({ one, onRevoke }) {
       ${isOver && html`<span class="tag high">Expired</span>`}
     </span>
     ${cell("Created", one.created_at)}${cell("Last used", one.used_at)}${cell("Expires", one.expires_at)}
-    <button type="button" class="quiet danger-text" data-testid=${`revoke-${one.id}`} aria-label=${`Revoke ${one.name}`} onClick=${onRevoke}>Revoke…</button>
+    <button type="button" class="quiet danger-text" data-testid=${`revoke-${one.id}`} aria-label=${`Revoke ${one.name}`}
+      onClick=${onRevoke}>Revoke…</button>
   </li>`;
 }
 
-/** The names of the columns, for the eye: each cell says its own to a reader of the screen. */
+/** Column names, for sighted people. Each cell has its name for screen readers. */
 function KeyColumns() {
-  return html`<p class="row key columns" aria-hidden="true"><span>Key</span><span class="cell">Created</span><span class="cell">Last used</span><span class="cell">Expires</span><span></span></p>`;
+  return html`<p class="row key columns" aria-hidden="true"><span>Key</span><span class="cell">Created</span><span
+    class="cell">Last used</span><span class="cell">Expires</span><span></span></p>`;
 }
 
 function KeyList({ keys, onRevoke }) {
   const [most, setMost] = useState(DRAWN);
   if (!keys.length) {
-    return html`<${Empty} title="No keys yet">Create one for each program and each person, so that the audit can name who did what.<//>`;
+    return html`<${Empty} title="No keys yet">Create one for each program and each person, so that the audit can name
+      who did what.<//>`;
   }
   return html`<${KeyColumns} /><ul class="rows" data-testid="key-list">
       ${keys.slice(0, most).map((one) => html`<${KeyRow} key=${one.id} one=${one} onRevoke=${() => onRevoke(one)} />`)}
     </ul>
-    ${keys.length > most && html`<p class="more"><button type="button" class="secondary" onClick=${() => setMost(most + DRAWN)}>Show more (${keys.length - most})</button></p>`}`;
+    ${
+      keys.length > most &&
+      html`<p class="more"><button type="button" class="secondary"
+      onClick=${() => setMost(most + DRAWN)}>Show more (${keys.length - most})</button></p>`
+    }`;
 }
 
 function Revocation({ one, onYes, onClose }) {
   return html`<${Question} title="Revoke this key?" yes="Revoke" onYes=${onYes} onClose=${onClose}>
-    “<${Text} text=${one.name} />” opens nothing from now on: its requests are refused, and its sockets and streams end within a second.
+    “<${Text} text=${one.name} />” opens nothing from now on: its requests are refused, and its sockets and streams end
+      within a second.
     ${one.id === me.get()?.id && " It is the key of this page, which then asks for another one."}
   <//>`;
 }
@@ -79,12 +88,23 @@ export default function KeysView() {
   return html`<section class="keys">
     <div class="view-head">
       <h1>Keys</h1>
-      <button type="button" data-testid="make-key" disabled=${!keys} onClick=${() => setMaking(true)}>Create a key</button>
+      <button type="button" data-testid="make-key" disabled=${!keys}
+        onClick=${() => setMaking(true)}>Create a key</button>
     </div>
-    <p class="muted">A key gives a program or a person access to this server. Keys from the server's settings are not listed here, and cannot be revoked here.</p>
-    ${isOpen && keys?.length > 0 && html`<p class="card notice-of-server" role="note">This server is open now. From its next start it asks for a key, because one is stored.</p>`}
+    <p class="muted">A key gives a program or a person access to this server. Keys from the server's settings are not
+      listed here, and cannot be revoked here.</p>
+    ${
+      isOpen &&
+      keys?.length > 0 &&
+      html`<p class="card notice-of-server"
+      role="note">This server is open now. From its next start it asks for a key, because one is stored.</p>`
+    }
     <${Loaded} of=${all}>${([keys]) => html`<${KeyList} keys=${keys} onRevoke=${setRevoked} />`}<//>
-    ${isMaking && html`<${NewKey} isFirst=${isOpen && !keys.some(isAdmin)} onMade=${all.again} onClose=${() => setMaking(false)} />`}
+    ${
+      isMaking &&
+      html`<${NewKey} isFirst=${isOpen && !keys.some(isAdmin)} onMade=${all.again}
+      onClose=${() => setMaking(false)} />`
+    }
     ${revoked && html`<${Revocation} one=${revoked} onYes=${revoke} onClose=${() => setRevoked(null)} />`}
   </section>`;
 }

@@ -33,7 +33,8 @@ function SandboxFact({ name, children }) {
 function IsolationWords({ isolation }) {
   if (!isolation) return "–";
   const { kind, network, reaches, lacks } = isolation;
-  return html`<span class=${kind === "none" ? "high" : ""} title=${[...reaches, ...lacks].join("\n")}>${ISOLATION[kind] ?? kind}, network: ${network}</span>`;
+  return html`<span class=${kind === "none" ? "high" : ""} title=${[...reaches, ...lacks].join("\n")}>
+    ${ISOLATION[kind] ?? kind}, network: ${network}</span>`;
 }
 
 const cores = (number) => (number == null ? "–" : number.toFixed(2));
@@ -72,8 +73,13 @@ function Housed({ id, housed }) {
   if (housed?.length === 0) return html`<span class="muted">No conversation</span>`;
   if (!first)
     return html`<a class="title link" href=${all} aria-label=${`Conversations of the sandbox ${id}`}>Conversations</a>`;
-  return html`<a class="title" href=${href("conversations", first.id)}><${Text} prose text=${first.title || "Without a title"} /></a>
-    ${others.length > 0 && html`<a class="title link" href=${all} aria-label=${`All ${housed.length} conversations of the sandbox`}>+${others.length}</a>`}`;
+  return html`<a class="title" href=${href("conversations", first.id)}><${Text} prose
+    text=${first.title || "Without a title"} /></a>
+    ${
+      others.length > 0 &&
+      html`<a class="title link" href=${all}
+      aria-label=${`All ${housed.length} conversations of the sandbox`}>+${others.length}</a>`
+    }`;
 }
 
 /** What happened to it: the first line, and the others folded. */
@@ -104,7 +110,11 @@ function Strays({ sandbox: { id, status, stray_conversations } }) {
     setDoing("");
   };
   return html`<details open class="strays">
-    <summary>${count === 1 ? "1 conversation began at its agent server and is" : `${count} conversations began at its agent server and are`} not shown here</summary>
+    <summary>${
+      count === 1
+        ? "1 conversation began at its agent server and is"
+        : `${count} conversations began at its agent server and are`
+    } not shown here</summary>
     <ul>${newest.map(
       (one) => html`<li key=${one.id}>
       <${Text} text=${one.title || one.id} />
@@ -112,7 +122,8 @@ function Strays({ sandbox: { id, status, stray_conversations } }) {
         may("write") &&
         status === "RUNNING" &&
         html`<button type="button" class="secondary" data-testid="adopt" disabled=${Boolean(doing)}
-        aria-busy=${doing === one.id} aria-label=${`Adopt the conversation ${one.title || one.id}`} onClick=${() => adopt(one)}>Adopt</button>`
+        aria-busy=${doing === one.id} aria-label=${`Adopt the conversation ${one.title || one.id}`}
+          onClick=${() => adopt(one)}>Adopt</button>`
       }
     </li>`,
     )}</ul>
@@ -128,10 +139,12 @@ function SandboxMenu({ sandbox: { id, status }, name, onOpen }) {
     setDoing("");
   };
   const button = (testid, label, onClick, look = "") =>
-    html`<button type="button" class=${`quiet ${look}`} data-testid=${testid} disabled=${Boolean(doing)} onClick=${onClick}>${label}</button>`;
+    html`<button type="button" class=${`quiet ${look}`} data-testid=${testid} disabled=${Boolean(doing)}
+      onClick=${onClick}>${label}</button>`;
   const pause = () => act("pause", "POST /api/v1/sandboxes/{sandbox_id}/pause"),
     resume = () => act("resume", "POST /api/v1/sandboxes/{sandbox_id}/resume");
-  return html`<span class="actions" aria-busy=${Boolean(doing)}><${Menu} id=${`menu-${id}`} text="⋯" label=${`Actions of the sandbox of ${name}`}>
+  return html`<span class="actions" aria-busy=${Boolean(doing)}><${Menu} id=${`menu-${id}`} text="⋯"
+    label=${`Actions of the sandbox of ${name}`}>
     <a class="quiet" role="button" href=${href("sandboxes", id)} data-testid="show-sandbox">Details</a>
     ${may("approve") && button("logs", "Log", () => onOpen("log"))}
     ${status === "RUNNING" && button("pause", "Pause", pause)}
@@ -158,7 +171,11 @@ function SandboxRow({ sandbox, housed = undefined, leaving = undefined, isAlone 
     <span class="cell spec"><${Text} text=${sandbox_spec_id} /></span>
     ${cell("Memory", bytes(memory_bytes))}${cell("CPU cores", cores(cpu_cores))}${cell("Disk", bytes(disk_bytes))}
     <span class="cell when"><span class="hidden">Age </span><${Time} at=${created_at} words=${age} /></span>
-    ${may("write") && !isDeleted && html`<${SandboxMenu} sandbox=${sandbox} name=${housed?.[0]?.title || id} onOpen=${setOpen} />`}
+    ${
+      may("write") &&
+      !isDeleted &&
+      html`<${SandboxMenu} sandbox=${sandbox} name=${housed?.[0]?.title || id} onOpen=${setOpen} />`
+    }
     ${isAlone && html`<${SandboxFacts} sandbox=${sandbox} />`}
     ${status_detail && html`<${Happened} text=${status_detail} />`}
     <${Strays} sandbox=${sandbox} />
@@ -178,9 +195,11 @@ function SandboxRow({ sandbox, housed = undefined, leaving = undefined, isAlone 
   </li>`;
 }
 
-/** The names of the columns, for the eye: each cell says its own to a reader of the screen. */
+/** Column names, for sighted people. Each cell has its name for screen readers. */
 function SandboxColumns() {
-  return html`<p class="row sandbox columns" aria-hidden="true"><span>State</span><span>Conversation</span><span>Agent</span><span class="cell">Memory</span><span class="cell">CPU</span><span class="cell">Disk</span><span class="cell">Age</span></p>`;
+  return html`<p class="row sandbox columns" aria-hidden="true"><span>State</span><span>Conversation</span>
+    <span>Agent</span><span class="cell">Memory</span><span class="cell">CPU</span><span class="cell">Disk</span><span
+    class="cell">Age</span></p>`;
 }
 
 /** One sandbox alone. */
@@ -200,7 +219,11 @@ function One({ id }) {
       It was deleted. <a href=${href("conversations", "", { sandbox_id: id })}>Its conversations</a> stay readable.
     <//>`
     }
-    ${value && html`<ul class="rows" data-testid="sandbox-list" aria-label="Sandbox"><${SandboxRow} sandbox=${value} housed=${housed(id)} isAlone onDeleted=${() => go("sandboxes")} /></ul>`}
+    ${
+      value &&
+      html`<ul class="rows" data-testid="sandbox-list" aria-label="Sandbox"><${SandboxRow} sandbox=${value}
+      housed=${housed(id)} isAlone onDeleted=${() => go("sandboxes")} /></ul>`
+    }
   `;
 }
 
@@ -225,16 +248,23 @@ function All({ query }) {
     <div class="view-head">
       <h1>Sandboxes</h1>
       <label class="inline">State
-        <select data-search data-testid="filter-status" value=${query.status ?? ""} onChange=${(event) => setQuery({ ...query, status: event.target.value }, true)}>
+        <select data-search data-testid="filter-status" value=${query.status ?? ""}
+          onChange=${(event) => setQuery({ ...query, status: event.target.value }, true)}>
           <option value="">All</option>
-          ${Object.entries(SANDBOX).map(([status, [words]]) => html`<option key=${status} value=${status}>${words}</option>`)}
+          ${Object.entries(SANDBOX).map(
+            ([status, [words]]) => html`<option key=${status} value=${status}>${words}</option>`,
+          )}
         </select>
       </label>
     </div>
     <${ListHead} list=${list} view=${view} name="sandbox" />
     ${rows?.length > 0 && html`<${SandboxColumns} />`}
     <ul class="rows" data-testid="sandbox-list" aria-label="Sandboxes" aria-busy=${isReading} ...${holding(list)}>
-      ${rows?.map((sandbox) => html`<${SandboxRow} key=${sandbox.id} sandbox=${sandbox} housed=${housed(sandbox.id)} leaving=${leaving.get(sandbox.id)} />`)}
+      ${rows?.map(
+        (sandbox) =>
+          html`<${SandboxRow} key=${sandbox.id} sandbox=${sandbox} housed=${housed(sandbox.id)}
+        leaving=${leaving.get(sandbox.id)} />`,
+      )}
     </ul>
     ${
       rows?.length === 0 &&

@@ -1,4 +1,4 @@
-// A new conversation: a message is enough. Before the first one, the page says what this is.
+// Starts a conversation. A message is enough. Before the first conversation the page also says what the server does.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call } from "../lib/api.js";
 import { useIsFirst } from "../lib/first.js";
@@ -10,7 +10,7 @@ import { Failure, tell } from "../parts/notices.js";
 import { Form, HEADLINE } from "../parts/start_form.js";
 import { Progress } from "../parts/start_progress.js";
 
-/** What happens after a start, for whoever sees this for the first time. */
+/** The three steps after a start, for a first visit. */
 const HOW = [
   ["It runs in a sandbox", "The agent works in a folder of its own, with the network that you allow."],
   ["It asks you", "You see each command before it runs, and what it would do."],
@@ -36,7 +36,7 @@ function How() {
   )}</ol>`;
 }
 
-/** isInbox: it stands in the place of the inbox, and a start goes on in the view of its own. */
+/** isInbox: the form replaces the empty inbox. A start then continues in its own view. */
 export default function StartView({ isInbox = false }) {
   const present = useStore(start),
     isFirst = useIsFirst();
@@ -71,7 +71,8 @@ export default function StartView({ isInbox = false }) {
     ${
       error
         ? html`<${Failure} error=${error} again=${read} />`
-        : html`<${Form} specs=${specs} isBusy=${isBusy} isBegun=${Boolean(present)} refused=${refused} onStart=${() => follow(begin)} />`
+        : html`<${Form} specs=${specs} isBusy=${isBusy} isBegun=${Boolean(present)} refused=${refused}
+          onStart=${() => follow(begin)} />`
     }
     ${
       present &&

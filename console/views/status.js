@@ -22,7 +22,7 @@ const LIVE = {
   offline: "Not live: the browser has no network",
 };
 
-/** When the store writes what it was told to its disk, by its setting `appendfsync`. */
+/** When the store writes to its disk, by its setting `appendfsync`. */
 const FSYNC = {
   always: "written before each reply",
   everysec: "written each second",
@@ -49,16 +49,19 @@ function Health({ readiness, info }) {
     who = useStore(me),
     places = info?.sandboxes;
   const startedAt = info && new Date(Date.now() - info.uptime * 1000).toISOString();
-  // A server that knows of no conversation has been idle since it started.
+  // Without a conversation the server has been idle since it started.
   const wasUsedAt = info && info.idle_time < info.uptime && new Date(Date.now() - info.idle_time * 1000).toISOString();
   return html`<${StatusCard} title="Health" testid="health">
     <dl class="facts">
-      <${StatusFact} name="Server" look=${readiness.isReady ? "low" : "high"}>${readiness.isReady ? "Ready" : readiness.words}<//>
+      <${StatusFact} name="Server" look=${readiness.isReady ? "low" : "high"}>
+        ${readiness.isReady ? "Ready" : readiness.words}<//>
       <${StatusFact} name="This page" look=${page === "live" ? "low" : "high"}>${LIVE[page]}<//>
       <${StatusFact} name="A worker started">${info && html`<${Time} at=${startedAt} />`}<//>
-      <${StatusFact} name="Last conversation">${info && (wasUsedAt ? html`changed <${Time} at=${wasUsedAt} />` : "None changed since then")}<//>
+      <${StatusFact} name="Last conversation">
+        ${info && (wasUsedAt ? html`changed <${Time} at=${wasUsedAt} />` : "None changed since then")}<//>
       <${StatusFact} name="Workers of this host">${info?.workers}<//>
-      <${StatusFact} name="Running sandboxes" look=${places?.running >= places?.most ? "medium" : ""}>${places && `${places.running} of ${places.most}`}<//>
+      <${StatusFact} name="Running sandboxes" look=${places?.running >= places?.most ? "medium" : ""}>
+        ${places && `${places.running} of ${places.most}`}<//>
       <${StatusFact} name="Model">${who && html`<${Text} text=${who.llm_model ?? "None of this server’s own"} />`}<//>
     </dl>
   <//>`;
@@ -73,7 +76,8 @@ function StoreCard({ store }) {
       <${StatusFact} name="Kind">${kind} ${version ?? ""}<//>
       <${StatusFact} name="Memory">${bytes(used)}${most ? ` of ${bytes(most)}` : ""}<//>
       <${StatusFact} name="When memory is full" look=${policy && policy !== "noeviction" ? "high" : ""}>${policy}<//>
-      <${StatusFact} name="Durable" look=${durable ? "low" : "high"}>${durable ? `Yes${fsync ? `, ${FSYNC[fsync] ?? fsync}` : ""}` : "No: a restart loses everything"}<//>
+      <${StatusFact} name="Durable" look=${durable ? "low" : "high"}>
+        ${durable ? `Yes${fsync ? `, ${FSYNC[fsync] ?? fsync}` : ""}` : "No: a restart loses everything"}<//>
       <${StatusFact} name="A write is acknowledged">${acknowledged(durability)}<//>
     </dl>
   <//>`;
@@ -83,7 +87,12 @@ function Hosts({ info }) {
   const isolation = new Map((info.isolation ?? []).map((one) => [one.host, one]));
   const hosts = info.hosts ?? [...isolation.keys()].map((id) => ({ id }));
   return html`<${StatusCard} title="Hosts" testid="hosts">
-    ${hosts.length === 0 && html`<p class="muted">No supervisor is running, so no sandbox can start. <code>SUPERVISOR=1</code> is the default of a server.</p>`}
+    ${
+      hosts.length === 0 &&
+      html`<p
+      class="muted">No supervisor is running, so no sandbox can start. <code>SUPERVISOR=1</code> is the default of a
+      server.</p>`
+    }
     ${hosts.map(
       ({ id, seen_at, sandboxes, version }) => html`<div class="host" key=${id}>
       <h3><${Text} text=${id} /></h3>
@@ -94,7 +103,9 @@ function Hosts({ info }) {
       </dl>
       ${ofSpecs(isolation.get(id)).map(
         (one) => html`<div key=${one.spec}>
-        <dl class="facts"><${StatusFact} name=${one.spec ? `Sandboxes of ${one.spec}` : "Isolation"} look=${one.kind === "none" ? "high" : ""}>${one.kind === "none" ? "not isolated" : one.kind}, network: ${one.network}<//></dl>
+        <dl class="facts"><${StatusFact} name=${one.spec ? `Sandboxes of ${one.spec}` : "Isolation"}
+          look=${one.kind === "none" ? "high" : ""}>
+          ${one.kind === "none" ? "not isolated" : one.kind}, network: ${one.network}<//></dl>
         <${Sentences} isolation=${one} />
       </div>`,
       )}
@@ -113,7 +124,8 @@ function ofSpecs(isolation) {
 function Sentences({ isolation }) {
   const sentences = [...(isolation?.lacks ?? []), ...(isolation?.reaches ?? [])];
   if (!sentences.length) return null;
-  return html`<details class="quiet"><summary>What its sandboxes reach</summary><ul>${sentences.map((one) => html`<li key=${one}><${Marked} text=${one} /></li>`)}</ul></details>`;
+  return html`<details class="quiet"><summary>What its sandboxes reach</summary><ul>
+    ${sentences.map((one) => html`<li key=${one}><${Marked} text=${one} /></li>`)}</ul></details>`;
 }
 
 function Releases({ info }) {
@@ -175,7 +187,11 @@ export default function StatusView() {
       <${Health} readiness=${value.readiness} info=${info} />
       ${info && html`<${StoreCard} store=${info.store} /><${Hosts} info=${info} /><${Releases} info=${info} />`}
       <${Ring} />
-      ${may("admin") && html`<${NotificationTargets} outbox=${value.outbox} error=${value.outboxFault} again=${again} />`}
+      ${
+        may("admin") &&
+        html`<${NotificationTargets} outbox=${value.outbox} error=${value.outboxFault}
+        again=${again} />`
+      }
     </div>
   `;
 }

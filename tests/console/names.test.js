@@ -1,4 +1,4 @@
-// The names of the console's components: a search for one finds one place.
+// The names of the console's components, of which a search finds one place; and the length of its lines.
 import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -24,4 +24,14 @@ test("a component or a class has a name of its own", () => {
     [...places].filter(([, paths]) => paths.length > 1),
     [],
   );
+});
+
+/** What a line may not be broken in: a regular expression. */
+const WHOLE = /^\s*\/.*\/[a-z]*[,;]?$/;
+
+test("no line has more than 120 characters", () => {
+  const long = modules.flatMap(([path, text]) =>
+    text.split("\n").flatMap((line, at) => (line.length > 120 && !WHOLE.test(line) ? [`${path}:${at + 1}`] : [])),
+  );
+  assert.deepEqual(long, []);
 });

@@ -1,6 +1,7 @@
 """The view of the audit: filters that the address keeps, pages, an export, and a verification in the browser."""
 
 import json
+import time
 from uuid import uuid4
 
 import pytest
@@ -84,6 +85,25 @@ def test_entries_are_filtered_by_what_the_address_keeps_and_read_by_pages(opened
     wait_until(lambda: file.exists() and file.read_bytes().count(b"\n") == 2, "the export")
     assert audit_program(["verify", str(file)]) == 0
     assert [json.loads(line)["actor"] for line in file.read_bytes().splitlines()] == [KEY, KEY]
+
+
+def test_a_span_of_days_is_one_press_and_another_one_ends_it(opened, store):
+    redis = store[1]
+    old, new = str(uuid4()), str(uuid4())
+    keep(redis, old, chain(old, 1, at=1_763_670_000_000_000))
+    keep(redis, new, chain(new, 1, at=time.time_ns() // 1000))
+    opened.open("audit?text=")
+    opened.find(f"entry-{new}-1")
+
+    opened.find("span-7").click()
+    wait_until(lambda: f"entry-{old}-1" not in entries(opened), "the entries of the week")
+    assert f"entry-{new}-1" in entries(opened)
+    assert "time__gte=" in opened.driver.current_url
+    assert opened.find("span-7").get_attribute("aria-pressed") == "true"
+    assert not opened.find("more-filters").get_attribute("open")
+
+    opened.find("span-7").click()
+    opened.wait(lambda: "time__gte=" not in opened.driver.current_url, "all entries")
 
 
 def test_an_entry_shows_the_command_and_the_title_and_not_what_the_agent_calls_it(opened, store):

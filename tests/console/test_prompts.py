@@ -204,6 +204,18 @@ def test_not_now_goes_to_the_end_and_still_counts(inbox, waits):
     assert len(waiting.pending) == 2
 
 
+def test_the_address_of_a_waiting_action_leads_to_its_prompt(browser, waits):
+    actions = [action(f"make {number}") for number in range(4)]
+    waiting = waits(*actions)
+    browser.open(f"conversations/{waiting.id}?event={actions[2]['id']}")
+    prompt = pending(browser, actions[2])
+    browser.wait(lambda: browser.script("return document.activeElement === arguments[0]", prompt), "the focus")
+    top, bottom = browser.script(
+        "const box = arguments[0].getBoundingClientRect(); return [box.top, box.bottom]", prompt
+    )
+    assert 0 <= top < bottom <= browser.script("return innerHeight")
+
+
 def test_a_rejection_that_goes_on_is_not_offered_while_a_run_would_approve_another_action(inbox, waits):
     one, two = action("make"), action("rm -r /")
     waiting = waits(one, two)
