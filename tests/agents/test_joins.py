@@ -95,7 +95,7 @@ def test_a_write_key_starts_nothing_in_the_sandbox_of_another_key(world):
         refused = world.start(theirs, **{member: value}, selected_repository="file:///deps")
         assert refused.status_code == 403
         assert member in refused.json["detail"]
-        assert "you need a key with the scopes write and approve" in refused.json["detail"]
+        assert "you need a key with the scope approve" in refused.json["detail"]
     body = {**AGENT, "parent_conversation_id": conversation, "confirmation_policy": NONE}
     refused = world.http.post("/api/conversations", json=body, headers=theirs)
     assert (refused.status_code, "parent_conversation_id" in refused.json["detail"]) == (403, True)
@@ -225,7 +225,7 @@ def test_what_brings_code_a_model_or_a_copy_into_the_sandbox_of_another_key_need
     path = f"/api/conversations/{conversation}/{verb}"
 
     refused = world.http.post(path, json=body, headers=theirs)
-    assert (refused.status_code, "scopes write and approve" in str(refused.json)) == (403, True)
+    assert (refused.status_code, "scope approve" in str(refused.json)) == (403, True)
     assert world.agent.requests == []
 
     assert world.http.post(path, json=body, headers=own).status_code in (200, 201, 404, 502)
