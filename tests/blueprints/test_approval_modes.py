@@ -64,7 +64,7 @@ def test_a_mode_is_changed_while_the_conversation_goes_on_and_holds_from_the_nex
 def test_asking_nothing_is_refused_where_no_sandbox_holds_the_agent(house):
     conversation = house.starts(ADMIN)
     refused = set_mode(house, conversation, "nothing", status=409)
-    assert refused["detail"].startswith("“Ask nothing” is for conversations in a sandbox: this one has none")
+    assert refused["detail"].startswith("“Ask nothing” is for conversations in a sandbox: this conversation has none")
     assert mode_shown(house, conversation) == "everything"
 
 

@@ -186,7 +186,7 @@ def test_a_look_that_fails_again_and_again_ends_with_a_sentence(store, driver, h
         assert left(store) == (1 if number < MOST_FAILED else 0)
 
     first, last = [one.getMessage() for one in caplog.records if name in one.getMessage()]
-    assert "it is made again" in first
+    assert "it is repeated" in first
     assert f"{MOST_FAILED} checks of its agents failed: its agents are not told" in last
 
 
