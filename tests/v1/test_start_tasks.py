@@ -113,7 +113,7 @@ def test_a_start_follows_a_failed_one_alone(api):
         refused = api.call("POST", "/v1/app-conversations", json={"failed_start_id": identity}, status=422)
         [fault] = refused["detail"]
         assert fault["loc"] == ["body", "failed_start_id"]
-        assert "name one whose status is ERROR" in fault["msg"]
+        assert "use the id of a start task with status ERROR" in fault["msg"]
 
 
 def test_the_members_of_a_start_request_are_kept(api):
