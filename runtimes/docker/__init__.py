@@ -5,7 +5,7 @@ sandbox, and have labels with the sandbox and its host. The container's label ST
 each start happens once. Its ports are published on loopback. A container reaches the server as `host.docker.internal`;
 the server must listen on an address that containers reach. A user of the engine's socket is root on its host.
 
-The engine archives, fills, copies and measures the persistent files. A carrier is a container that is created, never
+The engine archives, fills, copies and measures files, also while nothing runs. A carrier is a container that is created, never
 started, and deleted: through it the engine reads and writes the mounted volume. Its label CARRIER is the identity of
 its runtime. The next supervisor deletes the carriers of a killed one. A carrier that fills a new volume has the label
 FILLS until it is deleted, so a half-filled volume is recognised, deleted and never started in. Memory is bounded for
