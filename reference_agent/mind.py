@@ -47,7 +47,7 @@ TRIES, MOST_PAUSE = 6, 60.0
 SILENT_TRIES = 2  #: number of tries if the endpoint sends nothing; each takes SILENCE_SECONDS
 #: Timeouts in seconds: connecting, between two parts of a response, whole response.
 CONNECT_SECONDS, SILENCE_SECONDS, RESPONSE_SECONDS = 10.0, 120.0, 600.0
-#: Maximum characters of a response's text and calls, and bytes of its stream. Both together fit into an event of 1 MiB.
+#: Maximum characters of a response's text and calls, so that its event is below 1 MiB, and bytes of its stream.
 MOST_CHARACTERS, MOST_BYTES = 100_000, 32 << 20
 #: The default endpoint, and the maximum size of an error that is read, in bytes.
 OPENAI, _MOST_ERROR = "https://api.openai.com/v1", 64 << 10

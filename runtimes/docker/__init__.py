@@ -5,12 +5,12 @@ sandbox, and have labels with the sandbox and its host. The container's label ST
 each start happens once. Its ports are published on loopback. A container reaches the server as `host.docker.internal`;
 the server must listen on an address that containers reach. A user of the engine's socket is root on its host.
 
-The engine archives, fills, copies and measures the persistent files. A carrier is a container that is created, never
-started, and deleted: through it the engine reads and writes the mounted volume. Its label CARRIER is the identity of
-its runtime. The next supervisor deletes the carriers of a killed one. A carrier that fills a new volume has the label
-FILLS until it is deleted, so a half-filled volume is recognised, deleted and never started in. Memory is bounded for
-files and archives of any size. Links are kept and never followed. An archive is unpacked inside the carrier's root, so
-that its links lead nowhere else. A volume is filled atomically.
+The engine archives, fills, copies and measures files, also while nothing runs. A carrier is a container that is
+created, never started, and deleted: through it the engine reads and writes the mounted volume. Its label CARRIER is the
+identity of its runtime. The next supervisor deletes the carriers of a killed one. A carrier that fills a new volume has
+the label FILLS until it is deleted, so a half-filled volume is recognised, deleted and never started in. Memory is
+bounded for files and archives of any size. Links are kept and never followed. An archive is unpacked inside the
+carrier's root, so that its links lead nowhere else. A volume is filled atomically.
 
 Limitations: an archive of a running sandbox may be truncated, because a file grew during the read. Owners are not kept:
 all files of a filled volume get the owner of the image's working folder.
