@@ -261,7 +261,7 @@ def _summary(values: list[bytes | None]) -> State:
         "title": found["title"],
         "tags": found["tags"],
         "external": found.get("external"),
-        "owner": found.get("owner") or None,
+        "owner": stored.get(b"owner", b"").decode() or None,
         "app": app,
         "pending": 0,
     }
