@@ -91,7 +91,7 @@ def test_a_span_of_days_is_one_press_and_another_one_ends_it(opened, store):
     redis = store[1]
     old, new = str(uuid4()), str(uuid4())
     keep(redis, old, chain(old, 1, at=1_763_670_000_000_000))
-    keep(redis, new, chain(new, 1, at=time.time_ns() // 1000))
+    keep(redis, new, chain(new, 1, at=time.time_ns() // 1000 - 3_600_000_000))
     opened.open("audit?text=")
     opened.find(f"entry-{new}-1")
 

@@ -158,7 +158,8 @@ def test_a_change_of_200_lines_in_20000_is_shown_as_git_counts_it(browser, large
         return found
 
     browser.wait(lambda: len(added()) > 50, "the lines, which are drawn in parts")
-    assert added() == [1 + place * (LINES // CHANGED) for place in range(len(added()))]
+    found = added()
+    assert found == [1 + place * (LINES // CHANGED) for place in range(len(found))]
 
 
 def test_the_first_rows_and_the_frames_of_a_large_review_are_measured(browser, large):
