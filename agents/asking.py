@@ -54,6 +54,7 @@ _LOOK_SECONDS = 5.0
 _REASONS = {"approve": "", "reject": "Refused at its terminal.", "withdraw": "Withdrawn by its asker."}
 _UNASKED = "It ran, and its agent had not asked: the agent's own settings let it."
 _REFUSED = "It ran, although it was refused."
+_UNANSWERED = "It ran, and nobody had answered."
 _UNSEEN = "Allowed, and never seen to run."
 
 Outcome = Literal["allowed", "refused", "withdrawn", "ran"]
@@ -77,6 +78,16 @@ class NotPending(StoreError):
             f"not_pending: the request was {request.state} before, by {by['kind']} {by['name']}".rstrip()
             + ". Use what GET /api/v1/permission-requests/{id} answers, or send the outcome `ran`"
         )
+
+
+class GateHasNoTerminal(StoreError):
+    """A terminal is said to have allowed a gate, which only the inbox can allow."""
+
+    kind = Kind.CONFLICT
+    words = (
+        "A request of the kind `gate` has no terminal that could allow it: wait for the answer of the inbox, or send "
+        "the outcome `withdrawn`"
+    )
 
 
 class HookTooOld(StoreError):
@@ -352,7 +363,8 @@ class Asking:
     ) -> Request:
         """Take what became of a request at its terminal. call: as it ran, with its result. A repeat changes nothing.
 
-        Raises NotPending where it was decided otherwise before. What ran all the same is told by `report_call`.
+        A gate that has run is withdrawn: its key may not allow it. Raises GateHasNoTerminal, and NotPending where the
+        request was decided otherwise before. What ran all the same is told by `report_call`.
         """
         identity, verb = request.id, _VERBS[outcome]
         external = self._external(request.conversation_id)
@@ -360,7 +372,12 @@ class Asking:
             raise RequestNotFound
         terminal = self._terminal(external)
         if request.state in ("pending", "expired"):
-            decision = Decision(request.action_id, verb, _REASONS[verb])
+            decided = verb
+            if verb == "approve" and request.is_gate:
+                if outcome == "allowed":
+                    raise GateHasNoTerminal
+                decided = "withdraw"
+            decision = Decision(request.action_id, decided, _REASONS[decided])
             with suppress(StaleDecision):  # another answer has won
                 self._store.approvals.confirmations.decide_each(
                     request.conversation_id, [decision], terminal, at_terminal=True
@@ -369,7 +386,8 @@ class Asking:
         wanted = {"approve": "approved", "reject": "rejected", "withdraw": "withdrawn"}[verb]
         if outcome == "ran" and request.state in ("rejected", "withdrawn"):
             ran = call or self._call_of(request)
-            self._ran_unasked(request.conversation_id, ran, terminal, _REFUSED, result, is_error=is_error)
+            reason = _REFUSED if request.state == "rejected" else _UNANSWERED
+            self._ran_unasked(request.conversation_id, ran, terminal, reason, result, is_error=is_error)
         elif request.state != wanted or (outcome != "ran" and not _is_by(request, terminal)):
             raise NotPending(request)
         elif outcome == "ran":
@@ -385,13 +403,14 @@ class Asking:
         return Call(event["tool_name"], shown_arguments(event["action"]))
 
     def tell_of_call(self, session: Session, call: Call, outcome: Outcome) -> Request:
-        """The same of a call without an id: the oldest that waits, else the newest that was allowed.
+        """The same of a call without an id: the request that `Asked.of_call` finds.
 
         Raises RequestNotFound where nothing of the kind is open.
         """
         self._count()
         conversation_id = self._id(session)
-        found = self._store.approvals.asked.of_call(conversation_id, call.digest, session.subagent)
+        has_run = outcome == "ran"
+        found = self._store.approvals.asked.of_call(conversation_id, call.digest, session.subagent, has_run=has_run)
         if found is None:
             raise RequestNotFound
         return self.tell(self._store.approvals.asked.read(conversation_id, found, self._key), outcome, call)
@@ -409,7 +428,7 @@ class Asking:
         closed_by = self._observed_by(conversation_id, asked.last_allowed(conversation_id, call.digest))
         if closed_by == str(minted("report")):
             return  # an earlier attempt at this request has closed the action, and its response was lost
-        found = asked.of_call(conversation_id, call.digest, session.subagent)
+        found = asked.of_call(conversation_id, call.digest, session.subagent, has_run=True)
         if found is None:
             reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
             audited = (

@@ -46,6 +46,9 @@ _ADAPTERS = {"claude": CLAUDE, "qwen": QWEN, "copilot": COPILOT}
 #: Seconds of the lease of a hook's request, and between two line feeds before its answer.
 _LEASE, _DRIP = 20, 3.0
 
+#: What a hook's request is like that cannot be answered any more.
+_LEFT = {"state": "withdrawn"}
+
 #: Seconds before a store that did not answer is asked again.
 _AWAY_SECONDS = 0.5
 
@@ -214,6 +217,7 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
 class _Awaited:
     """The body of a hook's response: line feeds while its request waits, then the answer.
 
+    A request that cannot be answered any more is answered as one that was withdrawn: a gate stays closed.
     Closed before that, as a server does when a write shows that the asker has gone, it withdraws the request.
     """
 
@@ -253,6 +257,8 @@ class _Awaited:
                 self._check()
                 found = self._asking.wait(self._id, _DRIP, self._check)
             except ClientGone:
+                if self._is_revoked:
+                    yield self._answer(_LEFT)
                 return
             except UNAVAILABLE:
                 found = None
@@ -265,4 +271,4 @@ class _Awaited:
                 return
             yield b"\n"
         self._is_over = True
-        yield b"{}"
+        yield self._answer(_LEFT)

@@ -71,7 +71,8 @@ def item_of(inbox, session: str) -> SimpleNamespace:
         return bool(found)
 
     wait_until(look, "the request")
-    return SimpleNamespace(**found[0])
+    [item] = found
+    return SimpleNamespace(id=f"{item['conversation_id']}.{item['action_id']}", **item)
 
 
 def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
@@ -103,6 +104,17 @@ def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
     assert inbox.decides(item, "approve").json()["problems"][0]["problem"] == "in_terminal"
 
 
+def test_a_waiting_hook_takes_no_yes_that_whoever_has_its_key_tells(house, inbox):
+    """The terminal's own answer needs no hook, so an agent that reads the key cannot allow its call by telling one."""
+    hook = Hook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "told"}})
+    Terminal(house).tells(item_of(inbox, "told"), "allowed")
+    gate = Hook(house, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "gate"}})
+    Terminal(house).tells(item_of(inbox, "gate"), "withdrawn")
+
+    assert hook.answer == {}
+    assert gate.answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
 def test_a_long_poll_ends_with_the_decision(house, inbox):
     terminal = Terminal(house)
     asked = terminal.asks()
@@ -131,8 +143,11 @@ def test_a_revoked_key_ends_what_waits(house, inbox):
     made = house.one.post("/api/v1/keys", json={"name": "gone", "scopes": ["ask"]}).json()
     home = SimpleNamespace(**{**vars(house), "keys": {"ask key": made["key"]}})
     hook = Hook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
+    gate = Hook(home, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "closed"}})
     item_of(inbox, "revoked")
+    item_of(inbox, "closed")
     house.one.delete(f"/api/v1/keys/{made['id']}")
     hook.join(10)
 
     assert not hook.is_alive()
+    assert gate.answer["hookSpecificOutput"]["permissionDecision"] == "deny"

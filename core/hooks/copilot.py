@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.hooks import Adapter, Heard, HookRefused, Kind, arguments_of, text_of
+from core.hooks import Adapter, Heard, HookRefused, Kind, arguments_of, reason_of, text_of, verdict_of
 
 #: The members by which events without a call are known: only the question has a name.
 _MEMBERS: Mapping[str, Kind] = {"prompt": "prompt", "stopReason": "turn", "reason": "end"}
@@ -45,13 +45,14 @@ def read(event: Mapping[str, Any]) -> Heard:
 
 def answer(event: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     """What a request's state says to the agent."""
-    if request["state"] not in ("approved", "rejected"):
+    is_gate = _kind(event) == "gate"
+    verdict = verdict_of(request, is_gate=is_gate)
+    if not verdict:
         return {}
-    allows, reason = request["state"] == "approved", request.get("reason") or "Refused in the inbox."
-    if _kind(event) == "gate":
-        verdict = {"permissionDecision": "allow" if allows else "deny"}
-        return verdict if allows else verdict | {"permissionDecisionReason": reason}
-    return {"behavior": "allow"} if allows else {"behavior": "deny", "message": reason}
+    said = reason_of(request)
+    if is_gate:
+        return {"permissionDecision": verdict} | ({"permissionDecisionReason": said} if verdict == "deny" else {})
+    return {"behavior": verdict} | ({"message": said} if verdict == "deny" else {})
 
 
 COPILOT = Adapter("copilot-cli", "first", 30, False, read, answer)

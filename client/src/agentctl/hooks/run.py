@@ -91,7 +91,7 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
     except Away as error:
         return _without(agent, event, question, str(error), is_required=is_required)
     verdict = verdict_of(agent, state) if state else None
-    if verdict is None and question.kind == "gate" and (not state or state["state"] != "approved"):
+    if verdict is None and question.kind == "gate":
         verdict = Verdict(False, "Nobody has answered in the inbox")
     if verdict is not None:
         print(json.dumps(agent.form(question, verdict)), flush=True)
