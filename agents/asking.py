@@ -33,11 +33,11 @@ from store.approvals.decisions import Decision, StaleDecision
 from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, FellBehind, Stopping, StoreError
 from store.link.attempts import minted
 
-#: Maximum number of bytes of JSON of the arguments of a call, and of characters of the result of one.
+#: Maximum number of bytes of JSON of the arguments of a call, and of characters of a result and of a prompt.
 MOST_BYTES, MOST_RESULT = 512 * 1024, 64 * 1024
 
-#: Maximum number of requests and reports of one key within a minute.
-MOST_PER_MINUTE = 3000
+#: Maximum number of requests and reports of one key within a minute, and the bytes of one that count as another.
+MOST_PER_MINUTE, PIECE_BYTES = 3000, 8 * 1024
 
 #: Kind of the action of a request, and what a member says of one that shows less than will run.
 _KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
@@ -115,8 +115,8 @@ class AsksTooFast(StoreError):
 
     kind = Kind.TOO_FAST
     words = (
-        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next "
-        "one after the seconds of Retry-After"
+        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute, and each "
+        f"{PIECE_BYTES // 1024} KiB of one count as another. Send the next one after the seconds of Retry-After"
     )
     retry_after = 60
 
@@ -190,10 +190,12 @@ class Call:
     def digest(self) -> str:
         return action_digest(self.tool_name, shown_arguments(self.action))
 
-    def check(self) -> None:
-        """Raises ArgumentsTooLong."""
-        if len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace")) > MOST_BYTES:
+    def size(self) -> int:
+        """Return the bytes of JSON of the arguments. Raises ArgumentsTooLong."""
+        size = len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace"))
+        if size > MOST_BYTES:
             raise ArgumentsTooLong
+        return size
 
     def event(self, identity: str, summary: str | None = None) -> Event:
         """Its ActionEvent."""
@@ -213,8 +215,8 @@ class Call:
 
     def observed(self, action_id: str, result: Any = None, *, is_error: bool = False) -> Event:
         """The ObservationEvent of an action that has run; each action has one."""
-        text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
-        content = [{"type": "text", "text": beginning(text, MOST_RESULT)}] if text else []
+        text = _text_of(result)
+        content = [{"type": "text", "text": text}] if text else []
         return own_event(
             observation_id(action_id),
             "ObservationEvent",
@@ -225,6 +227,12 @@ class Call:
             report_id=str(minted("report")),
             observation={"kind": "ExternalObservation", "content": content, "is_error": is_error},
         )
+
+
+def _text_of(result: Any) -> str:
+    """Return the result of a call as a text, truncated."""
+    text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
+    return beginning(text, MOST_RESULT)
 
 
 def observation_id(action_id: str) -> str:
@@ -241,9 +249,9 @@ class Asking:
         self._key = key_id
         self._actor = actor
 
-    def _count(self) -> None:
-        """Raises AsksTooFast."""
-        if self._store.access.counters.hit(f"asks {self._key}", 60, 1) > MOST_PER_MINUTE:
+    def _count(self, size: int = 0) -> None:
+        """Count a request or a report of so many bytes. Raises AsksTooFast."""
+        if self._store.access.counters.hit(f"asks {self._key}", 60, 1 + size // PIECE_BYTES) > MOST_PER_MINUTE:
             raise AsksTooFast
 
     def _id(self, session: Session) -> ConversationId:
@@ -297,8 +305,7 @@ class Asking:
 
         Raises ArgumentsTooLong, AsksTooFast, TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
         """
-        call.check()
-        self._count()
+        self._count(call.size())
         conversation_id, action_id = self._begin(session), str(minted("request"))
         self._store.approvals.asked.hold(self._key, conversation_id, action_id, ask)
         asked = {**ask, "subagent": session.subagent}
@@ -421,8 +428,7 @@ class Asking:
         The audit has each call that was refused, or that we rate HIGH. Of what the agent's own settings let through
         besides, it has the first call of each tool of a session: the log and a count have all.
         """
-        call.check()
-        self._count()
+        self._count(call.size() + len(_text_of(result)))
         conversation_id = self._begin(session)
         asked, terminal = self._store.approvals.asked, self._terminal(session.shown)
         closed_by = self._observed_by(conversation_id, asked.last_allowed(conversation_id, call.digest))
@@ -469,7 +475,8 @@ class Asking:
 
     def report_prompt(self, session: Session, text: str) -> None:
         """Take what a person has written to the agent; the first one names the conversation."""
-        self._count()
+        text = beginning(text, MOST_RESULT)
+        self._count(len(text))
         conversation_id = self._begin(session)
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
         event = own_event(str(minted("prompt")), "MessageEvent", now(), "user", llm_message=message)

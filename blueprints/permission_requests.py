@@ -34,6 +34,7 @@ from schemas.permission_requests import (
     PermissionRequest,
     PermissionRequestState,
     PermissionWait,
+    check_call,
     read_asking,
 )
 from store.errors import UNAVAILABLE, StoreError
@@ -184,6 +185,8 @@ def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) ->
         raise InvalidInput("body", [Fault(str(fault), "value_error")]) from None
     if heard.kind == "nothing":
         return jsonify({})
+    if heard.tool_name:
+        _check_call(heard)
     asking, session = _asking(), _session_of_hook(adapter, heard)
     if heard.kind not in ("permission", "gate"):
         _report(asking, session, heard)
@@ -212,6 +215,14 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
         if of_headers := {f"X-Agent-{name.title()}": found[name] for name in named if name in found}:
             raise InvalidInput("header", of_headers) from None
         raise InvalidInput("body", found) from None
+
+
+def _check_call(heard: Heard) -> None:
+    """Raises InvalidInput."""
+    try:
+        check_call(heard.tool_name, heard.arguments)
+    except ValidationError as fault:
+        raise InvalidInput("body", fault.normalized_messages()) from None
 
 
 class _Awaited:

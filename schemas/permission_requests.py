@@ -3,6 +3,7 @@
 Everything that a request says of its agent, its machine and its person is the asker's word.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from marshmallow import INCLUDE, RAISE, ValidationError, fields, validates_schema
@@ -247,3 +248,8 @@ class HookAnswer(BaseSchema):
 def read_asking(agent: dict[str, Any], session: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """An agent and its session by what a hook says of them. Raises ValidationError."""
     return AskingAgent().load(agent), AskingSession().load(session)
+
+
+def check_call(tool_name: str, arguments: Mapping[str, Any]) -> None:
+    """Check a call by what a hook says of it. Raises ValidationError."""
+    _Call().load({"tool_name": tool_name, "arguments": dict(arguments)})

@@ -145,6 +145,8 @@ def test_a_question_to_the_person_is_left_to_the_terminal():
         (CLAUDE, {name: value for name, value in CLAUDE_ASKS.items() if name != "tool_name"}),
         (COPILOT, {**COPILOT_ASKS, "sessionId": ""}),
         (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": "{"}),
+        (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": "[" * 5000}),
+        (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": '{"size": 1e400}'}),
     ],
 )
 def test_an_event_that_lacks_what_it_needs_is_refused_by_name(adapter, event):
