@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tests.approvals.terminals import Inbox, Terminal
 from tests.core.test_hooks import CLAUDE_ASKS, COPILOT_ASKS
-from tests.servers import agent_server, store_server, wait_until
+from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.process("a real server, whose sweep ends leases")
 
@@ -137,6 +139,18 @@ def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
 
     assert time.monotonic() - left < 3
     assert inbox.entries(asked.conversation_id) == [("withdrawn", "lease", "")]
+
+
+@pytest.mark.parametrize("path", ["events/{}", "terminals/{}", "bash-events"])
+def test_no_socket_opens_for_a_key_of_a_hook(house, path):
+    """Not even that of its own session, whose log it does not read."""
+    terminal = Terminal(house)
+    address = str(house.anyone.base_url).replace("http", "ws").rstrip("/")
+    url = f"{address}/sockets/{path.format(terminal.asks().conversation_id)}?session_api_key={terminal.key}"
+    with pytest.raises(InvalidStatus) as refusal, connect(url, open_timeout=TIMEOUT):
+        pass
+
+    assert refusal.value.response.status_code == 403
 
 
 def test_a_revoked_key_ends_what_waits(house, inbox):
