@@ -96,6 +96,21 @@ def test_a_removed_hook_leaves_the_file_byte_for_byte_as_it_was(name, kind):
 
 
 @pytest.mark.parametrize("kind", KEPT)
+def test_a_gate_of_copilot_is_an_option_of_its_question(kind):
+    path = placed("copilot", KEPT[kind])
+    before = content(path)
+    install.install("copilot", path, gate=False, require=False)
+
+    assert install.install("copilot", path, gate=True, require=False)
+
+    lines = {event: one["bash"] for event, [one] in edits.parse(path.read_text()).value["hooks"].items()}
+    assert lines.pop("permissionRequest") == "agentctl hook copilot --gate"
+    assert set(lines.values()) == {"agentctl hook copilot"}
+    install.remove("copilot", path)
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("kind", KEPT)
 def test_other_options_replace_the_hook_and_a_removal_still_restores_the_file(kind):
     path = placed("claude", KEPT[kind])
     before = content(path)
