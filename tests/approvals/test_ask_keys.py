@@ -111,12 +111,13 @@ def test_too_long_arguments_are_refused_with_the_bound(house):
 
 def test_what_a_key_sends_within_a_minute_is_bounded_by_its_bytes_too(house):
     terminal = Terminal(house, ask_key(house, "heavy"))
-    sent = [terminal.opens("x" * 500_000) for _ in range(MOST_PER_MINUTE // (500_000 // PIECE_BYTES) + 1)]
+    call = {"kind": "call", "tool_name": "Bash", "arguments": {"command": "x" * 500_000}}
+    number = MOST_PER_MINUTE // (500_000 // PIECE_BYTES) + 1
+    sent = [terminal.post("/reports", {**terminal.whole, **call}) for _ in range(number)]
 
-    assert {one.status_code for one in sent[:40]} == {201}
+    assert {one.status_code for one in sent[:40]} == {204}
     assert (sent[-1].status_code, "each 8 KiB of one count as another" in sent[-1].json()["detail"]) == (429, True)
-    reported = terminal.post("/reports", {**terminal.whole, "kind": "prompt", "text": "x" * 60_000})
-    assert reported.status_code == 429
+    assert terminal.opens("x" * 60_000).status_code == 429
 
 
 @pytest.mark.parametrize(
