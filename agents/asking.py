@@ -33,11 +33,11 @@ from store.approvals.decisions import Decision, StaleDecision
 from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, FellBehind, Stopping, StoreError
 from store.link.attempts import minted
 
-#: Maximum number of bytes of JSON of the arguments of a call, and of characters of the result of one.
+#: Maximum number of bytes of JSON of the arguments of a call, and of characters of a result and of a prompt.
 MOST_BYTES, MOST_RESULT = 512 * 1024, 64 * 1024
 
-#: Maximum number of requests and reports of one key within a minute.
-MOST_PER_MINUTE = 3000
+#: Maximum number of requests and reports of one key within a minute, and the bytes of one that count as another.
+MOST_PER_MINUTE, PIECE_BYTES = 3000, 8 * 1024
 
 #: Kind of a request's action, and the notice of a request that shows less than will run.
 _KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
@@ -54,6 +54,7 @@ _LOOK_SECONDS = 5.0
 _REASONS = {"approve": "", "reject": "Refused at its terminal.", "withdraw": "Withdrawn by its asker."}
 _UNASKED = "It ran, and its agent had not asked: the agent's own settings let it."
 _REFUSED = "It ran, although it was refused."
+_UNANSWERED = "It ran, and nobody had answered."
 _UNSEEN = "Allowed, and never seen to run."
 
 Outcome = Literal["allowed", "refused", "withdrawn", "ran"]
@@ -77,6 +78,16 @@ class NotPending(StoreError):
             f"not_pending: the request was {request.state} before, by {by['kind']} {by['name']}".rstrip()
             + ". Use what GET /api/v1/permission-requests/{id} answers, or send the outcome `ran`"
         )
+
+
+class GateHasNoTerminal(StoreError):
+    """A terminal is said to have allowed a gate, which only the inbox can allow."""
+
+    kind = Kind.CONFLICT
+    words = (
+        "A request of the kind `gate` has no terminal that could allow it: wait for the answer of the inbox, or send "
+        "the outcome `withdrawn`"
+    )
 
 
 class HookTooOld(StoreError):
@@ -104,8 +115,8 @@ class AsksTooFast(StoreError):
 
     kind = Kind.TOO_FAST
     words = (
-        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute. Send the next "
-        "one after the seconds of Retry-After"
+        f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute, and each "
+        f"{PIECE_BYTES // 1024} KiB of one count as another. Send the next one after the seconds of Retry-After"
     )
     retry_after = 60
 
@@ -179,10 +190,12 @@ class Call:
     def digest(self) -> str:
         return action_digest(self.tool_name, shown_arguments(self.action))
 
-    def check(self) -> None:
-        """Raise ArgumentsTooLong."""
-        if len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace")) > MOST_BYTES:
+    def size(self) -> int:
+        """Return the bytes of JSON of the arguments. Raises ArgumentsTooLong."""
+        size = len(json.dumps(self.arguments, ensure_ascii=False).encode(errors="replace"))
+        if size > MOST_BYTES:
             raise ArgumentsTooLong
+        return size
 
     def event(self, identity: str, summary: str | None = None) -> Event:
         """Return its ActionEvent."""
@@ -202,8 +215,8 @@ class Call:
 
     def observed(self, action_id: str, result: Any = None, *, is_error: bool = False) -> Event:
         """Return the ObservationEvent of an action that has run. Each action has one."""
-        text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
-        content = [{"type": "text", "text": beginning(text, MOST_RESULT)}] if text else []
+        text = _text_of(result)
+        content = [{"type": "text", "text": text}] if text else []
         return own_event(
             observation_id(action_id),
             "ObservationEvent",
@@ -214,6 +227,12 @@ class Call:
             report_id=str(minted("report")),
             observation={"kind": "ExternalObservation", "content": content, "is_error": is_error},
         )
+
+
+def _text_of(result: Any) -> str:
+    """Return the result of a call as a text, truncated."""
+    text = result if isinstance(result, str) else "" if result is None else json.dumps(result, ensure_ascii=False)
+    return beginning(text, MOST_RESULT)
 
 
 def observation_id(action_id: str) -> str:
@@ -230,9 +249,9 @@ class Asking:
         self._key = key_id
         self._actor = actor
 
-    def _count(self) -> None:
-        """Count a request or report. Raises AsksTooFast."""
-        if self._store.access.counters.hit(f"asks {self._key}", 60, 1) > MOST_PER_MINUTE:
+    def _count(self, size: int = 0) -> None:
+        """Count a request or report of this size in bytes. Raises AsksTooFast."""
+        if self._store.access.counters.hit(f"asks {self._key}", 60, 1 + size // PIECE_BYTES) > MOST_PER_MINUTE:
             raise AsksTooFast
 
     def _id(self, session: Session) -> ConversationId:
@@ -290,8 +309,7 @@ class Asking:
         ask: kind, order, lease and patience, the last two in seconds. Raises ArgumentsTooLong, AsksTooFast,
         TooMuchAsked, TooManyPending, LogTooLong and StoreFull.
         """
-        call.check()
-        self._count()
+        self._count(call.size())
         conversation_id, action_id = self._begin(session), str(minted("request"))
         self._store.approvals.asked.hold(self._key, conversation_id, action_id, ask)
         asked = {**ask, "subagent": session.subagent}
@@ -356,8 +374,9 @@ class Asking:
     ) -> Request:
         """Record the outcome of a request at its terminal. A repeat changes nothing.
 
-        call: as it ran, with its result. Raises NotPending if it was decided differently before. `report_call` records
-        a call that ran nevertheless.
+        call: as it ran, with its result. A gate that has run is withdrawn, because its key may not allow it. Raises
+        GateHasNoTerminal, and NotPending if the request was decided differently before. `report_call` records a call
+        that ran nevertheless.
         """
         identity, verb = request.id, _VERBS[outcome]
         external = self._external(request.conversation_id)
@@ -365,7 +384,12 @@ class Asking:
             raise RequestNotFound
         terminal = self._terminal(external)
         if request.state in ("pending", "expired"):
-            decision = Decision(request.action_id, verb, _REASONS[verb])
+            decided = verb
+            if verb == "approve" and request.is_gate:
+                if outcome == "allowed":
+                    raise GateHasNoTerminal
+                decided = "withdraw"
+            decision = Decision(request.action_id, decided, _REASONS[decided])
             with suppress(StaleDecision):  # another decision has won
                 self._store.approvals.confirmations.decide_each(
                     request.conversation_id, [decision], terminal, at_terminal=True
@@ -374,7 +398,8 @@ class Asking:
         wanted = {"approve": "approved", "reject": "rejected", "withdraw": "withdrawn"}[verb]
         if outcome == "ran" and request.state in ("rejected", "withdrawn"):
             ran = call or self._call_of(request)
-            self._ran_unasked(request.conversation_id, ran, terminal, _REFUSED, result, is_error=is_error)
+            reason = _REFUSED if request.state == "rejected" else _UNANSWERED
+            self._ran_unasked(request.conversation_id, ran, terminal, reason, result, is_error=is_error)
         elif request.state != wanted or (outcome != "ran" and not _is_by(request, terminal)):
             raise NotPending(request)
         elif outcome == "ran":
@@ -390,13 +415,14 @@ class Asking:
         return Call(event["tool_name"], shown_arguments(event["action"]))
 
     def tell_of_call(self, session: Session, call: Call, outcome: Outcome) -> Request:
-        """Record the outcome of a call without an id: of its oldest pending request, else its newest allowed request.
+        """Record the outcome of a call without an id: of the request that `Asked.of_call` finds.
 
         Raises RequestNotFound if there is none.
         """
         self._count()
         conversation_id = self._id(session)
-        found = self._store.approvals.asked.of_call(conversation_id, call.digest, session.subagent)
+        has_run = outcome == "ran"
+        found = self._store.approvals.asked.of_call(conversation_id, call.digest, session.subagent, has_run=has_run)
         if found is None:
             raise RequestNotFound
         return self.tell(self._store.approvals.asked.read(conversation_id, found, self._key), outcome, call)
@@ -407,14 +433,13 @@ class Asking:
         The audit has each call that was refused or that we rate HIGH. For other calls that the agent's own settings
         allowed, it has the first call of each tool in a session. The log and a count have all calls.
         """
-        call.check()
-        self._count()
+        self._count(call.size() + len(_text_of(result)))
         conversation_id = self._begin(session)
         asked, terminal = self._store.approvals.asked, self._terminal(session.shown)
         closed_by = self._observed_by(conversation_id, asked.last_allowed(conversation_id, call.digest))
         if closed_by == str(minted("report")):
             return  # an earlier attempt has closed the action, and its response was lost
-        found = asked.of_call(conversation_id, call.digest, session.subagent)
+        found = asked.of_call(conversation_id, call.digest, session.subagent, has_run=True)
         if found is None:
             reason = _REFUSED if asked.was_refused(conversation_id, call.digest) else _UNASKED
             audited = (
@@ -455,7 +480,8 @@ class Asking:
 
     def report_prompt(self, session: Session, text: str) -> None:
         """Record a person's prompt to the agent. The first prompt becomes the conversation's title."""
-        self._count()
+        text = beginning(text, MOST_RESULT)
+        self._count(len(text))
         conversation_id = self._begin(session)
         message = {"role": "user", "content": [{"type": "text", "text": text}]}
         event = own_event(str(minted("prompt")), "MessageEvent", now(), "user", llm_message=message)

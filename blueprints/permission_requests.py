@@ -34,6 +34,7 @@ from schemas.permission_requests import (
     PermissionRequest,
     PermissionRequestState,
     PermissionWait,
+    check_call,
     read_asking,
 )
 from store.errors import UNAVAILABLE, StoreError
@@ -45,6 +46,9 @@ _ADAPTERS = {"claude": CLAUDE, "qwen": QWEN, "copilot": COPILOT}
 
 #: Lease of a hook's request, and interval between two line feeds before its answer, in seconds.
 _LEASE, _DRIP = 20, 3.0
+
+#: State of a hook's request that can no longer be answered.
+_LEFT = {"state": "withdrawn"}
 
 #: Delay in seconds before a retry after the store was unavailable.
 _AWAY_SECONDS = 0.5
@@ -189,6 +193,8 @@ def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) ->
         raise InvalidInput("body", [Fault(str(fault), "value_error")]) from None
     if heard.kind == "nothing":
         return jsonify({})
+    if heard.tool_name:
+        _check_call(heard)
     asking, session = _asking(), _session_of_hook(adapter, heard)
     if heard.kind not in ("permission", "gate"):
         _report(asking, session, heard)
@@ -219,10 +225,19 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
         raise InvalidInput("body", found) from None
 
 
+def _check_call(heard: Heard) -> None:
+    """Raises InvalidInput."""
+    try:
+        check_call(heard.tool_name, heard.arguments)
+    except ValidationError as fault:
+        raise InvalidInput("body", fault.normalized_messages()) from None
+
+
 class _Awaited:
     """The body of a hook's response: line feeds while its request is pending, then the answer.
 
-    If a write shows that the client has disconnected, the server closes the body, which withdraws the request.
+    A request that can no longer be answered gets the answer of a withdrawn one: a gate stays closed. If a write shows
+    that the client has disconnected, the server closes the body, which withdraws the request.
     """
 
     def __init__(self, asking: Asking, request_id: str, answer: Callable[[Mapping[str, Any]], bytes]) -> None:
@@ -261,6 +276,8 @@ class _Awaited:
                 self._check()
                 found = self._asking.wait(self._id, _DRIP, self._check)
             except ClientGone:
+                if self._is_revoked:
+                    yield self._answer(_LEFT)
                 return
             except UNAVAILABLE:
                 found = None
@@ -273,4 +290,4 @@ class _Awaited:
                 return
             yield b"\n"
         self._is_over = True
-        yield b"{}"
+        yield self._answer(_LEFT)

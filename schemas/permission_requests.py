@@ -3,6 +3,7 @@
 A request's statements about its agent, machine and person are the asker's own and are not checked.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from marshmallow import INCLUDE, RAISE, ValidationError, fields, validates_schema
@@ -254,3 +255,8 @@ class HookAnswer(BaseSchema):
 def read_asking(agent: dict[str, Any], session: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the agent and its session from a hook. Raises ValidationError."""
     return AskingAgent().load(agent), AskingSession().load(session)
+
+
+def check_call(tool_name: str, arguments: Mapping[str, Any]) -> None:
+    """Check a call by what a hook says of it. Raises ValidationError."""
+    _Call().load({"tool_name": tool_name, "arguments": dict(arguments)})

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tests.approvals.terminals import Inbox, Terminal
 from tests.core.test_hooks import CLAUDE_ASKS, COPILOT_ASKS
-from tests.servers import agent_server, store_server, wait_until
+from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.process("a real server, whose sweep ends leases")
 
@@ -71,7 +73,8 @@ def item_of(inbox, session: str) -> SimpleNamespace:
         return bool(found)
 
     wait_until(look, "the request")
-    return SimpleNamespace(**found[0])
+    [item] = found
+    return SimpleNamespace(id=f"{item['conversation_id']}.{item['action_id']}", **item)
 
 
 def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
@@ -103,6 +106,17 @@ def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
     assert inbox.decides(item, "approve").json()["problems"][0]["problem"] == "in_terminal"
 
 
+def test_a_waiting_hook_takes_no_yes_that_whoever_has_its_key_tells(house, inbox):
+    """The terminal's own answer needs no hook, so an agent that reads the key cannot allow its call by telling one."""
+    hook = Hook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "told"}})
+    Terminal(house).tells(item_of(inbox, "told"), "allowed")
+    gate = Hook(house, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "gate"}})
+    Terminal(house).tells(item_of(inbox, "gate"), "withdrawn")
+
+    assert hook.answer == {}
+    assert gate.answer["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
 def test_a_long_poll_ends_with_the_decision(house, inbox):
     terminal = Terminal(house)
     asked = terminal.asks()
@@ -127,12 +141,27 @@ def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
     assert inbox.entries(asked.conversation_id) == [("withdrawn", "lease", "")]
 
 
+@pytest.mark.parametrize("path", ["events/{}", "terminals/{}", "bash-events"])
+def test_no_socket_opens_for_a_key_of_a_hook(house, path):
+    """Not even that of its own session, whose log it does not read."""
+    terminal = Terminal(house)
+    address = str(house.anyone.base_url).replace("http", "ws").rstrip("/")
+    url = f"{address}/sockets/{path.format(terminal.asks().conversation_id)}?session_api_key={terminal.key}"
+    with pytest.raises(InvalidStatus) as refusal, connect(url, open_timeout=TIMEOUT):
+        pass
+
+    assert refusal.value.response.status_code == 403
+
+
 def test_a_revoked_key_ends_what_waits(house, inbox):
     made = house.one.post("/api/v1/keys", json={"name": "gone", "scopes": ["ask"]}).json()
     home = SimpleNamespace(**{**vars(house), "keys": {"ask key": made["key"]}})
     hook = Hook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
+    gate = Hook(home, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "closed"}})
     item_of(inbox, "revoked")
+    item_of(inbox, "closed")
     house.one.delete(f"/api/v1/keys/{made['id']}")
     hook.join(10)
 
     assert not hook.is_alive()
+    assert gate.answer["hookSpecificOutput"]["permissionDecision"] == "deny"

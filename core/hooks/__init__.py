@@ -42,6 +42,23 @@ class Adapter(NamedTuple):
     ]  #: of an event and a request as it is shown
 
 
+def verdict_of(request: Mapping[str, Any], *, is_gate: bool) -> Literal["allow", "deny", ""]:
+    """What a request's state says to an agent; empty: no opinion. A gate allows nothing that the inbox does not.
+
+    An answer of the terminal is none: whoever has the key can claim one.
+    """
+    is_of_inbox = (request.get("by") or {}).get("kind") != "terminal"
+    if request["state"] == "approved" and is_of_inbox:
+        return "allow"
+    return "deny" if is_gate or (request["state"] == "rejected" and is_of_inbox) else ""
+
+
+def reason_of(request: Mapping[str, Any]) -> str:
+    """Why a request was not approved, in words for the agent."""
+    given = str(request.get("reason") or "Refused in the inbox.")
+    return given if request["state"] == "rejected" else "Nobody has answered in the inbox."
+
+
 def text_of(event: Mapping[str, Any], name: str, *, required: bool = True) -> str:
     """A text of an event. Raises HookRefused."""
     value = event.get(name)

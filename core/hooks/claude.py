@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from core.hooks import Adapter, Heard, Kind, arguments_of, text_of
+from core.hooks import Adapter, Heard, Kind, arguments_of, reason_of, text_of, verdict_of
 
 #: What each event means; any other means nothing to us.
 _EVENTS: Mapping[str, Kind] = {
@@ -39,18 +39,16 @@ def read(event: Mapping[str, Any]) -> Heard:
 
 def answer(event: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     """What a request's state says to the agent."""
-    name, reason = event["hook_event_name"], request.get("reason") or "Refused in the inbox."
-    if request["state"] not in ("approved", "rejected"):
+    name = event["hook_event_name"]
+    verdict = verdict_of(request, is_gate=name == "PreToolUse")
+    if not verdict:
         return {}
+    edited = {"updatedInput": request["arguments"]} if verdict == "allow" and "arguments" in request else {}
     if name == "PreToolUse":
-        verdict = {"permissionDecision": "allow" if request["state"] == "approved" else "deny"}
-        verdict |= {"permissionDecisionReason": reason} if request["state"] == "rejected" else {}
-        edited = {"updatedInput": request["arguments"]} if "arguments" in request else {}
-        return {"hookSpecificOutput": {"hookEventName": name, **verdict, **edited}}
-    decision: dict[str, Any] = {"behavior": "deny", "message": reason}
-    if request["state"] == "approved":
-        decision = {"behavior": "allow"} | ({"updatedInput": request["arguments"]} if "arguments" in request else {})
-    return {"hookSpecificOutput": {"hookEventName": name, "decision": decision}}
+        said = {"permissionDecisionReason": reason_of(request)} if verdict == "deny" else {}
+        return {"hookSpecificOutput": {"hookEventName": name, "permissionDecision": verdict, **said, **edited}}
+    said = {"message": reason_of(request)} if verdict == "deny" else {}
+    return {"hookSpecificOutput": {"hookEventName": name, "decision": {"behavior": verdict, **said, **edited}}}
 
 
 CLAUDE = Adapter("claude-code", "races", 590, True, read, answer)

@@ -1,10 +1,10 @@
 """Copilot CLI 1.0: flat answers. Its `permissionRequest` comes before rules, and before `--allow-all-tools`."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from core.hooks import Adapter, Heard, HookRefused, Kind, arguments_of, text_of
+from core.hooks import Adapter, Heard, HookRefused, Kind, arguments_of, reason_of, text_of, verdict_of
+from core.wire import InvalidJson, as_unicode, parse_json
 
 #: The members by which events without a call are known: only the question has a name.
 _MEMBERS: Mapping[str, Kind] = {"prompt": "prompt", "stopReason": "turn", "reason": "end"}
@@ -30,9 +30,9 @@ def read(event: Mapping[str, Any]) -> Heard:
         return heard
     if isinstance(arguments := event.get("toolArgs"), str):  # JSON in a text
         try:
-            event = {**event, "toolArgs": json.loads(arguments)}
-        except ValueError:
-            raise HookRefused("The event of the hook has no JSON in toolArgs") from None
+            event = {**event, "toolArgs": as_unicode(parse_json(arguments.encode(), strict=True))}
+        except InvalidJson as fault:
+            raise HookRefused(f"The event of the hook has no JSON in toolArgs: {fault}") from None
     arguments = arguments_of(event, "toolInput", "toolArgs")
     if (
         "command" in arguments
@@ -45,13 +45,14 @@ def read(event: Mapping[str, Any]) -> Heard:
 
 def answer(event: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
     """What a request's state says to the agent."""
-    if request["state"] not in ("approved", "rejected"):
+    is_gate = _kind(event) == "gate"
+    verdict = verdict_of(request, is_gate=is_gate)
+    if not verdict:
         return {}
-    allows, reason = request["state"] == "approved", request.get("reason") or "Refused in the inbox."
-    if _kind(event) == "gate":
-        verdict = {"permissionDecision": "allow" if allows else "deny"}
-        return verdict if allows else verdict | {"permissionDecisionReason": reason}
-    return {"behavior": "allow"} if allows else {"behavior": "deny", "message": reason}
+    said = reason_of(request)
+    if is_gate:
+        return {"permissionDecision": verdict} | ({"permissionDecisionReason": said} if verdict == "deny" else {})
+    return {"behavior": verdict} | ({"message": said} if verdict == "deny" else {})
 
 
 COPILOT = Adapter("copilot-cli", "first", 30, False, read, answer)

@@ -70,6 +70,11 @@ class Request:
         return f"{self.conversation_id}.{self.action_id}"
 
     @property
+    def is_gate(self) -> bool:
+        """Whether it is open and no terminal asks."""
+        return ((self.record or {}).get("ask") or {}).get("kind") == "gate"
+
+    @property
     def shown(self) -> dict[str, Any]:
         """Return what its asker gets."""
         entry, record = self.entry, self.record or {}
@@ -148,18 +153,27 @@ class Asked:
         if reply != "held":
             raise TooMuchAsked(_BOUNDS[reply])
 
-    def of_call(self, conversation_id: ConversationId, digest: str, subagent: str) -> str | None:
+    def of_call(
+        self, conversation_id: ConversationId, digest: str, subagent: str, *, has_run: bool = False
+    ) -> str | None:
         """Return the action of a call without an id: the oldest pending one, or else the newest approved one; or None.
 
-        Actions of the same subagent come first. One round trip.
+        has_run: approved actions come before pending ones, so that of two equal calls the pending one is not decided
+        because the other has run. A gate comes after a question, which its terminal may have answered. Actions of the
+        same subagent come first. One round trip.
         """
         stored = self._redis.hgetall(ConversationKeys(conversation_id).pending)
         found = [(name.decode(), json.loads(record)) for name, record in stored.items()]
         found = [(name, one) for name, one in found if one["digest"] == digest and one.get("ask")]
         found = [one for one in found if one[1]["ask"].get("subagent", "") == subagent] or found
-        waiting = sorted((one["seq"], name) for name, one in found if "decided" not in one)
-        allowed = sorted((one["seq"], name) for name, one in found if "decided" in one)
-        return waiting[0][1] if waiting else allowed[-1][1] if allowed else None
+
+        def rank(one: tuple[str, dict[str, Any]]) -> tuple[bool, bool, int]:
+            record = one[1]
+            waits, is_gate = "decided" not in record, record["ask"]["kind"] == "gate"
+            first = (is_gate, waits) if has_run else (not waits, is_gate)
+            return (*first, record["seq"] if waits else -record["seq"])
+
+        return min(found, key=rank)[0] if found else None
 
     def open_ids(self, conversation_id: ConversationId, *, in_terminal: bool = False) -> tuple[list[str], list[str]]:
         """Return the pending actions, and the approved ones that have not been seen to run; in log order.

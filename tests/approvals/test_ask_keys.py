@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 
+from agents.asking import MOST_PER_MINUTE, PIECE_BYTES
 from app import create_app
 from settings.config import Config
 from store.approvals.asked import MOST_OPEN, MOST_OPEN_HERE, MOST_SESSIONS, TooMuchAsked
@@ -106,3 +107,33 @@ def test_too_long_arguments_are_refused_with_the_bound(house):
 
     assert response.status_code == 422
     assert "524288 bytes" in response.json()["detail"][0]["msg"]
+
+
+def test_what_a_key_sends_within_a_minute_is_bounded_by_its_bytes_too(house):
+    terminal = Terminal(house, ask_key(house, "heavy"))
+    call = {"kind": "call", "tool_name": "Bash", "arguments": {"command": "x" * 500_000}}
+    number = MOST_PER_MINUTE // (500_000 // PIECE_BYTES) + 1
+    sent = [terminal.post("/reports", {**terminal.whole, **call}) for _ in range(number)]
+
+    assert {one.status_code for one in sent[:40]} == {204}
+    assert (sent[-1].status_code, "each 8 KiB of one count as another" in sent[-1].json()["detail"]) == (429, True)
+    assert terminal.opens("x" * 60_000).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "status"),
+    [("tool_name", "x" * 5000, 422), ("prompt", "x" * 1_000_000, 200)],
+)
+def test_an_event_of_a_hook_has_the_bounds_of_a_request(house, member, value, status):
+    name = {"tool_name": "PermissionRequest", "prompt": "UserPromptSubmit"}[member]
+    event = {"hook_event_name": name, "session_id": uuid4().hex, "cwd": "/x", "tool_input": {}, member: value}
+    headers = shown(ask_key(house))
+    response = house.anyone.post("/api/v1/hooks/claude", json=event, params={"patience": 1}, headers=headers)
+
+    assert response.status_code == status
+    found = house.one.get("/api/v1/conversations/search", params={"kind": "external", "limit": 100}).json()["items"]
+    [mine] = [one for one in found if one["external"]["session"] == event["session_id"]] or [None]
+    assert (mine is None) == (status == 422)
+    if mine:
+        [said] = house.one.get(f"/api/conversations/{mine['id']}/events/search").json()["items"]
+        assert len(said["llm_message"]["content"][0]["text"]) == 64 * 1024

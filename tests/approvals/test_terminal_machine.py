@@ -53,7 +53,11 @@ class Requests(RuleBasedStateMachine):
     @rule(data=st.data(), outcome=st.sampled_from(["allowed", "refused", "withdrawn"]))
     def its_terminal_tells(self, data, outcome):
         place = self.pick(data, *OPEN)
-        assert self.terminal.tells(self.asked[place], outcome).status_code == 200
+        told = self.terminal.tells(self.asked[place], outcome)
+        if self.asked[place].gate and outcome == "allowed":
+            assert told.status_code == 409
+            return
+        assert told.status_code == 200
         self.model[place] = {"allowed": "approved", "refused": "rejected", "withdrawn": "withdrawn"}[outcome]
 
     @precondition(lambda self: self.has("pending"))
@@ -79,7 +83,10 @@ class Requests(RuleBasedStateMachine):
         one = self.asked[place]
         call = {"tool_name": one.tool, "arguments": {"command": one.command}}
         self.terminal.reports("call", **call, result="done")
-        if self.model[place] in OPEN:
+        if self.model[place] in OPEN and one.gate:
+            self.model[place] = "withdrawn"
+            self.unapproved += 1
+        elif self.model[place] in OPEN:
             self.model[place] = "approved"
         elif self.model[place] != "approved" or self.ran[place]:
             self.unapproved += self.model[place] != "approved" or one.tool not in self.unasked

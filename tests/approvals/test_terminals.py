@@ -129,6 +129,45 @@ def test_a_call_without_an_id_is_the_oldest_that_waits_and_else_the_newest_that_
     assert terminal.tells_of_call("allowed", "rm -r /").status_code == 404
 
 
+def test_of_two_equal_calls_the_one_that_waits_is_not_decided_because_the_other_ran(terminal, inbox):
+    first, second = terminal.asks(), terminal.asks()
+    inbox.decides(first, "approve")
+    terminal.ran()
+
+    assert (terminal.state(first)["state"], terminal.state(second)["state"]) == ("approved", "pending")
+    assert [one["action_id"] for one in inbox.items(first.conversation_id)] == [second.action_id]
+    terminal.ran()
+    assert inbox.entries(first.conversation_id)[1:] == [("approve", "terminal", "ada@laptop")]
+
+
+def test_a_question_that_waits_has_run_before_a_gate_of_the_same_call(terminal):
+    gate, asked = terminal.asks(kind="gate"), terminal.asks(order="races")
+
+    assert terminal.tells_of_call("ran").json()["id"] == asked.id
+    assert terminal.state(gate)["state"] == "pending"
+
+
+def test_nothing_that_an_asker_tells_opens_a_gate(terminal, inbox):
+    """A gate has no terminal: whoever can read the key would otherwise allow what the gate holds."""
+    told, called, ran, refused = (terminal.asks(f"touch {number}", kind="gate") for number in range(4))
+    for response in (terminal.tells(told, "allowed"), terminal.tells_of_call("allowed", "touch 1")):
+        assert response.status_code == 409
+        assert "has no terminal that could allow it" in response.json()["detail"]
+    terminal.ran("touch 2")
+    terminal.tells(refused, "refused")
+
+    states = [terminal.state(one)["state"] for one in (told, called, ran, refused)]
+    assert states == ["pending", "pending", "withdrawn", "rejected"]
+    assert [one[:2] for one in inbox.entries(told.conversation_id)] == [
+        ("withdrawn", "terminal"),
+        ("unapproved", "terminal"),
+        ("reject", "terminal"),
+    ]
+    assert inbox.reasons(told.conversation_id)[1] == "It ran, and nobody had answered."
+    assert inbox.decides(told, "approve").status_code == 200
+    assert terminal.tells(told, "ran").json()["state"] == "approved"
+
+
 def test_rules_decide_at_once_by_folder(terminal, inbox, house):
     rule = {"decision": "approve", "tool_name": "Glob", "folder": "/home/ada/shop"}
     made = inbox.server.post("/api/v1/approval-rules", json=rule).json()

@@ -96,6 +96,24 @@ def test_a_removed_hook_leaves_the_file_byte_for_byte_as_it_was(name, kind):
 
 
 @pytest.mark.parametrize("kind", KEPT)
+def test_a_gate_of_copilot_is_an_option_of_its_question(kind):
+    path = placed("copilot", KEPT[kind])
+    before = content(path)
+    install.install("copilot", path, gate=False, require=False)
+
+    assert install.install("copilot", path, gate=True, require=False)
+
+    hooks = edits.parse(content(path).decode()).value["hooks"]
+    lines = [(event, one.get("bash", "")) for event, entries in hooks.items() for one in entries]
+    own = [(event, line) for event, line in lines if line.startswith("agentctl hook copilot")]
+    assert ("permissionRequest", "agentctl hook copilot --gate") in own
+    assert [event for event, line in own if line.endswith("--gate")] == ["permissionRequest"]
+    assert len(own) == len(install.FORMS["copilot"].tells) + 1
+    install.remove("copilot", path)
+    assert content(path) == before
+
+
+@pytest.mark.parametrize("kind", KEPT)
 def test_other_options_replace_the_hook_and_a_removal_still_restores_the_file(kind):
     path = placed("claude", KEPT[kind])
     before = content(path)

@@ -3,14 +3,17 @@
 import json
 import subprocess
 import sys
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import urlsplit
 
 import pytest
 from agentctl.hooks import VERSION
 from agentctl.hooks.agents import AGENTS, Question, Report, Verdict, session_of
 
 from agents.asking import check_hook
-from tests.servers import PROJECT, free_port
+from tests.servers import PROJECT, free_port, wait_until
 
 TOUCH = {"command": "touch proof"}
 
@@ -120,11 +123,11 @@ def test_names_of_machines_and_people_have_characters_that_the_server_takes(monk
     }
 
 
-HOOKED = "import sys; sys.argv = ['agentctl', 'hook', {name!r}]; from agentctl import main; main()"
+HOOKED = "import sys; sys.argv = ['agentctl', 'hook', *{name!r}.split()]; from agentctl import main; main()"
 
 
 def hooked(name, event, home):
-    """Run a hook as an agent does: opencode's stays open, the others end after the event."""
+    """Run a hook as an agent does: opencode's stays open, the others end after the event. name: with options."""
     environment = {"PYTHONPATH": str(PROJECT / "client/src"), "HOME": str(home), "PATH": "/usr/bin:/bin"}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [sys.executable, "-c", HOOKED.format(name=name)]
@@ -180,6 +183,47 @@ def found_reason(answer):
     if "message" in answer:
         return answer["message"]
     return answer["hookSpecificOutput"]["decision"]["message"]
+
+
+@pytest.mark.process("starts a hook")
+def test_the_gate_of_an_agent_that_has_one_event_for_both_refuses_without_the_server(tmp_path):
+    """Copilot asks before its rules: without an answer its call would run under --allow-all-tools."""
+    configured(tmp_path)
+
+    ran = hooked("copilot --gate", QUESTIONS["copilot"][0], tmp_path)
+
+    assert json.loads(ran.stdout)["behavior"] == "deny"
+
+
+@pytest.mark.process("starts hooks, and a server after them")
+def test_what_ran_while_the_server_was_away_is_told_once_when_it_is_back(tmp_path):
+    configured(tmp_path)
+    port = urlsplit(json.loads((tmp_path / ".config/agentctl/hooks.json").read_text())["url"]).port
+    calls = [nested("PostToolUse", tool_input={"command": f"touch {number}"}) for number in range(3)]
+    for call in calls:
+        assert hooked("claude", call, tmp_path).returncode == 0
+    hooked("claude", nested("Stop"), tmp_path)  # nobody misses the end of a turn
+    told = []
+
+    class Taken(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            told.append((self.headers["Idempotency-Key"], body["kind"], body["arguments"]))
+            self.send_response(503 if len(told) == 1 else 204)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", port), Taken) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        wait_until(lambda: (tmp_path / ".local/state/agentctl/hooks-reports").read_text() == "", "the last report")
+        server.shutdown()
+
+    assert told[0] == told[1]  # the first attempt was not taken
+    assert [one[1:] for one in told[1:]] == [("call", call["tool_input"]) for call in calls]
+    assert len({once for once, *_ in told}) == 3
 
 
 @pytest.mark.process("starts a hook")

@@ -32,6 +32,10 @@ COPILOT_TELLS = {
 }
 COPILOT_CALLS = {**COPILOT_TELLS, "toolName": "bash", "toolArgs": '{"command": "ls", "description": "Lists"}'}
 APPROVED, REJECTED = {"state": "approved", "reason": ""}, {"state": "rejected", "reason": "not today"}
+TERMINAL = {"kind": "terminal", "name": "ada@laptop"}
+#: what leaves a gate closed: nobody has answered, or the asker says that the terminal has
+NO_ANSWERS = [{"state": "withdrawn"}, {"state": "expired"}, {**APPROVED, "by": TERMINAL}]
+UNANSWERED = {"permissionDecision": "deny", "permissionDecisionReason": "Nobody has answered in the inbox."}
 EDITED = {**APPROVED, "arguments": {"command": "ls"}}
 
 
@@ -60,6 +64,13 @@ def of_gate(**verdict):
         (COPILOT, COPILOT_ASKS, APPROVED, {"behavior": "allow"}),
         (COPILOT, COPILOT_ASKS, REJECTED, {"behavior": "deny", "message": "not today"}),
         (COPILOT, COPILOT_CALLS, APPROVED, {"permissionDecision": "allow"}),
+        *((CLAUDE, {**CLAUDE_ASKS, "hook_event_name": "PreToolUse"}, one, of_gate(**UNANSWERED)) for one in NO_ANSWERS),
+        *((COPILOT, COPILOT_CALLS, one, UNANSWERED) for one in NO_ANSWERS),
+        *(
+            (one, event, {**answer, "by": TERMINAL}, {})
+            for one, event in ((CLAUDE, CLAUDE_ASKS), (QWEN, CLAUDE_ASKS), (COPILOT, COPILOT_ASKS))
+            for answer in (APPROVED, REJECTED, EDITED)
+        ),
         *(
             (one, event, {"state": state}, {})
             for one, event in ((CLAUDE, CLAUDE_ASKS), (COPILOT, COPILOT_ASKS))
@@ -134,6 +145,8 @@ def test_a_question_to_the_person_is_left_to_the_terminal():
         (CLAUDE, {name: value for name, value in CLAUDE_ASKS.items() if name != "tool_name"}),
         (COPILOT, {**COPILOT_ASKS, "sessionId": ""}),
         (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": "{"}),
+        (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": "[" * 5000}),
+        (COPILOT, {**COPILOT_ASKS, "toolInput": None, "toolArgs": '{"size": 1e400}'}),
     ],
 )
 def test_an_event_that_lacks_what_it_needs_is_refused_by_name(adapter, event):

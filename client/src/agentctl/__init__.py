@@ -25,9 +25,10 @@ def main() -> None:
     is_heeded = before is _signal.default_int_handler  # a shell that runs it in the background ignores Ctrl-C
     if is_heeded:
         _signal.signal(_signal.SIGINT, _quit)
-    if len(sys.argv) == 3 and sys.argv[1] == "hook" and sys.argv[2] in hooks.NAMES:
+    _, *words = sys.argv
+    if words[:1] == ["hook"] and len(words) > 1 and words[1] in hooks.NAMES and words[2:] in ([], [hooks.GATE]):
         # An agent runs this at each call: it imports little.
-        os._exit(importlib.import_module("agentctl.hooks.run").main(sys.argv[2]))
+        os._exit(importlib.import_module("agentctl.hooks.run").main(words[1], is_gate=bool(words[2:])))
     run = importlib.import_module("agent_server_client.cli").main
     if is_heeded:
         _signal.signal(_signal.SIGINT, before)

@@ -391,7 +391,7 @@ def test_a_gate_holds_what_a_run_without_a_person_does_not_ask_for(name, answer,
     with unattended(name, home, model, f"write: {file} x" if name == "codex" else f"run: touch {file}") as run:
         if answer != "away":
             action = inbox.asked(file, run)
-            assert action["asked_from"]["kind"] == ("permission" if name == "copilot" else "gate")
+            assert action["asked_from"]["kind"] == "gate"
             assert inbox.decide(action, answer)
 
         run.wait()

@@ -9,9 +9,14 @@ from pathlib import Path
 _REST = 30.0
 
 
-def _path() -> Path:
+def state(name: str) -> Path:
+    """Return the path of a file of the hooks' state."""
     folder = os.environ.get("XDG_STATE_HOME")
-    return Path(folder or Path.home() / ".local/state") / "agentctl/hooks-away"
+    return Path(folder or Path.home() / ".local/state") / "agentctl" / name
+
+
+def _path() -> Path:
+    return state("hooks-away")
 
 
 def has_told() -> bool:

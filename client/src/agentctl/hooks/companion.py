@@ -9,6 +9,7 @@ from typing import Any
 
 from agentctl.hooks.agents import Agent, Json, Verdict
 from agentctl.hooks.asking import A_DAY, Asking, request_of, verdict_of
+from agentctl.hooks.behind import is_left_behind
 from agentctl.hooks.codex import Session
 from agentctl.hooks.settings import PATIENCE
 from agentctl.hooks.wire import Away, Refused, Server
@@ -25,13 +26,9 @@ _LOOK = 0.2
 
 def leave_behind(session: Session, server: Server, values: Json, agent: Agent, event: Json) -> None:
     """Return at once in this process; the one that it leaves behind asks the inbox beside the terminal."""
-    if os.fork():
+    if not is_left_behind():
         return
     with suppress(OSError, ValueError):  # the terminal has the question
-        os.setsid()
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in (0, 1, 2):
-            os.dup2(null, number)  # Codex waits until the hook's output is closed
         Companion(session, server, values, agent, event).run()
     os._exit(0)
 

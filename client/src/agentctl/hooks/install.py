@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentctl.hooks import settings
+from agentctl.hooks import GATE, settings
 from agentctl.hooks.edits import Node, NotJson, added, parse, removed
 
 #: Timeout of a hook that only reports, in seconds.
@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 20
 #: The first line of our plugin.
 _MARK = "// Made by `agentctl hook install opencode`."
 
-_OWN = re.compile(r"agentctl['\"]? hook (?:claude|codex|opencode|copilot|qwen)$")
+_OWN = re.compile(r"agentctl['\"]? hook (?:claude|codex|opencode|copilot|qwen)(?: --gate)?$")
 
 
 class CannotEdit(Exception):
@@ -165,8 +165,6 @@ def install(name: str, path: Path, *, gate: bool, require: bool) -> bool:
     """Put the hooks of an agent into a file. Return whether it changed. Raises CannotEdit."""
     if name == "opencode":
         return _install_plugin(path, gate=gate)
-    if name == "copilot" and gate:
-        gate = False  # its question comes before its rules: it is a gate
     wanted = _entries(name, gate=gate, require=require)
     before = _read(path)
     text = before or ""
@@ -243,7 +241,9 @@ def _entries(name: str, *, gate: bool, require: bool) -> dict[str, Any]:
         waits = event not in form.tells
         seconds = form.timeout if waits else _TELL_SECONDS
         if name == "copilot":
-            entries[event] = {"type": "command", "bash": command, "timeoutSec": seconds}
+            # Its question comes before its rules, so it is the gate too.
+            line = f"{command} {GATE}" if gate and waits else command
+            entries[event] = {"type": "command", "bash": line, "timeoutSec": seconds}
             continue
         hook: dict[str, Any] = {"type": "command", "command": command, "timeout": seconds}
         if name == "claude" and waits and (require or event in form.gates):

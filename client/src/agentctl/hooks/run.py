@@ -9,9 +9,9 @@ import threading
 import time
 from typing import Any, NoReturn
 
-from agentctl.hooks import companion, settings
+from agentctl.hooks import companion, kept, settings
 from agentctl.hooks.agents import AGENTS, Agent, Json, Question, Report, Verdict, event_of, session_of
-from agentctl.hooks.asking import A_DAY, POLL, REQUESTS, Asking, alive, request_of, verdict_of, who
+from agentctl.hooks.asking import A_DAY, POLL, Asking, alive, request_of, verdict_of, who
 from agentctl.hooks.away import has_told, missed
 from agentctl.hooks.codex import joined
 from agentctl.hooks.wire import Away, Refused, Server
@@ -33,8 +33,8 @@ class Ended(BaseException):
         self.outcome = outcome
 
 
-def main(name: str) -> int:
-    """Handle one event of an agent. Returns the exit code."""
+def main(name: str, *, is_gate: bool = False) -> int:
+    """Handle one event of an agent. is_gate: its questions are gates. Returns the exit code."""
     agent = AGENTS[name]
     line = sys.stdin.buffer.readline(_EVENT_BYTES) if name == "opencode" else sys.stdin.buffer.read(_EVENT_BYTES)
     try:
@@ -44,16 +44,17 @@ def main(name: str) -> int:
     except (ValueError, TypeError):
         print(f"agentctl hook {name} reads an event of the agent on standard input", file=sys.stderr)
         return 1
+    question = agent.question(event)
+    if question and is_gate:
+        question = question._replace(kind="gate")
     try:
         values = settings.read()
         if not values.get("url"):
             raise settings.BadSettings(f"{settings.path()} names no server. Run: agentctl hook install {name}")
     except settings.BadSettings as error:
-        question = agent.question(event)
-        is_gate = question is not None and question.kind == "gate"
-        return _without(agent, event, question, str(error), is_required=is_gate) if question else 0
+        return _without(agent, event, question, str(error), is_required=question.kind == "gate") if question else 0
     server = Server(values["url"], values.get("key", ""))
-    if question := agent.question(event):
+    if question:
         return _ask(name, server, values, event, question)
     if report := agent.report(event):
         _tell(agent, server, event, report)
@@ -91,7 +92,7 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
     except Away as error:
         return _without(agent, event, question, str(error), is_required=is_required)
     verdict = verdict_of(agent, state) if state else None
-    if verdict is None and question.kind == "gate" and (not state or state["state"] != "approved"):
+    if verdict is None and question.kind == "gate":
         verdict = Verdict(False, "Nobody has answered in the inbox")
     if verdict is not None:
         print(json.dumps(agent.form(question, verdict)), flush=True)
@@ -115,20 +116,26 @@ def _without(agent: Agent, event: Json, question: Question, words: str, *, is_re
 
 
 def _tell(agent: Agent, server: Server, event: Json, report: Report) -> None:
-    """Report what an agent tells besides. It is lost where the server is away: nobody waits for it."""
-    if has_told() or (report.kind == "prompt" and not report.text):
+    """Report what an agent tells besides. Where the server is away, what ran is kept for it and the rest is lost."""
+    if report.kind == "prompt" and not report.text:
         return
     body: Json = {**who(agent, event), "kind": report.kind, "text": report.text}
     if report.kind == "call":
         body |= {"tool_name": report.tool, "arguments": report.arguments or {}}
         body |= {"result": report.result, "is_error": report.is_error}
+    once, is_away = os.urandom(16).hex(), has_told()
     try:
-        server.call("POST", f"{REQUESTS}/reports", body)
+        if not is_away:
+            server.call("POST", kept.REPORTS, body, once=once)
     except Refused as error:
         print(f"The inbox refuses a report: {error}", file=sys.stderr)
     except Away as error:
+        is_away = True
         if missed(session_of(event)["id"]):
             print(str(error), file=sys.stderr)
+    if is_away and report.kind == "call":
+        kept.keep(body, once)
+    kept.send_behind(server)
 
 
 def _heed(name: str) -> None:

@@ -13,7 +13,7 @@ _CONNECT, _RESPONSE = 3.0, 10.0
 
 
 class Away(Exception):
-    """The server does not answer, or is not ready; the message says why."""
+    """The server does not answer, or not yet; the message says why."""
 
 
 class Refused(Exception):
@@ -60,7 +60,7 @@ class Server:
             found = None
         if not isinstance(found, dict):
             raise Away(f"{self.url} answers {response.status} without a JSON object")
-        if response.status in (429, 502, 503, 504):
+        if response.status in (429, 502, 503, 504) or response.getheader("Retry-After"):
             raise Away(f"{self.url} answers {response.status}: {found.get('detail', '')}")
         if response.status >= 300:
             raise Refused(response.status, found)
