@@ -75,9 +75,12 @@ def containment_fault(spec: Spec | None, sandbox: Sandbox | None) -> str:
 
 
 def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
-    """Why a mode cannot hold in a conversation of a spec, in a sentence; empty: it can."""
+    """Why a mode cannot hold in a conversation of a spec, in a sentence; empty: it can.
+
+    The supervisor asks again once the sandbox runs.
+    """
     if mode.needs_sandbox:
-        return containment_fault(spec, sandbox)
+        return containment_fault(spec, sandbox if sandbox and sandbox.handle else None)
     return f"{UNASKED}. Choose “Ask nothing”" if acts_unasked(spec.conversation.get("agent")) else ""
 
 

@@ -68,6 +68,13 @@ def test_asking_nothing_is_refused_where_no_sandbox_holds_the_agent(house):
     assert mode_shown(house, conversation) == "everything"
 
 
+def test_asking_nothing_may_be_chosen_for_a_sandbox_that_has_not_started_yet(house):
+    sandbox = house.ask("POST", "/api/v1/sandboxes")["id"]
+
+    wanted = {"sandbox_id": sandbox, "approval_mode": "nothing"}
+    assert house.ask("POST", "/api/v1/app-conversations", json=wanted)["status"] == "WORKING"
+
+
 def changes(house, conversation):
     """The changes of the mode in a conversation's log."""
     found = house.ask("GET", f"/api/conversations/{conversation}/events/search")["items"]
