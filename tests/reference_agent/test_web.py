@@ -8,6 +8,7 @@ import pytest
 from reference_agent import web
 from reference_agent.tools import Refused
 from reference_agent.web import fetch, html_text
+from store.destinations import _WORDS
 from tests.quick import serve
 
 
@@ -45,7 +46,7 @@ class WayOut(http.server.BaseHTTPRequestHandler):
     def do_CONNECT(self):
         self.tries.append(self.path)
         is_asked = len(self.tries) < 3
-        words = f"{self.path} is not allowed; a person was asked; try again when it is" if is_asked else "no address"
+        words = f"{self.path} {_WORDS['waiting']}" if is_asked else "no address"
         self.send_error(403 if is_asked else 502, words)
 
     def log_message(self, *_args):
