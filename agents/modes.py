@@ -80,7 +80,7 @@ def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
     The supervisor asks again once the sandbox runs.
     """
     if mode.needs_sandbox:
-        return containment_fault(spec, sandbox if sandbox and sandbox.handle else None)
+        return containment_fault(spec, sandbox if sandbox and sandbox.handle is not None else None)
     return f"{UNASKED}. Choose “Ask nothing”" if acts_unasked(spec.conversation.get("agent")) else ""
 
 
