@@ -62,7 +62,7 @@ _SPEC = """\
 [[spec]]
 id = {id}
 created_at = {created_at}
-command = ["{{PYTHON}}", "-m", "reference_agent", "--host", "127.0.0.1", "--port", "{{AGENT_SERVER}}"]
+command = ["{{PYTHON}}", "-P", "-m", "reference_agent", "--host", "127.0.0.1", "--port", "{{AGENT_SERVER}}"]
 readable = {readable}
 agent = {agent}
 egress = "named"

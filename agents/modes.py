@@ -75,9 +75,12 @@ def containment_fault(spec: Spec | None, sandbox: Sandbox | None) -> str:
 
 
 def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
-    """Return why a mode is impossible in a conversation of a spec, in a sentence; empty if it is possible."""
+    """Return why a mode is impossible in a conversation of a spec, in a sentence; empty if it is possible.
+
+    The supervisor checks again once the sandbox runs.
+    """
     if mode.needs_sandbox:
-        return containment_fault(spec, sandbox)
+        return containment_fault(spec, sandbox if sandbox and sandbox.handle is not None else None)
     return f"{UNASKED}. Choose “Ask nothing”" if acts_unasked(spec.conversation.get("agent")) else ""
 
 

@@ -138,7 +138,7 @@ def _memory(folder: Path) -> dict[str, float]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             is_inside = process.environ().get(MARK, "").startswith(str(folder))
-            if is_inside and process.cmdline()[1:3] == ["-m", "reference_agent"]:
+            if is_inside and "reference_agent" in process.cmdline()[1:4]:
                 for one in (process, *process.children(recursive=True)):
                     name = "agent server" if one is process else one.name()
                     sizes[name] = sizes.get(name, 0) + one.memory_full_info().uss / 1e6

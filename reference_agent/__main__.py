@@ -68,6 +68,11 @@ def main() -> None:
         acp = chosen(os.environ)
     except ValueError as error:
         parser.error(str(error))
+    if not acp and Path(os.environ.get("HOME", "/")).resolve() == Path.cwd():
+        home = Path.cwd() / ".agent-server/home"  # apart from the repository that the working folder is
+        home.mkdir(parents=True, exist_ok=True)
+        (home.parent / ".gitignore").write_text("*\n")
+        os.environ["HOME"] = str(home)
     llm = Llm(model, url, model_key, prices=prices)
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
     webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))

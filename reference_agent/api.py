@@ -175,8 +175,9 @@ def working_folder(workspace: dict[str, Any] | None) -> Path:
     """Return the folder of a conversation. It is always inside the working directory of the process."""
     here = Path.cwd()
     given = str((workspace or {}).get("working_dir") or ".")
-    if Path(given).is_relative_to(here) and ".." not in Path(given).parts:
-        return Path(given)
+    for one in (Path(given), Path(os.path.realpath(given)) if Path(given).is_absolute() else here.parent):
+        if one.is_relative_to(here) and ".." not in one.parts:
+            return one
     return here / os.path.normpath(f"/{given}").lstrip("/")
 
 
@@ -292,9 +293,7 @@ def get(identity: str) -> Response:
 
 @api.delete("/<identity>")
 def delete(identity: str) -> Response:
-    if not server.delete(parsed(identity)):
-        abort(404, "Conversation not found")
-    return done()
+    return done() if server.delete(parsed(identity)) else abort(404, "Conversation not found")
 
 
 @api.post("/<identity>/events")
@@ -500,12 +499,9 @@ def history_of(given: dict[str, Any]) -> list[Event] | None:
 
 
 def max_iterations_of(given: dict[str, Any]) -> int:
-    number = given.get("max_iterations")
-    if number is None:
-        return MOST_RESPONSES
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        abort(422, "max_iterations should be a number from 1 on")
-    return number
+    number = MOST_RESPONSES if given.get("max_iterations") is None else given["max_iterations"]
+    is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 1
+    return number if is_number else abort(422, "max_iterations should be a number from 1 on")
 
 
 def without_secrets(settings: Any) -> Any:

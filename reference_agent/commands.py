@@ -17,9 +17,7 @@ from reference_agent.printed import code_of, kill, pieces
 MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
 
 
-class TooManyRun(Exception):
-    def __str__(self) -> str:
-        return f"{MOST_RUNNING} commands are running already. Stop a command, or wait until it ends"
+class TooManyRun(Exception): ...
 
 
 class Command:
@@ -94,7 +92,7 @@ class Commands:
         """Start a command that is killed after `seconds`. Raises TooManyRun, OSError and ValueError."""
         with self._lock:
             if sum(not one.has_ended.is_set() for one in self._known.values()) >= MOST_RUNNING:
-                raise TooManyRun
+                raise TooManyRun(f"{MOST_RUNNING} commands run already: stop one, or wait for its end")
             begun = Command(command, folder, seconds, self._hidden.mask)
             self._known[begun.id] = begun
             ended = [one for one in self._known.values() if one.has_ended.is_set()]

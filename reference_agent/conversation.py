@@ -37,9 +37,9 @@ Decision = dict[str, Any]  #: `action_id`; `decision`: approve, reject or edit; 
 
 
 def holds(policy: dict[str, Any], actions: list[Event]) -> bool:
-    """Return whether the actions of one response wait together. A lone finish, thought or task list never waits."""
+    """Return whether the actions of one response wait together. A lone finish or wait for output never waits."""
     match actions:
-        case [] | [{"action": {"kind": "FinishAction" | "ThinkAction" | "TaskTrackerAction"}}]:
+        case [] | [{"action": {"kind": "FinishAction"} | {"kind": "TerminalAction", "command": "", "reset": False}}]:
             return False
         case [{"tool_name": "finish"} as report] if delegation.task_of(report):
             return False
@@ -409,8 +409,11 @@ class Conversation:
 
     def _take(self, response: Response) -> None:
         """Append a response. Its actions wait if the policy says so."""
-        state, step = self.log.state, [*response.events]
-        actions = [event for event in step if event["kind"] == "ActionEvent" and event["action"]]
+        actions = [event for event in response.events if event["kind"] == "ActionEvent" and event["action"]]
+        notes = [one for one in actions if one["action"]["kind"] in ("ThinkAction", "TaskTrackerAction")]
+        noted = {one["id"]: events.observation(one, self._tools.observe(one)) for one in notes}
+        state, step = self.log.state, [each for one in response.events for each in (one, noted.get(one["id"])) if each]
+        actions = [one for one in actions if one["id"] not in noted]
         unanswered = [message for message in state.unanswered if message not in response.answered]
         kept = {action_id: one for action_id, one in state.decided.items() if action_id in state.open}
         state = state._replace(unanswered=unanswered, open=[*(one["id"] for one in actions), *state.open], decided=kept)

@@ -329,7 +329,7 @@ class Log:
         for together in posts(step):
             self._webhooks.put(f"/events/{conversation}", together)
         for event in step:
-            if event["kind"] != "ActionEvent" or waits:
+            if event["kind"] != "ActionEvent" or (waits and event["id"] in state.open):
                 self._print(event, is_begun=not waits)
         if message or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()

@@ -53,7 +53,7 @@ class Search:
                 shown.append(f"{name}:{beginning(line, MOST_LINE)}")
         self.stop()
         more = ["… more matches: narrow the pattern, the path or `include`"] if is_more else []
-        return "\n".join([f"{len(shown)} lines in {len(files)} files below {place}:", *shown, *more])
+        return "\n".join([f"{len(shown)} lines in {len(files)} files below {path}:", *shown, *more])
 
     def glob(self, pattern: str, path: str = ".") -> str:
         """Return the files with a matching name, the newest first. Raises Refused, OSError and ValueError."""
@@ -64,7 +64,7 @@ class Search:
             matches = matcher(os.path.relpath(pattern, place))
         found = sorted(((written_at(place / name), name) for name in self._names(place) if matches(name)), reverse=True)
         more = [f"… and {len(found) - MOST_FOUND:,} more"] if len(found) > MOST_FOUND else []
-        return "\n".join([f"{len(found):,} files below {place}:", *(name for _, name in found[:MOST_FOUND]), *more])
+        return "\n".join([f"{len(found):,} files below {path}:", *(name for _, name in found[:MOST_FOUND]), *more])
 
     def stop(self) -> None:
         if process := self._process:

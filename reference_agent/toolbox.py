@@ -4,6 +4,7 @@ import platform
 import queue
 import re
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,7 +20,7 @@ from reference_agent.log import Log
 from reference_agent.repository import Repository, Skill, given_skills
 from reference_agent.search import Search
 from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
-from reference_agent.web import fetch
+from reference_agent.web import PERSON_SECONDS, fetch
 
 if TYPE_CHECKING:
     from reference_agent.mcp import McpServer
@@ -73,7 +74,7 @@ class Toolbox:
 
     def context(self) -> str:
         """Return the context of the prompt: the date, the system, Git, the texts of repository and client."""
-        texts = [f"Today is {events.now()[:10]} (UTC). The machine runs {_system()}.\n{self._repository.state()}"]
+        texts = [f"Today is {events.now()[:10]} (UTC). Machine: {_system()}. At the start:\n{self._repository.state()}"]
         if instructions := self._repository.instructions():
             texts += [_OF_REPOSITORY, instructions]
         if skills := self._skills():
@@ -148,7 +149,8 @@ class Toolbox:
 
     def stop(self) -> None:
         self._search.stop()
-        self._done.put(([*parts(INTERRUPTED)], True))
+        done, self._done = self._done, queue.SimpleQueue()  # a page that waits for a person is wanted no more
+        done.put(([*parts(INTERRUPTED)], True))
 
     def close(self) -> None:
         self.stop()
@@ -196,10 +198,12 @@ class Toolbox:
             if name in self._of:
                 server, own = self._of[name]
                 return server.call(own, data)
+            done, until = self._done, time.monotonic() + PERSON_SECONDS
+            more = {"waits": lambda: self._done is done and time.monotonic() < until} if name == "fetch" else {}
             run: dict[str, Callable[..., str]] = {"grep": self._search.grep, "glob": self._search.glob, "fetch": fetch}
             if name not in run:
                 return parts(f"The MCP server of {name} is no longer available. Call another tool."), True
-            return parts(run[name](**data)), False
+            return parts(run[name](**data, **more)), False
         except (Refused, OSError, ValueError, re.error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return parts(f"{name}: {reason}"), True

@@ -309,7 +309,7 @@ class Files:
             del self._edits[0]
         is_told = max(len(old or ""), len(new)) <= _MOST_CHANGE
         contents = {"old_content": old, "new_content": new} if is_told else {}
-        text = f"{path} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}"
+        text = f"{path.relative_to(self.folder)} now reads:\n{_numbered(new, line + 1 - _AROUND, line + 1 + _AROUND)}"
         return text, {"prev_exist": old is not None, **contents}
 
     def _undo(self, path: Path) -> tuple[str, dict[str, Any]]:
@@ -322,10 +322,10 @@ class Files:
             raise Refused("has changed since your last edit, so the edit was not undone")
         if before is None:
             path.unlink()
-            text = f"{path} is deleted, because the edit had created it."
+            text = f"{path.relative_to(self.folder)} is deleted, because the edit had created it."
         else:
             _write(path, before)
-            text = f"Your last edit of {path} is undone."
+            text = f"Your last edit of {path.relative_to(self.folder)} is undone."
         self._edits.remove(last)
         return text, {"prev_exist": True}
 
@@ -341,7 +341,7 @@ class Files:
         names = list(islice(_below(folder, 2), MOST_ENTRIES + 1))
         if len(names) > MOST_ENTRIES:
             names[-1] = f"… more than {MOST_ENTRIES} entries: those after {names[-2]} are not shown"
-        return "\n".join([f"{folder}, without hidden files:", *names])
+        return "\n".join([f"{folder.relative_to(self.folder)}, without hidden files:", *names])
 
 
 def _below(folder: Path, depth: int, prefix: str = "") -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Reads a web page as text, through the sandbox's egress proxy, which decides about hosts."""
 
 import re
+import time
+from collections.abc import Callable
 from html import unescape
 
 import httpx
@@ -10,6 +12,8 @@ from reference_agent.tools import Refused
 
 #: Timeout of connecting and between two parts, in seconds; maximum number of redirects, and bytes of a page.
 _SECONDS, _REDIRECTS, MOST_PAGE = 20.0, 5, 4 << 20
+#: Seconds that a page waits for a person to allow its host, and between two tries; the proxy's sentence for that.
+PERSON_SECONDS, _TRY_SECONDS, _ASKED = 120.0, 2.0, "a person was asked; try again"
 MOST_TEXT = 28_000  #: maximum characters of one response's text
 #: Elements whose text is skipped, and inline elements.
 _UNREAD = ("script", "style", "noscript", "template", "svg", "head")
@@ -17,8 +21,8 @@ _INLINE = ("abbr", "b", "cite", "code", "em", "i", "img", "kbd", "mark", "q", "s
 _BLANK = "\ue000"  #: replaces a blank of preformatted text, which is kept
 
 
-def fetch(url: str, start: int = 0) -> str:
-    """Return the text of a page from a character on. Raises Refused with a sentence."""
+def fetch(url: str, start: int = 0, waits: Callable[[], bool] = lambda: False) -> str:
+    """Return the text of a page from a character on. waits: for a person to allow the host. Raises Refused."""
     if not re.match(r"https?://[^/\s]", url):
         raise Refused("the URL should begin with http:// or https:// and a host")
     body = bytearray()
@@ -32,12 +36,14 @@ def fetch(url: str, start: int = 0) -> str:
                 if len(body) > MOST_PAGE:
                     break
     except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
+        if _ASKED in str(error) and waits():
+            time.sleep(_TRY_SECONDS)
+            return fetch(url, start, waits)
         raise Refused(f"{url} cannot be reached: {beginning(str(error) or type(error).__name__, 500)}") from None
     kind = response.headers.get("content-type", "of an unknown type")
     if b"\0" in body[:8192]:
         raise Refused(f"{response.url} is not text but {kind}, {len(body):,} bytes")
-    text = body[:MOST_PAGE].decode(errors="replace")
-    text = html_text(text) if "html" in kind else text
+    text = (html_text if "html" in kind else str)(body[:MOST_PAGE].decode(errors="replace"))
     rest = max(len(text) - start - MOST_TEXT, 0)
     more = f"\n… {rest:,} characters more: call again with start={start + MOST_TEXT}" if rest else ""
     return f"{response.url}, status {response.status_code}:\n{text[start : start + MOST_TEXT]}{more}"

@@ -195,7 +195,7 @@ def _opened(event: Event) -> dict[str, object]:
     return {
         "open": {
             "risk": risk if risk in RISKS else "UNKNOWN",
-            "harmless": isinstance(action, dict) and action.get("kind") in _HARMLESS_ACTIONS,
+            "harmless": isinstance(action, dict) and (action.get("kind") in _HARMLESS_ACTIONS or _only_waits(action)),
             "group": json.dumps(group) if isinstance(group, str) and group else "",
             "call": json.dumps(call) if isinstance(call, str) else "",
             "time": event_time(event.at),
@@ -208,6 +208,11 @@ def _opened(event: Event) -> dict[str, object]:
             **traces.kept(),
         }
     }
+
+
+def _only_waits(action: dict[str, object]) -> bool:
+    """Whether an action waits for the output of a command that runs already. It types nothing."""
+    return (action.get("kind"), action.get("command"), action.get("reset")) == ("TerminalAction", "", False)
 
 
 def _begun(event: Event) -> dict[str, object]:

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from agents.modes import containment_fault
+from agents.modes import containment_fault, start_fault
 from app import create_app
-from core.modes import MODES, mode_of
+from core.modes import MODES, mode_named, mode_of
 from settings.config import Config
 from tests.blueprints.test_rule_scopes import ADMIN, House, app_with_an_admin
 from tests.conftest import action, event
@@ -202,3 +202,12 @@ def test_a_sandbox_holds_its_agent_as_far_as_its_host_could_isolate_it(specs):
         isolated = replace(sandbox, handle={"isolation": {"kind": kind}})
         assert (containment_fault(found.get("held"), isolated) == "") is is_held
     assert containment_fault(found.get("held"), None) == ""
+
+
+def test_asking_nothing_may_be_chosen_for_a_sandbox_that_has_not_started_yet(specs):
+    sandbox = specs.store.sandboxes.start("held")
+    asked = start(specs, sandbox_id=sandbox.id, approval_mode="nothing")
+    assert asked["request"]["sandbox_id"] == sandbox.id
+
+    spec, mode = specs.app.extensions["server"].specs.get("held"), mode_named("nothing")
+    assert start_fault(spec, replace(sandbox, handle={"isolation": {"kind": "none"}}), mode)

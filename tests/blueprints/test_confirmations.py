@@ -94,6 +94,16 @@ def test_a_finish_a_thought_or_a_task_list_is_pending_only_beside_another_action
     assert agent.pending == [one["id"] for one in batch]
 
 
+def test_a_lone_wait_for_the_output_of_a_command_is_not_pending_and_typing_is(agent):
+    wait = {"kind": "TerminalAction", "command": "", "is_input": True, "reset": False}
+    agent.posts(action(action=wait))
+    assert agent.pending == []
+
+    for other in ({"command": "C-c"}, {"reset": True}):
+        agent.posts(typed := action(action={**wait, **other}))
+        assert agent.pending[-1] == typed["id"]
+
+
 def test_a_lone_task_list_is_pending_where_its_agent_waits_for_a_decision(agent):
     plan = action(action={"kind": "TaskTrackerAction", "command": "plan", "task_list": []})
 

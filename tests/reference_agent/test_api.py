@@ -1,6 +1,7 @@
 """The reference agent on its own: an agent server without webhooks."""
 
 import json
+import os
 import signal
 import sys
 from uuid import uuid4
@@ -8,8 +9,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from runtimes import filled
+from settings.specs import Specs
 from tests.reference_agent.program import reference_agent
-from tests.servers import TIMEOUT, free_port, running, wait_until
+from tests.servers import PROJECT, TIMEOUT, free_port, running, wait_until
 
 pytestmark = pytest.mark.process("starts an agent")
 
@@ -256,6 +259,17 @@ def test_sigterm_ends_the_agent():
         wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/alive").is_success, "the agent")
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
+
+
+@pytest.mark.process("starts an agent")
+def test_no_module_of_the_working_folder_takes_the_place_of_the_agents_own(tmp_path):
+    for name in ("core", "reference_agent", "json", "flask"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(1)")
+    port, spec = free_port(), Specs.load("").get(None)
+    words = [filled(word, {"PYTHON": sys.executable, "AGENT_SERVER": port}) for word in spec.command]
+    with running(["env", "-C", str(tmp_path), *words], env={**os.environ, "PYTHONPATH": str(PROJECT)}):
+        wait_until(lambda: httpx.get(f"http://127.0.0.1:{port}/alive").is_success, "the agent")
 
 
 def test_the_folder_of_a_shell_lies_in_agent_tmpdir_and_ends_with_its_conversation_or_the_agent(tmp_path):

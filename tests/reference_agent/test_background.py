@@ -11,6 +11,7 @@ import pytest
 from core.masking import NOTHING
 from reference_agent.commands import Command
 from reference_agent.shell import Terminal
+from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.process("runs shells, and waits for what they leave behind")
@@ -87,3 +88,15 @@ def test_what_does_not_end_in_time_is_killed_and_says_so_by_its_code_too(run, co
     code, text = run(command)
 
     assert (code, text.count(f"Killed: it did not end within {LIMIT} s.")) == (-9, 1)
+
+
+def test_what_programs_leave_in_the_home_is_no_part_of_the_repository(tmp_path):
+    with reference_agent(tmp_path, HOME=str(tmp_path)) as agent:
+        conversation = agent.begin()
+        agent.send(conversation, "run: mkdir ~/cache && touch ~/cache/a && git init -q . && git add -A && git ls-files")
+        agent.until(conversation, "finished")
+
+        [result] = agent.events(conversation, kind="ObservationEvent")
+        added = result["observation"]["content"][0]["text"]
+        assert ("conversations/" in added, "cache" in added, ".agent-server" in added) == (True, False, False)
+        assert (tmp_path / ".agent-server/home/cache/a").exists()

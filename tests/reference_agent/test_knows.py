@@ -136,7 +136,8 @@ def test_search_and_edits_are_taken_back_by_the_tools_that_models_know(agent, mo
     ]
     conversation = played(agent, folder, confirmation_policy={"kind": "ConfirmRisky"})
 
-    found = [told for _, _, told in results(agent, conversation)]
+    noted, *found = [told for _, _, told in results(agent, conversation)]  # a thought waits for no other call
+    assert noted == "The thought is noted."
     assert (found[0].endswith("\na.py:1:one = 1"), found[1].endswith("\na.py")) == (True, True)
     assert (folder / "a.py").read_text() == "one = 1\n"
     [searched] = [one for one in agent.events(conversation, kind="ActionEvent") if one["tool_name"] == "grep"]

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from reference_agent import events
+from reference_agent.api import working_folder
 from reference_agent.conversation import Conversation
 from reference_agent.log import Journal, Kept, Log, Webhooks
 from reference_agent.mind import Response
@@ -154,6 +155,27 @@ def test_a_lone_finish_thought_or_task_list_never_waits(agent, model):
     conversation = agent.begin("AlwaysConfirm")
     agent.send(conversation, "go")
     agent.until(conversation, "finished")
+
+
+def test_a_thought_and_a_task_list_never_wait_beside_another_call_nor_does_a_lone_wait_for_output(agent, model):
+    notes = (("think", {"thought": "hm"}), ("task_tracker", {"command": "plan", "task_list": [{"title": "Look"}]}))
+    model.script += [calls(*notes, run("sleep 2; echo late", timeout=1)), calls(run("", is_input=True))]
+    conversation = agent.begin("AlwaysConfirm")
+    agent.send(conversation, "go")
+    agent.until(conversation, "waiting_for_confirmation")
+
+    kinds = [one["observation"]["kind"] for one in agent.events(conversation, kind="ObservationEvent")]
+    assert kinds == ["ThinkObservation", "TaskTrackerObservation"]
+    agent.decide(conversation, True)
+    agent.until(conversation, "finished")
+
+    response, *results = model.asked[1]["messages"][2:]
+    assert [call["function"]["name"] for call in response["tool_calls"]] == ["think", "task_tracker", "terminal"]
+    assert [one["content"].partition("\n")[0] for one in results[:2]] == [
+        "The thought is noted.",
+        "0 of 1 tasks are done.",
+    ]
+    assert model.told("tool")[-1] == "late\n"
 
 
 @pytest.mark.parametrize(
@@ -329,6 +351,14 @@ def test_a_conversation_has_its_working_folder_inside_the_agents(agent, model):
         ]
         assert folder == f"{agent.home}/{given.replace('../', '').strip('/')}"
         assert (agent.home / folder / "here").read_text() == "x"
+
+
+def test_a_folder_that_is_named_by_way_of_a_link_is_the_one_that_is_there(agent, tmp_path, monkeypatch):
+    (tmp_path / "real/project").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    monkeypatch.chdir(tmp_path / "real")
+
+    assert working_folder({"working_dir": f"{tmp_path}/link/project"}) == tmp_path / "real/project"
 
 
 def test_an_agent_without_a_model_loads_no_client_of_models():

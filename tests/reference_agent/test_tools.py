@@ -126,6 +126,18 @@ def test_create_makes_folders_and_replaces_no_file(files, folder):
     assert (folder / "new/file").read_text() == "one\n"
 
 
+def test_results_name_files_by_their_path_in_the_folder(files, folder):
+    (folder / "notes").mkdir()
+    (folder / "notes/a.txt").write_text("one\n")
+
+    edited = files.observe({"command": "insert", "path": f"{folder}/notes/a.txt", "insert_line": 0, "new_str": "zero"})
+    listed = files.observe({"command": "view", "path": "."})
+    undone = files.observe({"command": "undo_edit", "path": "notes/a.txt"})
+
+    heads = [one["content"][0]["text"].partition("\n")[0] for one in (edited, listed, undone)]
+    assert heads == ["notes/a.txt now reads:", "., without hidden files:", "Your last edit of notes/a.txt is undone."]
+
+
 def test_str_replace_needs_text_that_occurs_once(files, folder):
     (folder / "file").write_text("a b a")
     for old in ("", "a", "x"):
@@ -158,7 +170,7 @@ def test_the_last_edit_of_a_file_is_undone_once_and_not_over_a_later_change(file
     do(files, "create", "other", file_text="new")
     do(files, "str_replace", "file", old_str="b", new_str="c")
 
-    assert do(files, "undo_edit", "file") == (True, f"Your last edit of {folder}/file is undone.")
+    assert do(files, "undo_edit", "file") == (True, "Your last edit of file is undone.")
     assert (folder / "file").read_text() == "b"
     (folder / "file").write_text("of a command")
     assert do(files, "undo_edit", "file") == (

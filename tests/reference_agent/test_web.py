@@ -1,10 +1,15 @@
 """How the bundled agent reads a web page."""
 
+import http.server
 import time
 
 import pytest
 
-from reference_agent.web import html_text
+from reference_agent import web
+from reference_agent.tools import Refused
+from reference_agent.web import fetch, html_text
+from store.destinations import _WORDS
+from tests.quick import serve
 
 
 @pytest.mark.parametrize(
@@ -31,3 +36,42 @@ def test_no_page_takes_longer_than_its_size_explains(part):
     begin = time.monotonic()
     html_text(part * 200_000)
     assert time.monotonic() - begin < 10
+
+
+class WayOut(http.server.BaseHTTPRequestHandler):
+    """Refuses a name until a person has allowed it, and then does not find it."""
+
+    tries: list[str] = []
+
+    def do_CONNECT(self):
+        self.tries.append(self.path)
+        is_asked = len(self.tries) < 3
+        words = f"{self.path} {_WORDS['waiting']}" if is_asked else "no address"
+        self.send_error(403 if is_asked else 502, words)
+
+    def log_message(self, *_args):
+        pass
+
+
+@pytest.fixture
+def way_out(monkeypatch):
+    monkeypatch.setattr(web, "_TRY_SECONDS", 0.01, raising=False)
+    proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), WayOut)
+    serve(proxy)
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.server_address[1]}")
+    WayOut.tries.clear()
+    yield WayOut
+    proxy.shutdown()
+    proxy.server_close()
+
+
+def test_a_page_of_a_host_that_a_person_is_asked_for_waits_for_the_answer(way_out):
+    with pytest.raises(Refused, match="502 no address"):
+        fetch("https://example.org/", waits=lambda: True)
+    assert way_out.tries == ["example.org:443"] * 3
+
+
+def test_a_page_waits_for_no_answer_where_nobody_wants_it_any_more(way_out):
+    with pytest.raises(Refused, match="a person was asked"):
+        fetch("https://example.org/", waits=lambda: len(way_out.tries) < 2)
+    assert len(way_out.tries) == 2
