@@ -28,10 +28,10 @@ from uuid import uuid4
 
 from core.cuts import beginning
 from core.masking import NOTHING, Mask
+from core.pseudo_terminals import pseudo_terminals
 from reference_agent.events import Event
 from reference_agent.output import Output
 from reference_agent.printed import Pipe, end_marked, pieces
-from reference_agent.pseudo_terminals import pseudo_terminals
 
 #: Seconds until a command is handed back: in all, without output, and without output after input.
 COMMAND_SECONDS, SILENT_SECONDS, ANSWER_SECONDS = 600, 30, 3

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 from flask import Blueprint, Response, abort, jsonify, request
 from werkzeug.exceptions import HTTPException
 
+from core.pseudo_terminals import pseudo_terminals
 from reference_agent.api import asked_number, check_key
 from reference_agent.printed import unread
-from reference_agent.pseudo_terminals import pseudo_terminals
 from reference_agent.services import folder_of
 
 MOST_TERMINALS = 4

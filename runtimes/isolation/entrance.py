@@ -1,6 +1,5 @@
 """How a launcher moves a command into its isolation, and its services for the sandbox from outside."""
 
-import contextlib
 import errno
 import os
 import shutil
@@ -10,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core import pseudo_terminals
 from runtimes.folder import opened_below
 from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, kernel, view
 from runtimes.isolation.hooks import Hooks, WayOut, into, listening, serve
@@ -170,9 +170,9 @@ class _Locked(Entrance):
             self._filter = kernel.filter_program(shared=True, datagrams=internet)
         devices = _DEVICES + _TERMINALS
         if confinement.user is None:
-            pairs = _opened(_GIVEN_TERMINALS)
+            pairs = pseudo_terminals.opened(_GIVEN_TERMINALS)
             self.files += [end for pair in pairs for end in pair]
-            self.env["AGENT_TERMINALS"] = " ".join(f"{master}:{slave}" for master, slave in pairs)
+            self.env[pseudo_terminals.VARIABLE] = pseudo_terminals.named(pairs)
             devices = [*_DEVICES, "/dev/tty", *(os.ttyname(slave) for _, slave in pairs)]
         own = [*confinement.ports, *([confinement.hook_port] if confinement.webhooks else [])]
         own += [confinement.egress_port] if confinement.egress else []
@@ -195,15 +195,6 @@ class _Locked(Entrance):
         super().serve()
         if self._listener is not None:
             self._hooks().serve(self._listener)
-
-
-def _opened(number: int) -> list[tuple[int, int]]:
-    """Open terminals: their masters and slaves, fewer where the host has no more."""
-    pairs = []
-    with contextlib.suppress(OSError):
-        for _ in range(number):
-            pairs.append(os.openpty())
-    return pairs
 
 
 def _resolved() -> list[str]:

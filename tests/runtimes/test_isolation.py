@@ -342,7 +342,7 @@ def test_a_way_out_whose_proxy_does_not_run_says_so(kind, runtime):
     tries = [("the proxy", "way_out", "/model/x")]
     _, outcomes = tried(runtime, a_launch(network="named", env={"EGRESS": "{EGRESS}"}), tries)
     assert outcomes["the proxy"].startswith("reached: 503")
-    assert "try again" in outcomes["the proxy"]
+    assert "Try again" in outcomes["the proxy"]
 
 
 def test_a_sandbox_that_nothing_holds_says_that_its_way_out_is_not_held(runtime, monkeypatch, data):

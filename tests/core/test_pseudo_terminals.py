@@ -5,7 +5,7 @@ import termios
 
 import pytest
 
-from reference_agent.pseudo_terminals import PseudoTerminals
+from core.pseudo_terminals import PseudoTerminals, named
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def pairs():
 
 @pytest.fixture
 def terminals(pairs):
-    return PseudoTerminals(" ".join(f"{master}:{slave}" for master, slave in pairs))
+    return PseudoTerminals(named(pairs))
 
 
 def test_each_given_terminal_is_opened_once_and_again_after_it_was_closed(terminals, pairs):

@@ -1,13 +1,33 @@
-"""Pseudo-terminals: new ones or, in a sandbox that may open none, those that its launcher has opened for it."""
+"""Pseudo-terminals of a sandbox: new ones or, where it may open none, those that its launcher has opened for it.
 
+The launcher names them in VARIABLE, as `MASTER:SLAVE MASTER:SLAVE`.
+"""
+
+import contextlib
 import errno
 import os
 import termios
 
+VARIABLE = "AGENT_TERMINALS"
+
+
+def opened(number: int) -> list[tuple[int, int]]:
+    """Open terminals, and return their masters and slaves: fewer than `number` if the host has no more."""
+    pairs = []
+    with contextlib.suppress(OSError):
+        for _ in range(number):
+            pairs.append(os.openpty())
+    return pairs
+
+
+def named(pairs: list[tuple[int, int]]) -> str:
+    """Return the value of VARIABLE."""
+    return " ".join(f"{master}:{slave}" for master, slave in pairs)
+
 
 class PseudoTerminals:
     def __init__(self, given: str = "") -> None:
-        """given: the launcher's terminals, as `MASTER:SLAVE MASTER:SLAVE`; empty: new ones are opened."""
+        """given: the value of VARIABLE; empty: new terminals are opened."""
         pairs = [pair.split(":") for pair in given.split()]
         self._slaves = {int(master): int(slave) for master, slave in pairs}
         self._free = list(self._slaves)
@@ -36,5 +56,5 @@ class PseudoTerminals:
                 os.close(file)
 
 
-#: those of this sandbox
-pseudo_terminals = PseudoTerminals(os.environ.pop("AGENT_TERMINALS", ""))
+#: Those of this process, whose programs get no VARIABLE.
+pseudo_terminals = PseudoTerminals(os.environ.pop(VARIABLE, ""))
