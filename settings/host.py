@@ -32,7 +32,7 @@ class HostSettings:
     )
     resume_sandboxes: int = setting(
         0,
-        "1: sandboxes that ran when their server ended start with its next start; 0: they start on their next use.",
+        "1: when the server starts, it starts the sandboxes that ran when it ended; 0: they start on their next use.",
         least=0,
         most=1,
     )

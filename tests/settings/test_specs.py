@@ -209,7 +209,7 @@ def test_the_limit_of_its_files_is_the_size_of_its_volume(tmp_path):
 
 
 DECIDED = [
-    ({"image": '""'}, "image: Missing: the kubernetes runtime needs one"),
+    ({"image": '""'}, "image: Missing: the kubernetes runtime needs an image"),
     ({"network": '"mine"'}, "network: Only for the other runtimes: NetworkPolicies"),
     ({"limits": "{ processes = 9 }"}, r"limits\.processes: Only for the other runtimes: podPidsLimit"),
     ({"limits": "{ memory_mb = 1 }"}, r"limits\.memory_mb: Must be at least 6"),
