@@ -3035,7 +3035,7 @@ class Calls:
         return result
 
     def revoke_access_key(self, root: str, *, id: str, request: str) -> bool:
-        """Delete a key, which is invalid from now on."""
+        """Delete an access key."""
         reply = self._revoke_access_key([root], [id, request])
         result: bool = reply in (1, b"1")
         return result
