@@ -177,7 +177,7 @@ def test_parts_that_only_a_reader_would_remember_have_a_bound(monkeypatch):
     monkeypatch.setattr(backup_file, "_MOST_PARTS", 5)
     hooks = [Member(b"data/sandboxes/a/.s%d.shadow/k/git/hooks/x" % number, MemberKind.FILE) for number in range(6)]
 
-    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 files")
+    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 parts")
 
 
 def test_what_is_no_backup_is_said_to_be_none():

@@ -170,7 +170,7 @@ INVALID = [
         r"conversation: Nothing that an ACPAgent does is held",
     ),
     (one(surprise="1"), r"surprise: Unknown field"),
-    (one() + one(), r"spec 2 \(a\): id: another spec has it"),
+    (one() + one(), r"spec 2 \(a\): id: another spec has the same id"),
     ("", r"spec: the file must only have tables \[\[spec\]\]"),
     ("other = 1\n" + one(), r"other: the file must only have tables"),
     ("spec = 1", r"spec: the file must only have tables"),
