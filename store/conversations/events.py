@@ -109,17 +109,14 @@ class EventLog:
     ) -> tuple[int, Seq]:
         """Append all events of a batch, or none. Return the number of new events, and the last seq of the log.
 
-        Skip events whose id is in the log already. Create the conversation if it does not exist, unless a sandbox
-        sends the events. Mask the secrets of the conversation and of the sandbox (`core/masking.py`).
+        Skip known ids. Mask secrets. Create the conversation if it does not exist, unless a sandbox sends the events.
 
-        sandbox_id: the sending sandbox. Its events may claim that a person sent or decided something; this is checked
-            (`effects.py`).
+        sandbox_id: the sender. What its events claim about people is checked (`effects.py`).
         made_here: this server made the events, and the agent's own log lacks them.
         fetched: the events come from the agent's own log. Newer events may already be stored; their state is kept.
         posted: number of events that the agent must have posted before.
         hook_hash: hash of the request's hook key; "" for none.
-        asked: which decision an asker waits for (`agents/asking.py`).
-        unasked: why actions of the batch ran without a decision. audited: whether the audit records that.
+        asked: decision that an asker waits for. unasked: why actions ran without one. audited: whether the audit says so.
 
         Raises NotItsSandbox, TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks
         the conversation, and Outdated if `posted` differs.
