@@ -116,7 +116,7 @@ class EventLog:
         fetched: the events come from the agent's own log. Newer events may already be stored; their state is kept.
         posted: number of events that the agent must have posted before.
         hook_hash: hash of the request's hook key; "" for none.
-        asked: decision that an asker waits for. unasked: why actions ran without one. audited: whether the audit says so.
+        asked: decision that an asker awaits. unasked: why actions ran without one. audited: whether the audit says so.
 
         Raises NotItsSandbox, TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks
         the conversation, and Outdated if `posted` differs.
