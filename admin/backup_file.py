@@ -113,10 +113,10 @@ class _Parts(dict[str, _Part]):
 
 def part_of(name: bytes) -> str:
     """Return the part of a name below `data/`."""
-    words = name.split(b"/")
-    match words[0]:
+    segments = name.split(b"/")
+    match segments[0]:
         case b"sandboxes":
-            return b"/".join(words[:3]).decode("utf-8", "backslashreplace")
+            return b"/".join(segments[:3]).decode("utf-8", "backslashreplace")
         case b"cold":
             return "cold"
         case _:
@@ -219,26 +219,26 @@ class Reader:
 
     @staticmethod
     def _check(parts: _Parts, manifest: Any) -> None:
-        told = parts.as_manifest()
-        if manifest == told:
+        actual = parts.as_manifest()
+        if manifest == actual:
             return
-        known = manifest if isinstance(manifest, dict) else {}
-        names = [name for name in sorted({*known, *told}) if known.get(name) != told.get(name)]
+        expected = manifest if isinstance(manifest, dict) else {}
+        names = [name for name in sorted({*expected, *actual}) if expected.get(name) != actual.get(name)]
         raise Damaged(f"It is damaged: the checksum of {names[0] if names else 'a part'} differs from the manifest")
 
 
-def _read_head(words: Any) -> BackupHead:
+def _read_head(members: Any) -> BackupHead:
     """Parse the head. Raises Damaged. A newer format is refused, because its members may have other meanings."""
-    if not isinstance(words, dict) or words.get("format") != FORMAT:
+    if not isinstance(members, dict) or members.get("format") != FORMAT:
         raise Damaged("It is not a backup of this server")
-    version = words.get("version")
+    version = members.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise Damaged(
             f"Its format has the version {version}, and this release reads up to {VERSION}. "
             "Restore it with the release that made it, or a newer one"
         )
     try:
-        head = BackupHead(**{one.name: words[one.name] for one in fields(BackupHead)})
+        head = BackupHead(**{each.name: members[each.name] for each in fields(BackupHead)})
     except KeyError as missing:
         raise Damaged(f"`backup.json` has no {missing}") from None
     texts = [head.project, head.program, head.host, head.time]
@@ -272,8 +272,8 @@ def checked(member: Member) -> Member:
     name = member.name.removeprefix(_DATA)
     if member.kind is MemberKind.DIRECTORY:
         name = name.rstrip(b"/")
-    words = name.split(b"/")
-    if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(words):
+    segments = name.split(b"/")
+    if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(segments):
         raise Damaged(f"The member {shown(member.name)} is outside of DATA_DIR")
     if _FILES.fullmatch(name):
         if member.kind is not MemberKind.FILE:

@@ -436,7 +436,7 @@ def without_secrets_of(body: Any, said: Any) -> Any:
 
 def without_inputs(detail: Any) -> Any:
     """Remove the refused inputs from the detail of an HTTPValidationError, because an input may be a secret."""
-    return [_fault(one) for one in detail] if isinstance(detail, list) else detail
+    return [_fault(error) for error in detail] if isinstance(detail, list) else detail
 
 
 def credentials_in(settings: Any) -> Iterator[str]:
@@ -479,13 +479,13 @@ def _in_argument(text: str, before: Any) -> Iterator[str]:
     yield from _PASSWORD.findall(text)
 
 
-def _fault(said: Any) -> dict[str, Any]:
-    said = said if isinstance(said, dict) else {}
-    loc = said.get("loc")
+def _fault(error: Any) -> dict[str, Any]:
+    error = error if isinstance(error, dict) else {}
+    loc = error.get("loc")
     return {
         "loc": [one for one in loc if isinstance(one, str | int)] if isinstance(loc, list) else ["body"],
-        "msg": str(said.get("msg", "")),
-        "type": str(said.get("type", "value_error")),
+        "msg": str(error.get("msg", "")),
+        "type": str(error.get("type", "value_error")),
     }
 
 
@@ -493,15 +493,15 @@ def _is_secret(name: str) -> bool:
     return name.lower().endswith(_SECRET_NAMES)
 
 
-def _without(secrets: list[str], said: Any) -> Any:
-    if isinstance(said, dict):
-        return {_without(secrets, name): _without(secrets, inner) for name, inner in said.items()}
-    if isinstance(said, list):
-        return [_without(secrets, inner) for inner in said]
-    if isinstance(said, str):
+def _without(secrets: list[str], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without(secrets, name): _without(secrets, inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without(secrets, inner) for inner in value]
+    if isinstance(value, str):
         for secret in secrets:
-            said = said.replace(secret, REDACTED)
-    return said
+            value = value.replace(secret, REDACTED)
+    return value
 
 
 def merged(kept: Any, diff: dict[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class Base:
 def split_target(target: str) -> tuple[str, str]:
     """Split `/NAME/…` into the name of the service and the rest with its query."""
     rest = target.removeprefix("/")
-    end = next((position for position, one in enumerate(rest) if one in "/?"), len(rest))
+    end = next((position for position, character in enumerate(rest) if character in "/?"), len(rest))
     return rest[:end], rest[end:]
 
 
@@ -139,15 +139,15 @@ def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
     Names are compared as in CGI, where `_` and `-` are equal.
     """
-    given = [(name.lower(), value) for name, value in headers]
-    framing = [name for name, _ in given if name in (b"content-length", b"transfer-encoding")]
+    lowered = [(name.lower(), value) for name, value in headers]
+    framing = [name for name, _ in lowered if name in (b"content-length", b"transfer-encoding")]
     if len(framing) > 1:
         raise Wrong("the request has more than one Content-Length or Transfer-Encoding")
-    named = {_folded(one.strip()) for name, value in given if name == b"connection" for one in value.split(b",")}
+    named = {_folded(part.strip()) for name, value in lowered if name == b"connection" for part in value.split(b",")}
     dropped = _OF_CONNECTION | (named - {b"content-length"})
     return [
         (name, value)
-        for name, value in given
+        for name, value in lowered
         if _folded(name) not in dropped and (name == b"content-length" or _folded(name) != b"content-length")
     ]
 
@@ -188,8 +188,8 @@ def returned(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]
 
 def kept_of_response(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Return the headers of a response that are forwarded."""
-    given = [(name.lower(), value) for name, value in headers]
-    return [(name, value) for name, value in given if name not in _OF_CONNECTION]
+    lowered = [(name.lower(), value) for name, value in headers]
+    return [(name, value) for name, value in lowered if name not in _OF_CONNECTION]
 
 
 def _location(service: Service, base: Base, value: bytes) -> bytes:

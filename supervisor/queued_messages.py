@@ -208,8 +208,8 @@ def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
         for event in events:
             if event.id == queued.after:
                 return False
-            said = event.fields.get("llm_message")
-            if event.source == "user" and isinstance(said, dict) and message_claim(said.get("content")) == wanted:
+            message = event.fields.get("llm_message")
+            if event.source == "user" and isinstance(message, dict) and message_claim(message.get("content")) == wanted:
                 return True
         if page_id is None:
             return False

@@ -281,31 +281,31 @@ class Program:
             rest = rest[-_MOST_KEPT:]
 
     def _keep(self, line: bytes) -> None:
-        if said := beginning(line[: 4 * _MOST_KEPT].decode(errors="replace").strip(), _MOST_KEPT):
-            self._kept.append(said)
+        if text := beginning(line[: 4 * _MOST_KEPT].decode(errors="replace").strip(), _MOST_KEPT):
+            self._kept.append(text)
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         from acp.exceptions import RequestError
 
         self._last_message = self._waited
-        given = params if isinstance(params, dict) else {}
+        members = params if isinstance(params, dict) else {}
         if method == "session/update":
-            update = given.get("update")
-            if isinstance(update, dict) and given.get("sessionId") == self._session_id:
+            update = members.get("update")
+            if isinstance(update, dict) and members.get("sessionId") == self._session_id:
                 self._listener.on_update(update)
         elif method == "session/request_permission" and not is_notification:
-            return {"outcome": await self._requested(given)}
+            return {"outcome": await self._requested(members)}
         elif not is_notification:
             raise RequestError.method_not_found(method)
         return None
 
-    async def _requested(self, given: dict[str, Any]) -> Outcome:
-        call = given.get("toolCall")
+    async def _requested(self, params: dict[str, Any]) -> Outcome:
+        call = params.get("toolCall")
         self._number += 1
         token, answer = self._number, self._loop.create_future()
         self._open[token] = answer
         try:
-            outcome = self._listener.on_request(token, call if isinstance(call, dict) else {}, given.get("options"))
+            outcome = self._listener.on_request(token, call if isinstance(call, dict) else {}, params.get("options"))
             return outcome if outcome is not None else await answer
         except Exception:  # some agents hang on an error response
             self.end("The agent server failed during a permission request. Its log has the reason.")
@@ -335,8 +335,8 @@ class Program:
             self._settle(token, CANCELLED)
         if not self._is_prompting:
             return
-        told = self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
-        self._tasks.add(task := self._loop.create_task(_quietly(told)))
+        sending = self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
+        self._tasks.add(task := self._loop.create_task(_quietly(sending)))
         task.add_done_callback(self._tasks.discard)
 
     def _is_late(self, is_waiting: bool) -> str:
@@ -388,9 +388,9 @@ class Program:
             except Exception as error:
                 raise AgentError(_refusal(error)) from None
 
-    def _soon(self, what: Callable[[], None]) -> None:
+    def _soon(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process has ended
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
 
 
 class Lines:
@@ -474,8 +474,8 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def _members(given: dict[str, Any], name: str) -> dict[str, Any]:
-    value = given.get(name)
+def _members(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    value = parent.get(name)
     return value if isinstance(value, dict) else {}
 
 
@@ -505,6 +505,6 @@ async def _exited(process: asyncio.subprocess.Process) -> int:
     return process.returncode
 
 
-async def _quietly(sent: Any) -> None:
+async def _quietly(sending: Any) -> None:
     with suppress(ConnectionError, OSError):
-        await sent
+        await sending
