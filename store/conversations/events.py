@@ -114,8 +114,7 @@ class EventLog:
         sandbox_id: the sender. What its events claim about people is checked (`effects.py`).
         made_here: this server made the events, and the agent's own log lacks them.
         fetched: the events come from the agent's own log. Newer events may already be stored; their state is kept.
-        posted: number of events that the agent must have posted before.
-        hook_hash: hash of the request's hook key; "" for none.
+        posted: number of events that the agent must have posted before. hook_hash: hash of the hook key; "" for none.
         asked: decision that an asker awaits. unasked: why actions ran without one. audited: whether the audit says so.
 
         Raises NotItsSandbox, TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks
