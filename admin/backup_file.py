@@ -8,7 +8,7 @@ data/sandboxes/HOST/â€¦    `.lock` (the folder's id), and per sandbox `ID/work/â
 manifest.json            the last member: SHA-256, members and bytes of each part
 
 A part is a file of the store or of a key, all cold objects, or the files of a sandbox. A file without its manifest is
-incomplete. A reader trusts no name in it: `checked` defines the allowed names.
+incomplete. A reader trusts no name in the file: `checked` defines the allowed names.
 """
 
 import json
@@ -29,13 +29,13 @@ FORMAT = "agent-server-backup"
 
 _HEAD, _MANIFEST, _DATA = b"backup.json", b"manifest.json", b"data/"
 
-#: Maximum size of the head, and of the manifest beyond the expected one, in bytes.
+#: Maximum size of the head, in bytes, and number of bytes by which the manifest may exceed the expected one.
 _MOST_HEAD, _MOST_SPARE = 64 * 1024, 64 * 1024
 
 #: Maximum number of parts: two per sandbox. The reader keeps all of them in memory.
 _MOST_PARTS = 200_000
 
-#: Compression level: the third is as fast as a disk.
+#: Compression level. Level 3 is about as fast as a disk.
 _LEVEL = 3
 
 _NAME = rb"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}"
@@ -55,15 +55,15 @@ _OF_SANDBOX = re.compile(
 )
 _WORK = re.compile(rb"(sandboxes/%(name)s/%(id)s/work)(?:/.*)?" % {b"name": _NAME, b"id": _ID}, re.DOTALL)
 
-#: Files that Git reads in a shadow repository beside objects and references. Settings and hooks could name programs,
-#: and alternates another folder. `runtimes/shadow.py` writes the settings that it needs.
+#: Files of a shadow repository that are not restored: all except objects and references. Git would run programs that
+#: settings and hooks name, and read other folders that alternates name. `runtimes/shadow.py` writes the settings anew.
 _GIT_SETTINGS = re.compile(
     rb"sandboxes/[^/]+/\.[^/]+/[^/]+/git/(?:objects/info/.*|(?!(?:HEAD|packed-refs|refs|objects)(?:/|\Z)).+)", re.DOTALL
 )
 
 
 class Damaged(Exception):
-    """Raised if the file is not a complete backup, or is harmful. The message has the reason."""
+    """Raised if the file is not a complete backup, or is harmful. The message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class BackupHead:
     project: str  #: version of the server's code
     data: int  #: version of the stored data
     program: str  #: program of the store, such as `Valkey 9.1.2`; empty: unknown
-    is_snapshot: bool  #: the store is a snapshot, which needs its own program or a newer release
+    is_snapshot: bool  #: the store is a snapshot: only `program` of the same or a newer release reads it
     time: str  #: start of the command, UTC
     host: str  #: name of its host
     conversations: int
@@ -104,7 +104,7 @@ class _Parts(dict[str, _Part]):
     def part_with(self, member: Member) -> _Part:
         name = part_of(member.name)
         if name not in self and len(self) >= _MOST_PARTS:
-            raise Damaged(f"It has more than {_MOST_PARTS} files of a store and folders of sandboxes")
+            raise Damaged(f"It has more than {_MOST_PARTS} parts (files of the store, and folders of sandboxes)")
         return self.setdefault(name, _Part())
 
     def as_manifest(self) -> dict[str, list[Any]]:
@@ -113,10 +113,10 @@ class _Parts(dict[str, _Part]):
 
 def part_of(name: bytes) -> str:
     """Return the part of a name below `data/`."""
-    words = name.split(b"/")
-    match words[0]:
+    segments = name.split(b"/")
+    match segments[0]:
         case b"sandboxes":
-            return b"/".join(words[:3]).decode("utf-8", "backslashreplace")
+            return b"/".join(segments[:3]).decode("utf-8", "backslashreplace")
         case b"cold":
             return "cold"
         case _:
@@ -133,9 +133,9 @@ class Writer:
         self._put(_HEAD, json.dumps(asdict(head)).encode())
 
     def add(self, member: Member, content: Iterable[bytes | memoryview] = ()) -> None:
-        """Write a member with a name relative to DATA_DIR. content: exactly as many bytes as its size.
+        """Write a member. Its name is relative to DATA_DIR. content: exactly `member.size` bytes.
 
-        Raises the errors of `content`, after writing zeros for the rest.
+        If `content` raises an error, write zeros for the rest, and raise that error.
         """
         part = self._parts.part_with(member)
         part.begin(member)
@@ -186,9 +186,10 @@ class Reader:
         self.head = _read_head(self._small(first, _MOST_HEAD))
 
     def members(self) -> Iterator[tuple[Member, Iterator[memoryview]]]:
-        """Yield each member with its content, with name and target relative to DATA_DIR.
+        """Yield each member with its content. Name and target are relative to DATA_DIR.
 
-        Raises Damaged, also after the last member. Then discard everything that was read.
+        Raises Damaged, possibly after the last member, because the manifest is read last. The caller then discards
+        everything that it has read.
         """
         parts = _Parts()
         for member in self._members:
@@ -218,32 +219,32 @@ class Reader:
 
     @staticmethod
     def _check(parts: _Parts, manifest: Any) -> None:
-        told = parts.as_manifest()
-        if manifest == told:
+        actual = parts.as_manifest()
+        if manifest == actual:
             return
-        known = manifest if isinstance(manifest, dict) else {}
-        names = [name for name in sorted({*known, *told}) if known.get(name) != told.get(name)]
+        expected = manifest if isinstance(manifest, dict) else {}
+        names = [name for name in sorted({*expected, *actual}) if expected.get(name) != actual.get(name)]
         raise Damaged(f"It is damaged: the checksum of {names[0] if names else 'a part'} differs from the manifest")
 
 
-def _read_head(words: Any) -> BackupHead:
-    """Parse the head. Raises Damaged, also for a newer format, whose members may differ in meaning."""
-    if not isinstance(words, dict) or words.get("format") != FORMAT:
+def _read_head(members: Any) -> BackupHead:
+    """Parse the head. Raises Damaged. A newer format is refused, because its members may have other meanings."""
+    if not isinstance(members, dict) or members.get("format") != FORMAT:
         raise Damaged("It is not a backup of this server")
-    version = words.get("version")
+    version = members.get("version")
     if not isinstance(version, int) or version > VERSION:
         raise Damaged(
             f"Its format has the version {version}, and this release reads up to {VERSION}. "
             "Restore it with the release that made it, or a newer one"
         )
     try:
-        head = BackupHead(**{one.name: words[one.name] for one in fields(BackupHead)})
+        head = BackupHead(**{each.name: members[each.name] for each in fields(BackupHead)})
     except KeyError as missing:
         raise Damaged(f"`backup.json` has no {missing}") from None
     texts = [head.project, head.program, head.host, head.time]
     are_texts = isinstance(head.left_out, list) and all(isinstance(one, str) for one in [*texts, *head.left_out])
     if not isinstance(head.data, int) or not are_texts:
-        raise Damaged("`backup.json` has a member of another type")
+        raise Damaged("`backup.json` has a member of the wrong type")
     return head
 
 
@@ -265,18 +266,18 @@ def is_restored(member: Member) -> bool:
 def checked(member: Member) -> Member:
     """Return a member with its name in DATA_DIR. Raises Damaged unless a backup may contain it.
 
-    A hard link may only lead to a file of the same working directory. Otherwise a sandbox could share the server's
-    keys.
+    A hard link may only lead to a file of the same working directory. Otherwise a sandbox could read and change the
+    server's keys.
     """
     name = member.name.removeprefix(_DATA)
     if member.kind is MemberKind.DIRECTORY:
         name = name.rstrip(b"/")
-    words = name.split(b"/")
-    if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(words):
+    segments = name.split(b"/")
+    if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(segments):
         raise Damaged(f"The member {shown(member.name)} is outside of DATA_DIR")
     if _FILES.fullmatch(name):
         if member.kind is not MemberKind.FILE:
-            raise Damaged(f"The member {shown(member.name)} is no file")
+            raise Damaged(f"The member {shown(member.name)} is not a file")
         return Member(name, member.kind, 0o600, member.mtime, member.size)
     target, work = member.target, _WORK.fullmatch(name)
     if not work and not _OF_SANDBOX.fullmatch(name):

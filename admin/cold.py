@@ -1,8 +1,9 @@
 """Verify the objects of cold conversations:  python -m admin cold verify
 
-Reads every object of COLD_URL once and changes nothing; servers and supervisors may run meanwhile. The store is that of
-REDIS_URL, or else the embedded store of DATA_DIR. Each line of standard output names an invalid object, and the reason.
-Exit status: 0 all objects verify, 1 some do not, 2 cold storage or the store cannot be read. Source: docs/keeping.md.
+Reads every object of COLD_URL once, and changes nothing. Servers and supervisors may run meanwhile. The conversations
+are in the store of REDIS_URL, or in the embedded store of DATA_DIR. Each line of standard output names an invalid
+object, and the reason. Exit status: 0 all objects are valid, 1 some are invalid, 2 cold storage or the store cannot be
+read. Source: docs/keeping.md.
 """
 
 import argparse
@@ -20,7 +21,7 @@ class Unset(Exception):
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run a command, and return the exit status."""
+    """Run the command, and return the exit status."""
     _parser().parse_args(words)
     try:
         with store_here() as store:
@@ -53,8 +54,8 @@ def _verify(store: Store) -> int:
         else:
             others += 1
     print(
-        f"cold: {needed} objects of cold conversations verify, and {others} that no conversation here needs; "
-        f"{faults} do not verify",
+        f"cold: {needed} objects of cold conversations are valid, and {others} that no conversation of this "
+        f"store needs; {faults} are invalid",
         file=sys.stderr,
     )
     return 1 if faults else 0

@@ -1,7 +1,7 @@
-"""Milliseconds of sandboxes after a request: to READY, cold and warm, to PAUSED and back to RUNNING.
+"""Measures sandboxes: from a request to READY, cold and warm, and from a request to PAUSED and to RUNNING again.
 
-The clock runs in the client, which polls the start task. A start in a warm sandbox waits until the pool is full again,
-so no refill competes with it.
+The client measures the time, and polls the start task. Before each start in a warm sandbox it waits until the pool is
+full, so that no refill competes with the start.
 """
 
 import tempfile
@@ -28,7 +28,7 @@ _POLL, _TIMEOUT = 0.002, 60.0
 def sandboxes(effort: Effort) -> list[Row]:
     """Start app conversations in new sandboxes, one after the other; then many sandboxes at once."""
     with _server() as client:
-        ready(client)  # warm-up: the supervisor is there, everything is loaded
+        ready(client)  # warm-up: the supervisor runs, and everything is loaded
         starts = []
         for _ in range(effort.cold_starts):
             _delete_all(client)
@@ -75,7 +75,7 @@ def _server(warm: int = 0) -> Iterator[httpx.Client]:
 
 @contextmanager
 def serving(folder: Path, specs: str, **others: str) -> Iterator[httpx.Client]:
-    """Yield a client of a server with a supervisor, and sandboxes below a folder. specs: file. others: settings."""
+    """Yield a client of a server with a supervisor. Its data are in `folder`. specs: text of the specs file."""
     file = folder / "specs.toml"
     file.write_text(specs)
     settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "MAX_SANDBOXES": "100", "SANDBOX_SPECS": str(file), **others}
@@ -88,7 +88,7 @@ def serving(folder: Path, specs: str, **others: str) -> Iterator[httpx.Client]:
 
 
 def _start_warm(client: httpx.Client) -> float:
-    """Return the seconds of a start in a warm sandbox. Delete conversation and sandbox, unless it is the last."""
+    """Return the seconds of a start in a warm sandbox. Before it, delete the previous conversation and its sandbox."""
     _wait(lambda: _warm(client) == _WARM)
     for item in client.get("/app-conversations/search").json()["items"]:
         client.delete(f"/app-conversations/{item['id']}").raise_for_status()

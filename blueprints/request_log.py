@@ -68,9 +68,9 @@ def request_id() -> str:
 
 
 def note(status: int | str, *, began: float, method: str = "", replayed: bool = False) -> None:
-    """Log a writing request. status: for a message over a socket, a word for the outcome.
+    """Log a writing request. began: `time.monotonic` at its beginning.
 
-    began: `time.monotonic` at its beginning.
+    status: HTTP status; for a message over a socket, its outcome in a word.
     """
     principal: Principal = g.get("principal", NOBODY)
     line = {
@@ -84,8 +84,8 @@ def note(status: int | str, *, began: float, method: str = "", replayed: bool = 
         "status": status,
         "ms": round((time.monotonic() - began) * 1000, 1),
     }
-    # only ASCII, so that no name can end a line or move a terminal's cursor
     line |= {"replayed": True} if replayed else {}
+    # json.dumps escapes all but ASCII, so that no name can end a line or move a terminal's cursor
     _log.info("%s", json.dumps(line), extra={"line": line, "is_of_sandbox": principal.sandbox_id is not None})
 
 
@@ -120,8 +120,9 @@ class _ForPeople(TextLines):
 def _path(status: int | str) -> str | None:
     """Return the rule of the request's URL with its ids; None if no rule matches.
 
-    A conversation's id is a UUID. A link's token is a key and never logged. Any other part is a client's text, which
-    may be a misplaced secret. It is only logged if the response confirms that it names something.
+    A conversation's id is always logged, because it is a UUID. A link's token is a key, and never logged. Any other
+    part is a client's text, which may be a misplaced secret: it is logged only if the status shows that it names
+    something.
     """
     if request.url_rule is None:
         return None

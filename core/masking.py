@@ -5,7 +5,7 @@ each of its longer lines. At the ends of an output, which may be truncated or ar
 the secret is found too. Other encodings (reversed, hexadecimal, encrypted, a character per line) are not found: masking
 prevents accidents, and does not stop a program that wants to print a secret.
 
-In a client's settings the names of members tell which values are secrets. Responses have REDACTED in their place.
+In a client's settings, a value is a secret if its name says so, such as `api_key`. Responses have REDACTED instead.
 """
 
 import base64
@@ -36,17 +36,18 @@ _LEAST_LINE, _LEAST_CODED = 16, 8
 #: Line length of `base64`, in characters.
 _CODED_LINE = 76
 
-#: Minimum overlap that masks a truncated secret at the end of an output, in characters. Of a shorter secret it is half,
-#: but at least the second number.
+#: Minimum overlap that masks a truncated secret at an end of an output, in characters. For a secret of less than twice
+#: the first number it is half of the secret, and never less than the second number.
 _PART, _LEAST_PART = 8, 5
 
-#: Maximum number of offsets in a secret at which a part is searched.
+#: Maximum number of occurrences of the start or end of an output in a secret that are compared.
 _MOST_PLACES = 16
 
-#: Maximum number of forms that are searched one by one. With more, each position is looked up by its prefix.
+#: Maximum number of forms that are searched one by one. With more forms, each position of the text is looked up in
+#: `_heads`.
 _MOST_SEARCHED = 500
 
-#: Kinds of events whose texts are truncated or arrive in chunks.
+#: Kinds of events whose texts may be truncated or arrive in chunks.
 _OUTPUTS = ("ObservationEvent", "StreamingDeltaEvent", "CommandOutputEvent")
 
 #: Top-level members of an event that identify it, and stay unmasked.
@@ -54,7 +55,7 @@ _NAMES = frozenset(
     {"id", "timestamp", "source", "key", "action_id", "tool_call_id", "tool_name", "llm_response_id", "security_risk"}
 )
 
-#: Constants of the wire, which stay unmasked even if a secret is spelt alike.
+#: Constants of the wire, which stay unmasked even if a secret is equal to one.
 _WORDS = frozenset({*EXECUTION_STATUSES, "LOW", "MEDIUM", "HIGH", "UNKNOWN"})
 
 #: The name of a member on the wire.
@@ -161,7 +162,7 @@ class Mask:
         yield "".join((*reader.feed(decoder.decode(b"", final=True), is_last=True), reader.rest)).encode()
 
     def begin_at_end(self, text: str) -> int:
-        """Return where the first form begins that the end of a text may truncate, or the text's length."""
+        """Return the index from which the text may be the beginning of a form; the text's length if there is none."""
         longest = len(self._forms[0]) if self._forms else 0
         for at in range(max(len(text) - longest + 1, 0), len(text)):
             rest = text[at:] if len(text) - at < LEAST else ""
@@ -190,14 +191,15 @@ class Mask:
 
     @cached_property
     def _begins(self) -> frozenset[str]:
-        """Return the prefixes of forms that are shorter than a head."""
+        """Return the prefixes of all forms with less than LEAST characters."""
         return frozenset(head[:number] for head in self._heads for number in range(1, LEAST))
 
     @cached_property
     def _anchors(self) -> list[bytes] | None:
-        """Return parts of which each event with a secret has one in its bytes.
+        """Return byte strings for a quick check: an event without any of them has no secret.
 
-        None: a secret has no such part, or there are so many that searching their heads is faster."""
+        None: a form has no such string, or there are more than _MOST_SEARCHED forms.
+        """
         if len(self._forms) > _MOST_SEARCHED:
             return None
         found = {max(_AS_IT_IS.findall(form), key=len, default="") for form in self._forms}
@@ -219,7 +221,7 @@ class Mask:
         yield reader.rest
 
     def coded(self, coded: str, is_name: bool, is_output: bool) -> str:
-        """Mask a JSON string. One without a secret keeps its escapes."""
+        """Mask a JSON string. A string without a secret is returned unchanged, with the same escapes."""
         take_turns()
         if not (is_output or self._may_be_in(coded.encode("utf-8", "surrogatepass"))):
             return coded
@@ -244,7 +246,7 @@ class Mask:
                 at = text.find(form, at + len(form))
 
     def _spans_at_ends(self, text: str) -> Iterator[tuple[int, int]]:
-        """Return the spans of truncated secrets at the ends of a text, or the whole of a text within a secret."""
+        """Return the spans of truncated secrets at the ends of a text. A text that lies within a secret is one span."""
         for value in self._values:
             part = max(_LEAST_PART, min(_PART, (len(value) + 1) // 2))
             if len(text) < part:
@@ -309,7 +311,7 @@ class Masked:
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
-        self._held, self._hidden = "", 0  # held characters at the beginning that belong to a masked secret
+        self._held, self._hidden = "", 0  # number of held characters that belong to a masked secret
 
     def feed(self, piece: str) -> str:
         """Add a chunk. Return the text that is final."""
@@ -364,7 +366,7 @@ def _parts(value: str) -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Return the encodings of a secret that a text may have."""
+    """Return the encodings in which a text may contain a secret."""
     yield value
     for as_ascii in (True, False):
         within = json.dumps(value, ensure_ascii=as_ascii)[1:-1]
@@ -381,7 +383,10 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _coded(raw: bytes) -> Iterator[str]:
-    """Return the part of the Base64 that does not depend on the bytes around the secret, and lines of the whole."""
+    """Return the parts of the Base64 that do not depend on the bytes around the secret.
+
+    A long secret also yields the lines that `base64` prints for it.
+    """
     whole = base64.b64encode(raw).decode()
     if len(whole) > _CODED_LINE:
         lines = (whole[at : at + _CODED_LINE] for at in range(0, len(whole), _CODED_LINE))
@@ -430,14 +435,14 @@ def without_secrets_of(body: Any, said: Any) -> Any:
 
 
 def without_inputs(detail: Any) -> Any:
-    """Remove the refused inputs from the detail of an HTTPValidationError, because one may be a secret."""
-    return [_fault(one) for one in detail] if isinstance(detail, list) else detail
+    """Remove the refused inputs from the detail of an HTTPValidationError, because an input may be a secret."""
+    return [_fault(error) for error in detail] if isinstance(detail, list) else detail
 
 
 def credentials_in(settings: Any) -> Iterator[str]:
-    """Return the secrets of settings: values whose own name says so, headers and variables too; passwords in URLs.
+    """Return the secrets of settings: passwords in URLs, and values of members, headers and variables by their names.
 
-    A list may be a program's arguments: `--api-key` and its value; `--token=VALUE`; `Authorization: VALUE`.
+    A list may be the arguments of a program: `--api-key` and its value, `--token=VALUE`, `Authorization: VALUE`.
     """
     if isinstance(settings, Mapping):
         for name, inner in settings.items():
@@ -474,13 +479,13 @@ def _in_argument(text: str, before: Any) -> Iterator[str]:
     yield from _PASSWORD.findall(text)
 
 
-def _fault(said: Any) -> dict[str, Any]:
-    said = said if isinstance(said, dict) else {}
-    loc = said.get("loc")
+def _fault(error: Any) -> dict[str, Any]:
+    error = error if isinstance(error, dict) else {}
+    loc = error.get("loc")
     return {
         "loc": [one for one in loc if isinstance(one, str | int)] if isinstance(loc, list) else ["body"],
-        "msg": str(said.get("msg", "")),
-        "type": str(said.get("type", "value_error")),
+        "msg": str(error.get("msg", "")),
+        "type": str(error.get("type", "value_error")),
     }
 
 
@@ -488,15 +493,15 @@ def _is_secret(name: str) -> bool:
     return name.lower().endswith(_SECRET_NAMES)
 
 
-def _without(secrets: list[str], said: Any) -> Any:
-    if isinstance(said, dict):
-        return {_without(secrets, name): _without(secrets, inner) for name, inner in said.items()}
-    if isinstance(said, list):
-        return [_without(secrets, inner) for inner in said]
-    if isinstance(said, str):
+def _without(secrets: list[str], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_without(secrets, name): _without(secrets, inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without(secrets, inner) for inner in value]
+    if isinstance(value, str):
         for secret in secrets:
-            said = said.replace(secret, REDACTED)
-    return said
+            value = value.replace(secret, REDACTED)
+    return value
 
 
 def merged(kept: Any, diff: dict[str, Any]) -> dict[str, Any]:
@@ -513,7 +518,7 @@ def merged(kept: Any, diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def unmasked(value: Any, kept: Any) -> Any:
-    """Restore masked values that a client sends back; a mask without a stored value removes its member."""
+    """Replace each REDACTED that a client sends back by the stored value. Without a stored value, drop the member."""
     if isinstance(value, dict):
         before = kept if isinstance(kept, dict) else {}
         return {
@@ -528,10 +533,10 @@ def unmasked(value: Any, kept: Any) -> Any:
 
 
 def has_key(llm: Any) -> bool:
-    """Return whether a model has a key of its own."""
+    """Return whether a model's settings have an API key."""
     return isinstance(llm, dict) and bool(str(llm.get("api_key") or "").strip())
 
 
 def without_key(llm: dict[str, Any]) -> dict[str, Any]:
-    """Remove the secrets of a model."""
+    """Return the settings of a model without its secrets."""
     return {name: value for name, value in llm.items() if with_secrets({name: value}, lambda _: "") == {name: value}}

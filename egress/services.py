@@ -18,13 +18,14 @@ Headers = list[tuple[bytes, bytes]]
 _PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*")
 _QUERY = re.compile(r"[!-~]*")
 
-#: Characters that end a segment of a decoded path on some server, and segments that some read as `.` or `..`.
+#: Characters at which some servers end a path segment, and segments that some servers read as `.` or `..`. Both apply
+#: to the decoded path.
 _ENDS_PART, _DOTS = re.compile(r"[;?#]"), re.compile(r"\s*\.\s*(?:\.\s*)?")
 
-#: Maximum number of times that a path is decoded; one that still changes is refused.
+#: Maximum number of times that a path is decoded. A path that would still change is refused.
 _MOST_DECODED = 3
 
-#: Methods that are passed on: those of RFC 9110 but TRACE, which shows a credential to its caller, and of WebDAV.
+#: Forwarded methods: RFC 9110 and WebDAV. TRACE is left out, because its response would show the service's credentials.
 METHODS = (
     *("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"),
     *("PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH"),
@@ -44,7 +45,8 @@ _NOT_FROM_SANDBOX = {
 }
 _OF_PROXIES = b"x-forwarded-"
 
-#: Headers by which a request names a second resource of a store: in Swift, S3, Azure and Google Cloud Storage.
+#: Headers of Swift, S3, Azure and Google Cloud Storage in which a request names a second resource, such as a copy's
+#: source.
 _SECOND_RESOURCE = {
     *(b"x-copy-from", b"x-copy-from-account", b"destination-account", b"x-object-manifest", b"x-symlink-target"),
     *(b"x-amz-copy-source", b"x-ms-copy-source", b"x-ms-rename-source", b"x-goog-copy-source"),
@@ -52,7 +54,7 @@ _SECOND_RESOURCE = {
 
 
 class Wrong(ValueError):
-    """A malformed or ambiguous request. The message is a sentence."""
+    """A malformed or ambiguous request. The message tells the sandbox why."""
 
 
 @dataclass(frozen=True)
@@ -80,20 +82,20 @@ class Base:
 def split_target(target: str) -> tuple[str, str]:
     """Split `/NAME/…` into the name of the service and the rest with its query."""
     rest = target.removeprefix("/")
-    end = next((position for position, one in enumerate(rest) if one in "/?"), len(rest))
+    end = next((position for position, character in enumerate(rest) if character in "/?"), len(rest))
     return rest[:end], rest[end:]
 
 
 def below(base: str, rest: str) -> str:
     """Append the rest of a request's target to the path of a base URL. Raises Wrong if it could leave the base.
 
-    No segment is made of dots, however often a server decodes the path, and even if it reads a backslash as a slash,
-    normalizes Unicode, strips spaces, or drops the text after `;`, `?` or `#`. Invalid UTF-8 is refused, because some
-    servers read overlong forms of a dot or a slash.
+    Servers may decode a path several times, read a backslash as a slash, normalize Unicode, strip spaces, or drop the
+    text after `;`, `?` or `#`. None of these readings may yield a segment `.` or `..`. Invalid UTF-8 is refused,
+    because some servers accept overlong encodings of a dot or a slash.
     """
     path, mark, query = rest.partition("?")
     if not _PATH.fullmatch(path) or not _QUERY.fullmatch(query):
-        raise Wrong("the path has characters that a URL does not have")
+        raise Wrong("the path has characters that are not allowed in a URL: percent-encode them")
     text = path
     for _ in range(_MOST_DECODED):
         parts = [_ENDS_PART.split(part)[0] for part in re.split(r"[/\\]", unicodedata.normalize("NFKC", text))]
@@ -102,7 +104,7 @@ def below(base: str, rest: str) -> str:
         try:
             decoded = unquote(text, errors="strict")
         except UnicodeDecodeError:
-            raise Wrong("the path is no UTF-8 once it is decoded") from None
+            raise Wrong("the decoded path is not UTF-8") from None
         if decoded == text:
             return f"{base}{path}{mark}{query}" if base or path else f"/{mark}{query}"
         text = decoded
@@ -117,13 +119,13 @@ def within(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]])
     found = []
     for name, value in headers:
         if (folded := _folded(name)) in _SECOND_RESOURCE:
-            raise Wrong(f"{folded.decode()} names a resource that is not checked")
+            raise Wrong(f"{folded.decode()} names a second resource, which the proxy cannot check")
         found.append((name, _destination(service, base, value) if folded == b"destination" else value))
     return found
 
 
 def _destination(service: Service, base: Base, value: bytes) -> bytes:
-    """Convert a URL below the base URL or below `{EGRESS}/NAME` to one of the service. Raises Wrong."""
+    """Return a `Destination` as a URL of the service. It lies below the base URL or `{EGRESS}/NAME`. Raises Wrong."""
     address = _location(service, base, value).decode("latin-1")
     path = re.sub(r"\Ahttps?://[^/?#\\]*", "", address, flags=re.IGNORECASE)
     name, rest = split_target(path)
@@ -133,19 +135,19 @@ def _destination(service: Service, base: Base, value: bytes) -> bytes:
 
 
 def kept(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """Drop hop-by-hop headers, and those that `Connection` names. Raises Wrong.
+    """Drop hop-by-hop headers, and the headers that `Connection` names. Raises Wrong.
 
-    Names are compared like in CGI, where `_` and `-` are equal.
+    Names are compared as in CGI, where `_` and `-` are equal.
     """
-    given = [(name.lower(), value) for name, value in headers]
-    framing = [name for name, _ in given if name in (b"content-length", b"transfer-encoding")]
+    lowered = [(name.lower(), value) for name, value in headers]
+    framing = [name for name, _ in lowered if name in (b"content-length", b"transfer-encoding")]
     if len(framing) > 1:
-        raise Wrong("the request says twice how long it is")
-    named = {_folded(one.strip()) for name, value in given if name == b"connection" for one in value.split(b",")}
+        raise Wrong("the request has more than one Content-Length or Transfer-Encoding")
+    named = {_folded(part.strip()) for name, value in lowered if name == b"connection" for part in value.split(b",")}
     dropped = _OF_CONNECTION | (named - {b"content-length"})
     return [
         (name, value)
-        for name, value in given
+        for name, value in lowered
         if _folded(name) not in dropped and (name == b"content-length" or _folded(name) != b"content-length")
     ]
 
@@ -157,8 +159,9 @@ def _folded(name: bytes) -> bytes:
 def toward(service: Service, method: bytes, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
     """Build the headers of a request to a service, with the service's credentials. Raises Wrong.
 
-    Requests to a model ask for no compression, because the proxy reads the usage in the response. A body that a server
-    may leave unread is refused, because the server could take it for the next request, which the proxy did not check.
+    Requests to a model ask for no compression, because the proxy reads the usage in the response. A GET, HEAD or
+    OPTIONS with a body is refused: a server that does not read the body would parse it as the next request, and the
+    proxy would not have checked that request.
     """
     framing = [value for name, value in headers if name.lower() in (b"content-length", b"transfer-encoding")]
     if method in (b"GET", b"HEAD", b"OPTIONS") and any(value.strip(b"0 ") for value in framing):
@@ -185,8 +188,8 @@ def returned(service: Service, base: Base, headers: Iterable[tuple[bytes, bytes]
 
 def kept_of_response(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Return the headers of a response that are forwarded."""
-    given = [(name.lower(), value) for name, value in headers]
-    return [(name, value) for name, value in given if name not in _OF_CONNECTION]
+    lowered = [(name.lower(), value) for name, value in headers]
+    return [(name, value) for name, value in lowered if name not in _OF_CONNECTION]
 
 
 def _location(service: Service, base: Base, value: bytes) -> bytes:
@@ -198,4 +201,4 @@ def _location(service: Service, base: Base, value: bytes) -> bytes:
         return f"/{service.name}{rest.removeprefix(base.path)}".encode("latin-1")
     if rest != text:
         return value
-    return f"{base.scheme}://{base.authority.decode()}{text}".encode("latin-1")  # elsewhere: by name
+    return f"{base.scheme}://{base.authority.decode()}{text}".encode("latin-1")  # a path outside of the base URL

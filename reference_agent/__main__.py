@@ -22,13 +22,13 @@ from reference_agent.tunnels import ports, terminals
 C = ctypes.CDLL(None)
 C.getenv.restype = ctypes.c_void_p
 
-#: environment variables that are hidden from the agent's commands
+#: Environment variables that are hidden from the agent's commands.
 PRIVATE = (
     *("OH_SESSION_API_KEYS_0", "OH_WEBHOOKS_0_HEADERS", "OH_SECRET_KEY", "LLM_MODEL", "LLM_BASE_URL", "LLM_API_KEY"),
     *("SESSION_API_KEY", "PYTHONPATH"),
 )
 
-#: variables to overwrite in /proc, which otherwise shows the environment at the process's start
+#: Variables whose values are also overwritten in memory. Otherwise /proc/PID/environ would show them.
 COVERED = ("LLM_API_KEY", "OH_SECRET_KEY")
 
 VARIABLES = """\
@@ -38,14 +38,14 @@ environment variables, all optional:
   OH_WEBHOOKS_0_HEADERS    the headers of these posts, as a JSON object
   OH_CONVERSATIONS_PATH    the folder of the conversations; default: .agent-server/conversations
   OH_SECRET_KEY            seals the model keys of start requests, so that they survive a restart
-  LLM_MODEL                the model that the agent thinks with; unset: the agent follows the rule `run: CMD`
+  LLM_MODEL                the model of the agent; unset: the agent only runs lines `run: CMD`
   LLM_API_KEY              the model's key
   LLM_BASE_URL             the model's OpenAI-compatible endpoint; default: OpenAI's
   MODEL_PRICES             prices of models, which override core/prices.py: MODEL=INPUT/OUTPUT or
                            MODEL=INPUT/OUTPUT/CACHED, with commas, in US dollars per million tokens
   ACP_AGENT                the agent that replaces the bundled one: a name of reference_agent/acp/agents.toml
-  ACP_COMMAND              the command line of a program that speaks ACP over stdio; overrides the table's
-  ACP_MODE                 the mode in which the program asks for permission; overrides the table's
+  ACP_COMMAND              the command line of a program that speaks ACP over stdio; overrides agents.toml
+  ACP_MODE                 the mode in which the program asks for permission; overrides agents.toml
 """
 
 
@@ -86,7 +86,7 @@ def main() -> None:
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # log the agent's work, not every request
     http = make_server(arguments.host, arguments.port, app, threaded=True)
     for one in (signal.SIGINT, signal.SIGQUIT):
-        if signal.getsignal(one) is signal.SIG_IGN:  # if started with `&`, terminals would ignore Ctrl-C
+        if signal.getsignal(one) is signal.SIG_IGN:  # set by a shell for `&`; terminals would inherit it
             signal.signal(one, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=http.shutdown).start())
     print(f"serving on {arguments.host}:{arguments.port}", flush=True)

@@ -83,9 +83,9 @@ class AccessSettings:
     api_keys: tuple[str, ...] = setting(
         (),
         "Admin keys: one, several separated by commas, or one per variable; also the line of "
-        "the file `key` in DATA_DIR. An empty variable is equivalent to an unset one. Commas "
-        "without a key, and an empty file, stop the start. At least 16 characters, printable "
-        "ASCII without blanks.",
+        "the file `key` in DATA_DIR. An empty variable counts as unset, but an empty "
+        "file or a variable of commas alone stops the start. A key has at least 16 characters, "
+        "printable ASCII without blanks.",
         secret=True,
         names="`SESSION_API_KEY`, `SESSION_API_KEYS`, `OH_SESSION_API_KEYS_0` …",
     )

@@ -25,14 +25,14 @@ class HostSettings:
     )
     stop_sandboxes: int = setting(
         0,
-        "1, as in `make run`: a supervisor that ends stops its sandboxes, which become PAUSED "
-        "and keep their files; 0: they continue, and the next supervisor adopts them.",
+        "1: when a supervisor ends, it stops its sandboxes, which become PAUSED and keep their "
+        "files; 0: they continue, and the next supervisor adopts them. `make run` sets 1.",
         least=0,
         most=1,
     )
     resume_sandboxes: int = setting(
         0,
-        "1: sandboxes that ran when their server ended start with its next start; 0: they start on their next use.",
+        "1: when the server starts, it starts the sandboxes that ran when it ended; 0: they start on their next use.",
         least=0,
         most=1,
     )
@@ -80,8 +80,8 @@ class HostSettings:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        self.user_range  # noqa: B018 - the property refuses a wrong one
-        self.port_range  # noqa: B018 - the property refuses a wrong one
+        self.user_range  # noqa: B018 - the property raises for an invalid value
+        self.port_range  # noqa: B018 - the property raises for an invalid value
 
     @property
     def name(self) -> str:

@@ -41,8 +41,8 @@ class KeepingSettings:
     retention_tags: tuple[str, ...] = setting(
         (),
         "The days of conversations with a tag, separated by commas: `NAME:DAYS` or "
-        "`NAME=VALUE:DAYS`, such as `trial:7,project=alpha:365,keep:0`. The longest of several "
-        "applies, and 0 is the longest.",
+        "`NAME=VALUE:DAYS`, such as `trial:7,project=alpha:365,keep:0`. If several tags "
+        "match, the longest time applies; 0: never.",
     )
     cold_url: str = setting(
         "",

@@ -25,14 +25,14 @@ class ConversationLimits:
     )
     audit_days: int = setting(
         400,
-        "Days for which the audit of a deleted conversation is stored, and entries in the audit of all conversations.",
+        "Days for which the audit of a deleted conversation is kept, and each entry in the audit of all conversations.",
         least=1,
         most=36_500,
     )
     max_pending_actions: int = setting(
         256,
-        "Maximum number of pending actions of a conversation; 409 beyond. Without pending "
-        "actions: maximum number of open actions.",
+        "Maximum number of pending actions of a conversation; 409 beyond. While none is pending, "
+        "maximum number of actions without a result.",
         least=1,
         most=1000,
     )

@@ -34,9 +34,9 @@ class RedisSettings:
     )
     durability: str = setting(
         "",
-        "Condition for the acknowledgement of a write: `fsync`: it is on the disk of Redis; "
-        "`replicas:N`: N replicas have it; `none`: Redis has it. A write without the known "
-        "condition gets 503. Unset: `fsync` with the embedded store, `none` with a REDIS_URL.",
+        "When a write is acknowledged: `fsync`: after it is on the disk of Redis; "
+        "`replicas:N`: after N replicas have it; `none`: after Redis has it. If that is not "
+        "known, the response is 503. Unset: `fsync` with the embedded store, `none` with a REDIS_URL.",
     )
     max_store_bytes: int = setting(
         0,

@@ -46,11 +46,11 @@ _LEAST_MEMORY_MB = 6
 #: The specs that come with the server.
 BUNDLED = Path(__file__).parent / "specs.toml"
 
-#: Members of `secret_env` that are not secret, apart from a password in a URL: people and usage see the model and its
-#: price.
+#: Members of `secret_env` that responses may show: the model, its address and its price. Only a password in the address
+#: is masked.
 _TOLD = ("LLM_MODEL", "LLM_BASE_URL", "MODEL_PRICES")
 
-#: A variable of the server's environment in values that no response shows, with a default after `:-`.
+#: `{env:NAME}` or `{env:NAME:-DEFAULT}`: a variable of the server. Allowed in members that no response shows.
 _OF_SERVER = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\}")
 
 #: Maximum number of restarts of a sandbox in ten minutes.
@@ -67,14 +67,14 @@ _VARIABLES = {"model": "LLM_MODEL", "base_url": "LLM_BASE_URL", "api_key": "LLM_
 
 #: Notice at the start if the bundled agent has no model and there is no other agent.
 NO_MODEL = (
-    "No model is set: the agent only runs lines that begin with `run: `. Start with LLM_MODEL=… LLM_API_KEY=… for one "
-    "that thinks, and LLM_BASE_URL=… for a model that is not OpenAI's."
+    "No model is set: the agent only runs lines that begin with `run: `. To give it a model, start the server with "
+    "LLM_MODEL=… LLM_API_KEY=…, and with LLM_BASE_URL=… if the model is not OpenAI's."
 )
 
 #: A command that runs the server with a model.
 _SET_MODEL = "LLM_MODEL=gpt-5.5 LLM_API_KEY=sk-… make run"
 
-#: Notices if other agents have their own model, and if a key is missing.
+#: Notice that other agents have a model, and notice that an agent has no key.
 _OTHERS, _NO_KEY = (
     "The default agent has no model: it only runs lines that begin with `run: `. Others have their own: {others}. "
     "Choose one: agentctl run --agent {first} TEXT",
@@ -85,15 +85,16 @@ _OTHERS, _NO_KEY = (
 def _check_container(spec: Mapping[str, Any]) -> None:
     folder, memory = spec["working_dir"], spec["limits"].get("memory_mb", _LEAST_MEMORY_MB)
     if not spec["image"]:
-        raise ValidationError(f"Missing: the {spec['runtime']} runtime needs one.", "image")
+        raise ValidationError(f"Missing: the {spec['runtime']} runtime needs an image.", "image")
     if folder != "." and not (folder.startswith("/") and folder.strip("/")):
         raise ValidationError('Must be "." (the image\'s own) or an absolute path other than /.', "working_dir")
     for key, absent in _OF_PROCESSES.items():
         if spec[key] != absent:
-            raise ValidationError("Only for the process runtime: a container is isolated.", key)
+            raise ValidationError("Only for the process runtime: a container is always isolated.", key)
     if spec["network"] in ("host", "none"):
         raise ValidationError(
-            'Must be a network that publishes ports, neither host nor none: egress = "none" is no network.', "network"
+            'Must be a network that publishes ports, neither host nor none. For no network, set egress = "none".',
+            "network",
         )
     if spec["network"] == NAMED:
         raise ValidationError('Must be absent with egress = "named".', "network")
@@ -108,9 +109,12 @@ def _check_container(spec: Mapping[str, Any]) -> None:
 def _check_pod(spec: Mapping[str, Any]) -> None:
     _check_container(spec)
     if spec["network"] is not None:
-        raise ValidationError("Only for the other runtimes: NetworkPolicies decide what a pod reaches.", "network")
+        raise ValidationError("Only for the other runtimes: NetworkPolicies limit the network of a pod.", "network")
     if "processes" in spec["limits"]:
-        raise ValidationError({"processes": ["Only for the other runtimes: podPidsLimit of the kubelet."]}, "limits")
+        raise ValidationError(
+            {"processes": ["Only for the other runtimes: podPidsLimit of the kubelet limits a pod."]},
+            "limits",
+        )
 
 
 def _check_process(spec: Mapping[str, Any]) -> None:
@@ -145,20 +149,20 @@ class AgentOfSpec:
     """The agent of a spec's sandboxes."""
 
     name: str
-    title: str  #: its display name
+    title: str  #: display name
     version: str = ""
     asks: bool = True  #: False: it never asks for permission
-    key: str = ""  #: the variable with the key of its model
-    holds: str = ""  #: actions that wait for a decision, in words
-    passes: str = ""  #: actions without asking, which only the egress proxy restricts, in words
+    key: str = ""  #: name of the variable with the API key of its model
+    holds: str = ""  #: for people: which actions wait for a decision
+    passes: str = ""  #: for people: which actions it runs without asking; only the egress proxy restricts them
 
 
 class Missing(NamedTuple):
-    """The missing requirement of a spec's agent that cannot think."""
+    """What the agent of a spec lacks to call a model."""
 
     what: str  #: "model" or "key"
-    words: str  #: for people
-    command: str  #: starts the server with it
+    words: str  #: explanation for people
+    command: str  #: command that starts the server with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,18 +200,18 @@ class Spec:
     egress: str = OPEN
     hosts: tuple[AllowedHost, ...] = ()
     presets: tuple[str, ...] = ()
-    services: tuple[Service, ...] = ()  #: including the model's, if its variables name one
-    agent: AgentOfSpec | None = None  #: None: not in the spec
+    services: tuple[Service, ...] = ()  #: including the service of the model, if the variables name a model
+    agent: AgentOfSpec | None = None  #: None: the spec names no agent
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables of its sandboxes, without those that the server adds and without keys of services."""
+        """Return the environment of the spec's sandboxes, without variables of the server and keys of services."""
         whole = {**self.initial_env, **self.secret_env}
         return environment_inside(whole) if self.egress == NAMED else whole
 
     @property
     def missing(self) -> Missing | None:
-        """Return what its agent lacks in order to think; None if nothing is known to be missing."""
+        """Return what the agent lacks to call a model; None if nothing is known to be missing."""
         if lacks_model(self):
             return Missing("model", "No model is set: the agent only runs lines that begin with `run: `.", _SET_MODEL)
         agent = self.agent
@@ -327,9 +331,9 @@ class _Spec(_Strict):
         if policy not in (None, {"kind": "NeverConfirm"}) and any(map(acts_unasked, agents)):
             raise ValidationError(f"{UNASKED}.", "conversation")
         if both := sorted(spec["initial_env"].keys() & spec["secret_env"].keys()):
-            raise ValidationError(f"initial_env has {both[0]} too.", "secret_env")
+            raise ValidationError(f"initial_env has {both[0]} too: remove one of them.", "secret_env")
         if "AGENT_SERVER" not in spec["ports"]:
-            raise ValidationError("AGENT_SERVER must be among them.", "ports")
+            raise ValidationError("AGENT_SERVER is missing: the server needs the port of the agent server.", "ports")
 
     @post_load
     def _make(self, spec: dict[str, Any], **_: Any) -> Spec:
@@ -366,9 +370,9 @@ def _way_out(spec: dict[str, Any], environment: Mapping[str, str], conversation:
 
 
 def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace each `{env:NAME}` in members, and drop members that name an unset or empty variable.
+    """Replace each `{env:NAME}` in members. Drop a member if the variable is unset or empty.
 
-    `{env:NAME:-DEFAULT}` has a default for such a variable.
+    `{env:NAME:-DEFAULT}` uses the default instead.
     """
     found: dict[str, Any] = {}
     for name, value in members.items():
@@ -385,7 +389,7 @@ class SpecNotFound(Refused):
     """The sandbox spec does not exist."""
 
     kind = Kind.MISSING
-    words = "Sandbox spec not found. GET /api/v1/sandbox-specs/search lists those that are there"
+    words = "Sandbox spec not found. GET /api/v1/sandbox-specs/search lists the specs"
 
 
 class Specs:
@@ -452,13 +456,13 @@ def _read(file: Path) -> list[Spec]:
         except ValidationError as fault:
             raise ConfigError(f"{name}: {_sentence(fault.normalized_messages())}") from None
         if spec.id in (other.id for other in specs):
-            raise ConfigError(f"{name}: id: another spec has it")
+            raise ConfigError(f"{name}: id: another spec has the same id")
         specs.append(spec)
     return specs
 
 
 def _sentence(messages: Any) -> str:
-    """Return the first fault: the key's path and the reason."""
+    """Return the first error of a validation: the path of the key, and the reason."""
     path = []
     while isinstance(messages, dict):
         key, messages = next(iter(messages.items()))
@@ -481,12 +485,12 @@ def is_bundled(spec: Spec) -> bool:
 
 
 def lacks_model(spec: Spec) -> bool:
-    """Return whether a spec runs the bundled agent without a model, which only follows the rule `run: CMD`."""
+    """Return whether a spec runs the bundled agent without a model. The agent then only runs lines `run: CMD`."""
     return is_bundled(spec) and not model_of(spec).model
 
 
 def model_notices(specs: "Specs") -> list[str]:
-    """Return notices for the operator about missing models and keys at the start."""
+    """Return the notices about missing models and keys that the operator reads at the start."""
     others = [spec for spec in specs.all if spec.agent and spec.agent.key and model_of(spec).model]
     found = [missing.words for one in others if (missing := one.missing)]
     if not lacks_model(specs.get(None)):

@@ -3,11 +3,11 @@
 A driver records that it is about to send a message. After a kill, the next driver therefore looks for the message in
 the agent's own log, and only sends it if the log lacks it. A suspended driver checks its lease directly before sending,
 and sends nothing if another driver has the lease. A message that the agent refuses, or that cannot be delivered for ten
-minutes, leaves an event in the conversation, and the next message follows. A message whose attempts all end in an
-unforeseen error is given up after half a minute.
+minutes, leaves an event in the conversation, and the next message follows. If every attempt ends in an
+unforeseen error, the message is given up after half a minute.
 
-Limitation: a message is sent twice if its driver is suspended for longer than its lease between that check and its
-request, or if the agent server reads the request only after the next driver has asked for the log.
+Limitation: a message is sent twice in two cases. Its driver is suspended, between checking the lease and sending, for
+longer than the lease. Or the agent server reads the request only after the next driver has read the log.
 """
 
 import logging
@@ -31,8 +31,8 @@ from supervisor.presence import LeaseLost, in_thread, renewed
 
 log = logging.getLogger("supervisor")
 
-#: Time of attempts in seconds after which a message is given up. Time in which its sandbox resumes, its host is lost,
-#: an action is pending, or nobody tries does not count.
+#: Time of attempts after which a message is given up, in seconds. The clock stops while no supervisor tries, the
+#: sandbox resumes, its host is lost, or an action is pending.
 GIVEN_UP = 600.0
 
 #: Retry delay in seconds for a message to a sandbox that is resuming.
@@ -41,11 +41,11 @@ _WAKING_SECONDS = 1.0
 #: Statuses of an agent that is inactive and was not paused by a person.
 WAITS_TO_BE_TOLD = ("idle", "finished", "error", "stuck")
 
-#: Maximum number of queues that a supervisor drives at once, and for the conversations of a sandbox, whose agent may be
-#: slow.
+#: Maximum number of queues that a supervisor drives at once, and maximum number of these for one sandbox. One slow
+#: agent must not take all of them.
 MOST_QUEUES, MOST_OF_ONE = 64, 16
 
-#: Number of events of a page of an agent's log, and maximum number of pages read for a message.
+#: Events per page of an agent's log, and maximum number of pages that are read for a message.
 _PAGE, _MOST_PAGES = 100, 100
 
 #: Maximum number of characters of a message in the event about its failure.
@@ -67,8 +67,9 @@ class MessageDriver:
     def drive_due(self) -> None:
         """Give each due queue to a thread, at most MOST_QUEUES at once.
 
-        If a lease expires while its thread is running, the queue is left until the new lease expires, because that
-        thread may be sending. Queues beyond MOST_OF_ONE of a sandbox are postponed.
+        A queue may be due although its thread still runs, because the lease has expired. Start no second thread: the
+        first may be sending. The queue is due again when the new lease expires. Postpone queues of a sandbox that
+        already has MOST_OF_ONE threads.
         """
         while len(self._driven) < MOST_QUEUES and (queued := self._store.conversations.queued_messages.claim()):
             if queued.conversation_id in self._driven:
@@ -114,7 +115,7 @@ def deliver(store: Store, commands: Commands, queued: QueuedMessage) -> None:
     except ConversationNotFound:
         store.conversations.queued_messages.drop(queued.conversation_id)
         return
-    except NeedsApproval as error:  # actions wait for a person who may decide, and so does the message
+    except NeedsApproval as error:  # the message waits until a person has decided the pending actions
         waits, reason = True, str(error)
     except NotReachable as error:
         hopeless, waits, reason = error.is_gone, error.is_awaited, str(error)
@@ -170,7 +171,7 @@ def _require_purpose(store: Store, queued: QueuedMessage) -> None:
 def last_message(store: Store, conversation_id: wire.ConversationId) -> tuple[str, wire.Micros | None]:
     """Return the id and the time of the last message to a conversation's agent; "" and None if there is none.
 
-    A message that a client sent around this server has the source `environment`. Cost: two round trips.
+    A message that a client sent to the agent server directly has the source `environment`. Cost: two round trips.
     """
     messages: list[wire.Event] = []
     for source in ("user", "environment"):
@@ -181,7 +182,7 @@ def last_message(store: Store, conversation_id: wire.ConversationId) -> tuple[st
 
 
 def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str:
-    """Return the id of the last event in the agent's own log; empty if it is empty or forgotten."""
+    """Return the id of the last event in the agent's own log; "" if the log is empty or the agent does not know it."""
     try:
         events, _ = agent.events(conversation_id, limit=1, newest_first=True)
     except AgentRefused as refusal:
@@ -192,9 +193,9 @@ def _last_event(agent: AgentServer, conversation_id: wire.ConversationId) -> str
 
 
 def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
-    """Return whether the agent's own log has the message since it was sent.
+    """Return whether the agent's own log has the message after `queued.after`.
 
-    An agent that has written 10,000 events since then has surely received it, so the message is not sent twice.
+    After 10,000 newer events the message counts as received, because sending it twice would be worse.
     """
     page_id, wanted = None, message_claim(queued.content)
     for _ in range(_MOST_PAGES):
@@ -207,8 +208,8 @@ def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
         for event in events:
             if event.id == queued.after:
                 return False
-            said = event.fields.get("llm_message")
-            if event.source == "user" and isinstance(said, dict) and message_claim(said.get("content")) == wanted:
+            message = event.fields.get("llm_message")
+            if event.source == "user" and isinstance(message, dict) and message_claim(message.get("content")) == wanted:
                 return True
         if page_id is None:
             return False
@@ -216,7 +217,7 @@ def _has_received(agent: AgentServer, queued: QueuedMessage) -> bool:
 
 
 def _wake(store: Store, queued: QueuedMessage) -> None:
-    """Resume a conversation's sandbox if it is paused. The next attempt repeats a refused request."""
+    """Resume a conversation's sandbox if it is paused. If that is refused, the next attempt asks again."""
     sandbox_id = store.conversations.sandbox_of(queued.conversation_id)
     if sandbox_id is not None:
         try:
@@ -226,7 +227,7 @@ def _wake(store: Store, queued: QueuedMessage) -> None:
 
 
 def _give_up(store: Store, queued: QueuedMessage, reason: str) -> None:
-    """Append an event that the agent did not receive the message, and remove the message from its queue."""
+    """Append an event which says that the agent did not receive the message. Remove the message from its queue."""
     text = "\n".join(str(part["text"]) for part in queued.content if isinstance(part.get("text"), str))
     detail = f"A message was queued, but its agent did not receive it: {reason}\nThe message: {beginning(text, _SHOWN)}"
     log.warning("conversation %s: a queued message was not delivered: %s", queued.conversation_id, reason)

@@ -84,7 +84,7 @@ def test_a_token_that_was_changed_anywhere_is_forged():
             pass
 
 
-def test_what_is_no_token_is_forged():
+def test_a_malformed_token_is_refused_as_forged():
     texts = ("", ".", "x", "a.b.c", "é", "\ud800", "." * 9000, "eyJ9.AAAA")
     assert taken(texts, links(NEW).read, LinkForged) == []
 

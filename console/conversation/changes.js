@@ -1,5 +1,5 @@
-// What has changed in the working folder, as a review: lines can be commented, the comments go as one message, and the
-// change leaves as a patch.
+// The panel "Changes": the changed files of the working folder. A person can comment on lines, send all comments as one
+// message, and download the changes as a patch.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, newKey, save } from "../lib/api.js";
 import { html } from "../lib/html.js";
@@ -15,13 +15,13 @@ import { Push } from "./push.js";
 import { patchOf } from "./review.js";
 import { readList, useFiles, useViewed } from "./review_files.js";
 
-/** Files that are open at first. */
+/** Maximum number of files that are open at first. */
 const MOST_OPEN = 20;
 
-/** From when changes are shown. The agent server reads a repository; the others are of the folder, which needs none. */
+/** Starting points of the changes. "repository" needs a Git repository; the others compare records of the folder. */
 const MOMENTS = { start: "Since the start", turn: "This turn", last: "Last turn", repository: "Since the last commit" };
 
-/** What stands in the place of changes that there are none of. */
+/** Text if there are no changes. */
 const NONE = {
   start: "The files are as they were at the start of the conversation.",
   turn: "The files are as they were before the last message.",
@@ -29,14 +29,14 @@ const NONE = {
   repository: "The files are as the repository has them.",
 };
 
-/** What is said below a failure: where the changes come from. */
+/** Text below an error: where the changes come from. */
 const OF_REPOSITORY =
-    "These changes are those of a Git repository in the working folder, as the agent server of the sandbox reads it.",
+    "The agent server of the sandbox reads these changes from the Git repository in the working folder.",
   OF_RECORDS =
-    "The folder of a sandbox that is a process is recorded at the start, at the end of each turn, " +
-    "and before an action that waits.";
+    "The folder of a process sandbox is recorded at the start, at the end of each turn, " +
+    "and before a pending action.";
 
-/** The query that a moment stands for; null: there is no such turn. Throws ApiError. */
+/** Return the query for a starting point; null if there is no such turn. Throws ApiError. */
 async function between(id, moment, signal) {
   if (moment === "repository") return {};
   if (moment === "start") return { since: "start" };
@@ -72,7 +72,7 @@ function SendComments({ id, comments, waiting, onSent }) {
       tell("The agent has your comments.");
       onSent();
     } catch (fault) {
-      if (fault.status) request.current = null; // without a response it may have come: the same key sends it once
+      if (fault.status) request.current = null; // no response: the message may have arrived, so keep the key
       tell(fault.message, "failed");
     }
     setSending(false);
@@ -84,7 +84,7 @@ function SendComments({ id, comments, waiting, onSent }) {
   </p>`;
 }
 
-/** The changed files by their folders; a press goes to one. */
+/** The changed files by folder. A press moves to the file. */
 function ChangedTree({ list, files, isViewed }) {
   const folders = Map.groupBy(list, ({ path }) => path.slice(0, path.lastIndexOf("/") + 1));
   return html`<nav class="changed-tree" aria-label="Changed files" data-testid="changed-tree">
@@ -111,7 +111,7 @@ function goTo(path) {
   file.scrollIntoView({ block: "start" });
 }
 
-/** Go to the file after the one that has the focus, or before it. */
+/** Move to the next (1) or previous (-1) file, from the file with the focus. */
 function step(by) {
   const all = heads(),
     present = all.findIndex((one) => one.closest(".changed-file").contains(document.activeElement));
@@ -119,7 +119,7 @@ function step(by) {
   if (next) goTo(next.dataset.path);
 }
 
-/** Save all of the change as a patch; what is no text, and what could not be read, is left out and told. */
+/** Save all changes as a patch. Binary files and unreadable files are left out, and named in a notice. */
 async function savePatch(id, list, files, read) {
   const out = [];
   const parts = [];
@@ -131,15 +131,15 @@ async function savePatch(id, list, files, read) {
   if (parts.join("")) save(new Blob(parts, { type: "text/x-patch" }), `${id}.patch`);
   const told = parts.join("")
     ? `git apply ${id}.patch makes this change elsewhere.`
-    : "No line differs: there is no patch.";
+    : "No line has changed, so there is no patch.";
   if (out.length)
-    tell(`The patch lacks ${counted(out.length, "file")} that are no text: ${out.join(", ")}. ${told}`, "failed");
+    tell(`The patch lacks ${counted(out.length, "binary or unreadable file")}: ${out.join(", ")}. ${told}`, "failed");
   else tell(told);
 }
 
 /**
- * id: of the conversation. waiting: the number of its pending actions. status: of the conversation, which is read again
- * when it changes.
+ * id: id of the conversation. waiting: number of its pending actions. status: its status. When it changes, the changed
+ * files are read again.
  */
 export default function Changes({ id, waiting, status, onDone, since = "start" }) {
   const [{ found, moments, error }, setState] = useState(/** @type {any} */ ({})),
@@ -152,7 +152,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
   const { files, read: readFile } = useFiles(id, found, moments);
   const reading = useRef(null);
   const read = () => {
-    reading.current?.abort(); // it may be of another moment, and end later
+    reading.current?.abort(); // an older request could end later, and overwrite the result
     const ending = (reading.current = new AbortController());
     const { signal } = ending;
     const show = async () => {
@@ -164,7 +164,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
       if (signal.aborted) return;
       if (fault.status !== 409 || moment !== "start" || unrecorded)
         return setState((before) => ({ ...before, error: fault }));
-      setUnrecorded(fault.message); // a repository may tell more than the folder
+      setUnrecorded(fault.message); // without a record of the start, show the changes of the repository
       setMoment("repository");
     });
     return () => ending.abort();
@@ -174,7 +174,7 @@ export default function Changes({ id, waiting, status, onDone, since = "start" }
   useEffect(() => kept.set(id, comments), [comments]);
   useShortcuts({
     "]": { label: "Next changed file", run: () => step(1) },
-    "[": { label: "File before it", run: () => step(-1) },
+    "[": { label: "Previous changed file", run: () => step(-1) },
   });
   const setComment = (name, comment) =>
     setComments(({ [name]: _, ...others }) => (comment ? { ...others, [name]: comment } : others));

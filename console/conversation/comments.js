@@ -1,11 +1,11 @@
-// Comments on lines of a change: kept in the browser's session until they are sent, and how an agent reads them.
+// Comments on changed lines. They are kept in the browser's session until they are sent to the agent as one message.
 
-/** The folder of an agent's own files, which are no part of the work. */
+/** Folder of the agent server's own files, which are not part of the changes. */
 export const OF_AGENT = ".agent-server";
 
 const name = (id) => `agent-server-comments-${id}`;
 
-/** Comments by `key`, of each conversation: {path, sign, text, old, fresh, comment, and of several lines: above}. */
+/** Comments by `key`, per conversation: {path, sign, text, old, fresh, comment, above: earlier lines of a range}. */
 export const kept = {
   get(id) {
     try {
@@ -25,23 +25,23 @@ export const kept = {
   },
 };
 
-/** What names a line of a change: a comment stays at it while its text and its number are the same. */
+/** Return the key of a changed line. Its comment is kept as long as its text and its number are the same. */
 export function key(path, { sign, text, old, fresh }) {
   return JSON.stringify([path, sign, sign === "-" ? old : fresh, text]);
 }
 
-/** Characters of a line, and lines of a comment, that are quoted at most. */
+/** Maximum number of quoted characters of a line, and of quoted lines of a comment. */
 const QUOTED = 300,
   MOST_QUOTED = 20;
 
 const numberOf = ({ sign, old, fresh }) => `${sign === "-" ? "removed line" : "line"} ${sign === "-" ? old : fresh}`;
 
-/** Which lines a comment is on: `line 3`, or `line 3 to removed line 5`. */
+/** Return the lines of a comment in words: `line 3`, or `line 3 to removed line 5`. */
 export function placeOf(comment) {
   return [comment.above?.[0], comment].filter(Boolean).map(numberOf).join(" to ");
 }
 
-/** One message of all comments, by file and line. */
+/** Return all comments as one message, ordered by file and line. */
 export function messageOf(comments) {
   const sorted = comments.toSorted(
     (one, other) => one.path.localeCompare(other.path) || one.fresh - other.fresh || one.old - other.old,

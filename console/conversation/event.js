@@ -36,8 +36,8 @@ function Message({ event, isTalk }) {
 }
 
 /**
- * What the agent means to do; an action that the agent's tools cannot read has a call alone. isTalk: without what says
- * nothing.
+ * The proposed action. If no tool of the agent could parse it, the event has no action, and the raw call is shown. isTalk:
+ * leave out arguments that tell the reader nothing.
  */
 export function EventProposal({ event, isTalk }) {
   const { kind, ...values } =
@@ -48,7 +48,7 @@ export function EventProposal({ event, isTalk }) {
     : html`<${Arguments} tool=${event.tool_name} arguments=${values} isBrief=${isTalk} />`;
 }
 
-/** The risk of an action, where the agent names one. isBrief: where it is no low one. */
+/** The risk of an action, if the agent rates it. isBrief: do not show a low risk. */
 export function Risk({ event, isBrief = false }) {
   const risk = String(event.security_risk ?? "UNKNOWN").toLowerCase();
   return risk !== "unknown" && !(isBrief && risk === "low") && html` <span class=${`risk ${risk}`}>${risk} risk</span>`;
@@ -60,7 +60,7 @@ export function Summary({ event }) {
     ${(text) => html`<${Text} prose text=${text} />`}<//>`;
 }
 
-/** Replaces an action that waits: its prompt is below the timeline. */
+/** Replaces the body of a pending action, whose prompt is below the timeline. */
 export function Waits({ event }) {
   const show = () => {
     /** @type {HTMLElement} */
@@ -90,7 +90,7 @@ function Action({ event, results, isTalk }) {
     )}`;
 }
 
-/** Members of an observation that repeat the action or its outcome. */
+/** Members of an observation that are shown elsewhere: with the action, or as the outcome. */
 const SAID_ELSEWHERE = ["kind", "content", "is_error", "exit_code", "command", "timeout"];
 
 function Observation({ event }) {
@@ -194,7 +194,7 @@ export function lookOf(event) {
 }
 
 /**
- * Whether a message is the server's own, which tells an agent what is allowed now. The agent takes it for a person's.
+ * Whether this server sent a message, to tell an agent what is allowed now. The agent reports it as a person's message.
  */
 const isOfServer = (event) =>
   event.source === "user" && String(event.llm_message?.content?.[0]?.text).startsWith("This server says: ");
@@ -215,10 +215,10 @@ export function Label({ event }) {
   return known(kind).label ?? html`<${Text} text=${beginning(kind, 200)} />`;
 }
 
-/** The exit code of a command that was handed back while it runs. Source: the published terminal tool. */
+/** The exit code of a command that still runs. Source: the published terminal tool. */
 const GOES_ON = -1;
 
-/** How a result ended: its exit code, or that it failed. isBrief: nothing where it went well. */
+/** The outcome of a result: its exit code, or that it failed. isBrief: show nothing after a success. */
 export function EventOutcome({ event, isBrief = false }) {
   const code = event.observation?.exit_code,
     isRunning = code === GOES_ON && !event.observation.is_error,
@@ -229,7 +229,7 @@ export function EventOutcome({ event, isBrief = false }) {
   return isFailed ? html`<span class="high">failed</span>` : null;
 }
 
-/** onFork(isBack): undefined where no fork is offered. */
+/** Label, outcome and time of an event. onFork(isBack): undefined if forks are not offered. */
 export function Head({ event, onFork }) {
   return html`<div class="head">
     <span class="label"><${Label} event=${event} /></span>
@@ -246,8 +246,8 @@ export function EventBody({ event, results = [], isTalk = false }) {
 }
 
 /**
- * A row of the wire: an event, and for an action its results. It is drawn again only when another event is in it, as
- * there are hundreds. onFork(row, isBack).
+ * A row of the view "All events": an event, and the results of an action. There are hundreds of rows, so a row is only
+ * rendered again if its properties have changed. onFork(row, isBack).
  */
 export class EventRow extends Component {
   shouldComponentUpdate(next) {

@@ -15,7 +15,7 @@ import { Time } from "../parts/time.js";
 /** Seconds between two polls of the sandbox. */
 const LOOK = 5;
 
-/** The sandbox of a conversation; null where it has none. */
+/** Read the sandbox of a conversation; null if it has none. */
 async function read(conversationId, signal) {
   const [conversation] = await call("GET /api/v1/app-conversations", { query: { ids: conversationId }, signal });
   if (!conversation?.sandbox_id) return null;
@@ -35,7 +35,7 @@ function SandboxLogFold({ sandboxId }) {
 const count = (number) => number.toLocaleString("en");
 
 /**
- * What the sandbox has spent on models by the count of its way out, which no agent can change, and what it may spend.
+ * What the sandbox has spent on models, and its budget. The egress proxy counts, so no agent can change the figures.
  */
 function Spent({
   of: { calls, refused, tokens, dollars: spent, unpriced_tokens: unpriced, budget, allowed_dollars, allowed_tokens },
@@ -46,7 +46,7 @@ function Spent({
   return html`${isUnknown ? "" : `${dollars(spent)}${ofDollars}, `}${count(tokens)}
     ${ofTokens} tokens in ${count(calls)} ${calls === 1 ? "call" : "calls"}
     ${unpriced > 0 && html`<br /><span class="muted">The price of ${count(unpriced)} tokens is not known.</span>`}
-    ${refused > 0 && html`<br /><span class="high">Refused, as a budget is used up: ${count(refused)}</span>`}`;
+    ${refused > 0 && html`<br /><span class="high">Refused because a budget is used up: ${count(refused)}</span>`}`;
 }
 
 function Verb({ sandbox, onDone }) {
@@ -85,7 +85,7 @@ export function Sandbox({ conversationId }) {
       ${value.disk_bytes != null && html`<div><dt>Disk</dt><dd>${bytes(value.disk_bytes)}</dd></div>`}
       ${
         (value.spent?.calls > 0 || value.spent?.refused > 0) &&
-        html`<div><dt title="As this server counts the responses of the models">Spent on models</dt><dd
+        html`<div><dt title="Counted by this server from the responses of the models">Spent on models</dt><dd
         data-testid="spent"><${Spent} of=${value.spent} /></dd></div>`
       }
     </dl>

@@ -1,4 +1,4 @@
-// Browser notifications about items that wait: only where the person wants them, and only while the page is hidden.
+// Browser notifications about pending items: only if the person wants them, and only while the page is hidden.
 import { ours } from "./root.js";
 import { go } from "./router.js";
 import { me } from "./session.js";
@@ -13,7 +13,7 @@ export const RINGS = ours("agent-server-rings");
 /** Maximum length of a title in a notification, in characters. */
 const MOST = 80;
 
-/** Whether the person wants notifications: "on", "off", "denied" by the browser, or "none" where it has none. */
+/** State of notifications: "on", "off", "denied" by the browser, or "none" if the browser does not support them. */
 export const wish = new Store(state());
 
 function state() {
@@ -32,13 +32,13 @@ export async function setWish(isOn) {
 let waiting = 0,
   shown = null;
 
-/** Go to the event of an action that waits alone; otherwise to the inbox, which has all that waits. */
+/** Go to the event of the only pending action. If several items are pending, go to the inbox. */
 function lead({ conversation_id: id, action_id: event }) {
   if (waiting < 2 && event) go("conversations", id, { event });
   else go("inbox");
 }
 
-/** Announce an item that began to wait. One notification stands for all items that came while the page was hidden. */
+/** Announce a new pending item. One notification covers all items that arrived while the page was hidden. */
 export function announce(item) {
   if (!document.hidden || wish.get() !== "on" || localStorage.getItem(RINGS)) return;
   waiting++;
@@ -51,11 +51,11 @@ export function announce(item) {
   try {
     shown = new Notification(title, { body, tag: "pending" });
   } catch {
-    wish.set("none"); // a browser of a phone has the word, and makes none
+    wish.set("none"); // mobile browsers have the constructor, but it throws
     return;
   }
   shown.onclick = () => {
-    lead(item); // before the page is seen, which begins the count anew
+    lead(item); // before the page becomes visible, which resets the count
     window.focus();
     shown?.close();
   };

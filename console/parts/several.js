@@ -1,4 +1,4 @@
-// One decision for several actions: those of one conversation go in one request.
+// One decision for several actions. The actions of a conversation are decided by one request.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { decideAll } from "../lib/decide.js";
 import { html } from "../lib/html.js";
@@ -9,10 +9,10 @@ import { riskOf, RISKS } from "./prompt_filters.js";
 import { onEnter, onEscape } from "./reject.js";
 import { lookOf, onceHeld, useSecondPress, useSteady } from "./steady.js";
 
-/** Identity of the items: buttons restart their wait when other items come. */
+/** Identity of a set of items. When it changes, buttons ignore presses for a moment again. */
 export const namesOf = (items) => items.map((item) => `${nameOf(item)} ${item.digest}`).join();
 
-/** Asks why all of the items are rejected. */
+/** Asks for the reason of a rejection of all items. */
 export function RejectSeveral({ items, onCancel }) {
   const [element, press] = useSteady(namesOf(items));
   const [reason, setReason] = useState("");
@@ -58,7 +58,7 @@ function risksOf(items) {
   return `${words.join(", ")} risk`;
 }
 
-/** The bar that decides what is chosen. */
+/** The bar with the decisions about the chosen items. */
 export default function Several({ items, onClear }) {
   const [isRejecting, setRejecting] = useState(false);
   return html`<div class="several" data-testid="several">

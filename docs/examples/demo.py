@@ -2,9 +2,9 @@
 
     python docs/examples/demo.py [BASE_URL]
 
-BASE_URL is the server's; default: AGENT_SERVER_URL, otherwise this machine at PORT (8000). A key comes from
-SESSION_API_KEY, otherwise from the file `key` in DATA_DIR; a server on loopback needs none. It uses plain Python to
-show the requests themselves.
+BASE_URL is the address of the server. Its default is AGENT_SERVER_URL, or this machine at PORT (8000). The key is
+SESSION_API_KEY, or the line of the file `key` in DATA_DIR. A server on loopback needs no key. The program only uses
+the standard library, so that it shows the requests themselves.
 """
 
 import json
@@ -21,7 +21,7 @@ HERE = os.environ.get("AGENT_SERVER_URL") or f"http://127.0.0.1:{os.environ.get(
 BASE_URL = sys.argv[1] if len(sys.argv) > 1 else HERE
 KEY_FILE = Path(os.environ.get("DATA_DIR") or "data", "key")
 KEY = os.environ.get("SESSION_API_KEY") or (KEY_FILE.read_text().strip() if KEY_FILE.exists() else "")
-# A proxy from the environment does not reach a server on loopback.
+# Use no proxy for a server on loopback: a proxy of the environment could not reach it.
 PROXIES: dict[str, str] | None = {} if urlsplit(BASE_URL).hostname in ("localhost", "127.0.0.1", "::1") else None
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler(PROXIES))
 RECORDING = Path(__file__).parent / "pending.events.jsonl"
@@ -40,7 +40,7 @@ def call(method: str, path: str, body: Any = None) -> Any:
 
 
 def print_counts(events: str, recording: list[dict[str, Any]]) -> None:
-    """Print a table of counts, a row per kind and a column per source. Every figure is a request."""
+    """Print a table of counts, a row per kind and a column per source. One request per figure."""
     kinds = sorted({event["kind"] for event in recording})
     sources = sorted({event["source"] for event in recording})
     print(f"{'events by kind and source':32}" + "".join(f"{source:>13}" for source in [*sources, "all"]))

@@ -30,7 +30,8 @@ MOST_LINE = 32 << 20
 #: Size of one read, in bytes.
 _PIECE = 1 << 16
 
-#: Number and maximum length of the lines of stderr and of non-messages that an error about the end quotes.
+#: Number of the last lines of output that `AgentEnded` quotes, and their maximum length in characters. The lines are
+#: from stderr, or are not messages.
 _KEPT_LINES, _MOST_KEPT = 5, 300
 
 #: Timeout of `initialize`, `session/new` and `session/load`, in seconds.
@@ -39,10 +40,11 @@ START_SECONDS = 90.0
 #: Grace period between a cancellation and the end of the process, in seconds.
 CANCEL_SECONDS = 10.0
 
-#: Timeout of a turn in which the agent reports nothing and waits for nobody, in seconds.
+#: Timeout of a turn without any message from the agent, in seconds. It does not apply while the agent waits for a
+#: person.
 SILENCE_SECONDS = 1800.0
 
-#: Seconds for reading the last output of a process.
+#: Timeout for reading the last output of a process, in seconds.
 _LINGER = 0.5
 
 #: Interval for checking a turn, in seconds.
@@ -64,16 +66,16 @@ _INITIALIZE = {
     "clientInfo": {"name": "agent-server", "title": "Agent server", "version": "1"},
 }
 
-#: The response to a permission request; None: `Program.answer` gives it later.
+#: The response to a permission request. Source: ACP, RequestPermissionOutcome
 Outcome = dict[str, str]
 
 
 class AgentError(Exception):
-    """The agent cannot do what was requested. The message is a sentence."""
+    """The agent cannot do what was requested. The message tells a person why."""
 
 
 class AgentEnded(AgentError):
-    """The process ended or was ended. The message is a sentence."""
+    """The process ended or was ended. The message tells a person why."""
 
 
 class Listener(Protocol):
@@ -83,7 +85,7 @@ class Listener(Protocol):
         """Handle an update of the session."""
 
     def on_request(self, token: int, call: dict[str, Any], options: Any) -> Outcome | None:
-        """Return the outcome of a permission request; None: `Program.answer` gives it later."""
+        """Return the outcome of a permission request; None if `Program.answer` is called with it later."""
 
 
 class Session(NamedTuple):
@@ -92,9 +94,10 @@ class Session(NamedTuple):
 
 
 class Program:
-    """One process. Methods block and are thread-safe, except in the process's own thread.
+    """One process of an agent. Its methods are thread-safe, block, and raise AgentError.
 
-    `cancel`, `answer` and `end` never block. Blocking methods raise AgentError.
+    `cancel`, `answer` and `end` neither block nor raise. A Listener must not call the blocking methods, because it runs
+    in the thread of the process.
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class Program:
         self._number = 0
         self._process: asyncio.subprocess.Process | None = None
         self._connection: Any = None
-        self._waited = 0.0  # seconds waited in its methods, without the time of a frozen sandbox
+        self._waited = 0.0  # seconds spent waiting; the time of a frozen sandbox does not count
         self._last_message = 0.0  # `_waited` at the last message
         self._kept: deque[str] = deque(maxlen=_KEPT_LINES)
         self._fault = ""
@@ -120,7 +123,7 @@ class Program:
         self.has_ended = threading.Event()
 
     def is_there(self) -> bool:
-        """Return whether the process is alive. Correct also for a killed process whose exit was not read yet."""
+        """Return whether the process is alive. A killed process whose exit was not read yet counts as ended."""
         if (process := self._process) is None or self.has_ended.is_set():
             return False
         with suppress(ChildProcessError):  # already reaped
@@ -184,15 +187,15 @@ class Program:
         self._ask("session/set_config_option", asked, START_SECONDS)
 
     def begin_turn(self) -> None:
-        """Begin a turn. Later cancellations apply to it, also before the prompt."""
+        """Begin a turn. From now on `cancel` applies to it, even before `prompt` is called."""
         self._turn += 1
         self._cancelled_at = None
 
     def prompt(self, blocks: list[dict[str, Any]], is_waiting: Callable[[], bool]) -> dict[str, Any]:
         """Run a turn to its end, and return the response with a `stopReason`.
 
-        is_waiting: whether the agent waits for a person; then there is no timeout. An agent that ignores a cancellation
-        is ended after CANCEL_SECONDS.
+        is_waiting: whether the agent waits for a person. Meanwhile there is no timeout. An agent that ignores a
+        cancellation is ended after CANCEL_SECONDS.
         """
         request = {"sessionId": self._session_id, "prompt": blocks}
         self._last_message = self._waited
@@ -208,7 +211,7 @@ class Program:
         self._soon(lambda: self._settle(token, outcome))
 
     def end(self, fault: str = "") -> None:
-        """End the process group. fault: the sentence about the reason."""
+        """Kill the process group. fault: the message of the following AgentEnded; the first fault wins."""
         self._fault = self._fault or fault
         if (process := self._process) and process.returncode is None:
             with suppress(ProcessLookupError):
@@ -236,7 +239,7 @@ class Program:
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
-                start_new_session=True,  # the group is ended, because a starter may leave its program running
+                start_new_session=True,  # `end` kills the group: a launcher may leave its program running
                 preexec_fn=_end_with_parent,
             )
         except (OSError, ValueError) as error:
@@ -251,7 +254,7 @@ class Program:
         ready.set_result(None)
         over, gone = asyncio.create_task(lines.over.wait()), asyncio.create_task(_exited(process))
         await asyncio.wait({over, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if gone.done():  # an orphan may hold the pipe, so the last read has a timeout
+        if gone.done():  # the last read has a timeout, because an orphan may hold the pipe
             await asyncio.wait({over}, timeout=_LINGER)
         self._fault = self._fault or lines.fault
         with suppress(ProcessLookupError):
@@ -278,31 +281,31 @@ class Program:
             rest = rest[-_MOST_KEPT:]
 
     def _keep(self, line: bytes) -> None:
-        if said := beginning(line[: 4 * _MOST_KEPT].decode(errors="replace").strip(), _MOST_KEPT):
-            self._kept.append(said)
+        if text := beginning(line[: 4 * _MOST_KEPT].decode(errors="replace").strip(), _MOST_KEPT):
+            self._kept.append(text)
 
     async def _handle(self, method: str, params: Any, is_notification: bool) -> Any:
         from acp.exceptions import RequestError
 
         self._last_message = self._waited
-        given = params if isinstance(params, dict) else {}
+        members = params if isinstance(params, dict) else {}
         if method == "session/update":
-            update = given.get("update")
-            if isinstance(update, dict) and given.get("sessionId") == self._session_id:
+            update = members.get("update")
+            if isinstance(update, dict) and members.get("sessionId") == self._session_id:
                 self._listener.on_update(update)
         elif method == "session/request_permission" and not is_notification:
-            return {"outcome": await self._requested(given)}
+            return {"outcome": await self._requested(members)}
         elif not is_notification:
             raise RequestError.method_not_found(method)
         return None
 
-    async def _requested(self, given: dict[str, Any]) -> Outcome:
-        call = given.get("toolCall")
+    async def _requested(self, params: dict[str, Any]) -> Outcome:
+        call = params.get("toolCall")
         self._number += 1
         token, answer = self._number, self._loop.create_future()
         self._open[token] = answer
         try:
-            outcome = self._listener.on_request(token, call if isinstance(call, dict) else {}, given.get("options"))
+            outcome = self._listener.on_request(token, call if isinstance(call, dict) else {}, params.get("options"))
             return outcome if outcome is not None else await answer
         except Exception:  # some agents hang on an error response
             self.end("The agent server failed during a permission request. Its log has the reason.")
@@ -332,8 +335,8 @@ class Program:
             self._settle(token, CANCELLED)
         if not self._is_prompting:
             return
-        told = self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
-        self._tasks.add(task := self._loop.create_task(_quietly(told)))
+        sending = self._connection.send_notification("session/cancel", {"sessionId": self._session_id})
+        self._tasks.add(task := self._loop.create_task(_quietly(sending)))
         task.add_done_callback(self._tasks.discard)
 
     def _is_late(self, is_waiting: bool) -> str:
@@ -354,7 +357,7 @@ class Program:
         return self._awaited(self._submit(lambda: self._connection.send_request(method, params)), late)
 
     def _submit(self, request: Callable[[], Coroutine[Any, Any, Any]]) -> "Future[Any]":
-        """Send a request in the thread of the process. The coroutine is created there, so it is always awaited."""
+        """Send a request in the thread of the process. `request` is called there, so no coroutine stays unawaited."""
 
         async def send() -> Any:
             return await request()
@@ -385,13 +388,13 @@ class Program:
             except Exception as error:
                 raise AgentError(_refusal(error)) from None
 
-    def _soon(self, what: Callable[[], None]) -> None:
+    def _soon(self, callback: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: the process has ended
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
 
 
 class Lines:
-    """The messages of a process, one per line. Non-messages are skipped; a line that is too long ends the process."""
+    """The messages of a process, one per line. Other lines are skipped. A line that is too long ends the process."""
 
     def __init__(
         self, stdout: asyncio.StreamReader, stdin: asyncio.StreamWriter, keep: Callable[[bytes], None]
@@ -399,8 +402,8 @@ class Lines:
         """keep: receives the lines that are not messages."""
         self._stdout, self._stdin, self._keep = stdout, stdin, keep
         self._rest, self._lines = bytearray(), deque[bytes]()
-        self.over = asyncio.Event()  #: no more messages
-        self.fault = ""  #: the agent's fault as a sentence, if there is one
+        self.over = asyncio.Event()  #: set after the last message
+        self.fault = ""  #: why reading stopped early, for people; "" if it did not
 
     async def receive(self) -> dict[str, Any] | None:
         """Return the next message; None at the end."""
@@ -437,7 +440,7 @@ class Lines:
 def read_message(line: bytes) -> dict[str, Any] | None:
     """Return the JSON-RPC message of a line; None for any other line.
 
-    None also for a message that the package cannot parse: an id that is neither text nor number, an error without code.
+    A message that the package cannot parse is None too: its id is neither text nor a number, or its error has no code.
     """
     try:
         message = json.loads(line)
@@ -471,13 +474,13 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def _members(given: dict[str, Any], name: str) -> dict[str, Any]:
-    value = given.get(name)
+def _members(parent: dict[str, Any], name: str) -> dict[str, Any]:
+    value = parent.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _refusal(error: Exception) -> str:
-    """Return an error response as a sentence."""
+    """Return an error response in words."""
     data = getattr(error, "data", None)
     details = data.get("details") if isinstance(data, dict) else data
     words = f"{error}: {details}" if isinstance(details, str) and details else str(error)
@@ -491,7 +494,7 @@ def _end_of(code: int, kept: list[str]) -> str:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end the process with the thread that started it, because an orphan would work on unseen."""
+    """Let the kernel end the process with the thread that started it. Otherwise an orphan would go on working."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -502,6 +505,6 @@ async def _exited(process: asyncio.subprocess.Process) -> int:
     return process.returncode
 
 
-async def _quietly(sent: Any) -> None:
+async def _quietly(sending: Any) -> None:
     with suppress(ConnectionError, OSError):
-        await sent
+        await sending

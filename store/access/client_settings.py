@@ -1,8 +1,8 @@
 """The entries of access keys: settings, profiles, connections, secrets, workspaces. Each entry is sealed.
 
-An entry is a JSON value with a name such as `settings`, `llm NAME`, `connection ID` or `secret NAME`. Only its own key
-reads it, and it is deleted with the key. Changes use optimistic locking, so that two clients of a key do not overwrite
-each other's changes.
+An entry is a JSON value with a name such as `settings`, `llm NAME`, `connection ID` or `secret NAME`. Only clients of
+its access key can read it, and it is deleted with that key. Changes use optimistic locking, so that two clients of a
+key do not overwrite each other's changes.
 """
 
 import json
@@ -24,10 +24,10 @@ from store.scripts import Scripts
 #: Maximum number of entries of a key, and of their sealed bytes together.
 MOST_ENTRIES, MOST_BYTES = 400, 1024 * 1024
 
-#: Seconds for which a client can send back a secret that it received sealed.
+#: Lifetime of a secret that `shown` has sealed for a client, in seconds. Later, the client cannot send it back.
 SHOWN_SECONDS = 24 * 3600
 
-#: Maximum number of attempts at a change that meets concurrent changes.
+#: Maximum number of attempts of a change, if concurrent changes keep winning.
 _TRIES = 10
 
 Result = TypeVar("Result")
@@ -81,7 +81,7 @@ class ClientRecord(Record):
     """The entries of an access key."""
 
     key = ClientKeys.root("KEY")
-    sealed: Annotated[Mapping[str, bytes], "of:*"]  #: one sealed entry
+    sealed: Annotated[Mapping[str, bytes], "of:*"]  #: name → sealed entry
     revision: int = 0
     request: str = ""  #: id of the last request that changed it
 
@@ -101,7 +101,7 @@ class ClientSettings:
         return self._read(owner)[1]
 
     def change(self, owner: str, change: Callable[[Entries], Result]) -> Result:
-        """Change the entries of a key in place, and return the result of `change`, which may be called several times.
+        """Let `change` modify the entries of a key in place. Return its result. It may be called several times.
 
         Raises the errors of `change`, and TooManySettings, SettingsTooLong, SettingsBusy, SettingsUnreadable,
         SettingsUnkept.

@@ -58,14 +58,14 @@ from telemetry import traces
 #: Maximum number of events that a search by `text` reads per request, with at most PAGE_BYTES.
 SEARCHED_EVENTS = 1000
 
-#: Maximum number of events during which a folder has the content of a snapshot.
+#: Maximum number of events to which one snapshot of the folder applies.
 MOST_AT_REST = 20
 
 #: Prepare one batch at a time. Otherwise each waiting request would wait for a slice of every batch.
 _preparing = Lock()
 
 
-#: Maximum number of series of a histogram: agents choose the names of kinds and sources, up to MAX_EVENT_KINDS.
+#: Maximum number of series of a histogram. There may be more names, because agents choose kinds and sources freely.
 MOST_SERIES = 20
 
 #: Series of all other names.
@@ -107,18 +107,18 @@ class EventLog:
         unasked: str = "",
         audited: bool = True,
     ) -> tuple[int, Seq]:
-        """Append a batch, all or nothing. Known ids change nothing. Creates an unknown detached conversation.
+        """Append all events of a batch, or none. Return the number of new events, and the last seq of the log.
 
-        Secrets of the conversation and the sandbox are masked (`core/masking.py`). sandbox_id: the sending sandbox;
-        claims of its events about people are checked, see `effects.py`. made_here: the server made these events, and
-        the agent's own log lacks them. fetched: the events come from the agent's log; newer events may already be
-        stored, and their state stays. posted: required number of events that the agent has posted. hook_hash: of the
-        request's hook key; "": none. asked, unasked, audited: what an asker awaits, and why its actions ran, see
-        `agents/asking.py`.
+        Skip known ids. Mask secrets. Create the conversation if it does not exist, unless a sandbox sends the events.
 
-        Returns the number of new events, and the last seq of the conversation. Raises NotItsSandbox, TooManyPending,
-        TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks the conversation, and Outdated if the
-        agent has posted another number of events.
+        sandbox_id: the sender. What its events claim about people is checked (`effects.py`).
+        made_here: this server made the events, and the agent's own log lacks them.
+        fetched: the events come from the agent's own log. Newer events may already be stored; their state is kept.
+        posted: number of events that the agent must have posted before. hook_hash: hash of the hook key; "" for none.
+        asked: decision that an asker awaits. unasked: why actions ran without one. audited: whether the audit says so.
+
+        Raises NotItsSandbox, TooManyPending, TooManyKinds, LogTooLong, StoreFull, NotStartedHere if the sandbox lacks
+        the conversation, and Outdated if `posted` differs.
         """
         stamp, root = Stamp.now(), ConversationKeys(conversation_id).root
         poster = actor.json if unasked else actor.by("agent").json
@@ -179,8 +179,8 @@ class EventLog:
     ) -> None:
         """Append a user's message, and with `run` start the agent. Pending actions are rejected, never approved.
 
-        actor: the sender, who may lack the right to reject. Raises ConversationNotFound, NobodyRuns, NeedsApproval,
-        LogTooLong, StoreFull.
+        actor: the sender. Raises NeedsApproval if actions are pending and the sender may not reject them.
+        Raises ConversationNotFound, NobodyRuns, LogTooLong, StoreFull.
         """
         stamp = Stamp.now()
         while True:
@@ -220,9 +220,9 @@ class EventLog:
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def since_the_last_result(self, conversation_id: ConversationId, after: Seq, until: Seq) -> list[str]:
-        """Return the ids of the last events in a range of seqs, from the last result of an action on.
+        """Return the ids of the events in a range of seqs, beginning with the last result of an action.
 
-        At most MOST_AT_REST. One round trip. Raises ConversationNotFound.
+        Return at most the last MOST_AT_REST. One round trip. Raises ConversationNotFound.
         """
         begin = Seq(max(after, until - MOST_AT_REST))
         _, _, raws = read_log(self._scripts, conversation_id, begin, until - begin)
@@ -273,9 +273,9 @@ class EventLog:
     ) -> tuple[list[bytes], str | None]:
         """Return a page of the events that pass the filters, by (time, seq), and the id of the next page's first event.
 
-        The page ends before the first event that would exceed PAGE_BYTES. With `text`, which has no index, it also ends
-        after SEARCHED_EVENTS that pass the other filters, so a page may be empty and have a next one. page_id: the
-        inclusive cursor, which need not pass the filters. Raises ConversationNotFound, UnknownCursor.
+        The page ends before the first event that would exceed PAGE_BYTES. `text` has no index: a page then also ends
+        after SEARCHED_EVENTS that pass the other filters, so it may be empty although more pages follow. page_id:
+        inclusive cursor, the id of any event. Raises ConversationNotFound, UnknownCursor.
         """
         cursor = self._locate(conversation_id, page_id) if page_id else None
         root, most = ConversationKeys(conversation_id).root, SEARCHED_EVENTS if text else limit
@@ -316,7 +316,7 @@ class EventLog:
     def get_many(self, conversation_id: ConversationId, event_ids: Sequence[str]) -> list[bytes | None]:
         """Return events in the order of the ids, None for an unknown id.
 
-        Raises ConversationNotFound, and EventsTooLong if they have more than PAGE_BYTES together.
+        Raises ConversationNotFound, and EventsTooLong if the events together exceed PAGE_BYTES.
         """
         reply = self._scripts.get_events(ConversationKeys(conversation_id).root, most_bytes=PAGE_BYTES, ids=event_ids)
         if reply is None:
@@ -341,9 +341,9 @@ class EventLog:
         return Seq(found[0])
 
     def cursor_before(self, conversation_id: ConversationId, since: Micros) -> Seq | None:
-        """Return a cursor before every event since a time, even if times are not in order; None: no such event.
+        """Return a cursor before all events since a time; None if there are no such events.
 
-        At most 999 earlier events lie between the cursor and the first such event.
+        Times may be out of order. The cursor is at most 999 events before the first such event.
         """
         block = self._scripts.cursor_before(ConversationKeys(conversation_id).root, since=since)
         return None if block is None else Seq(block * PEAK_SEQS)
@@ -410,8 +410,8 @@ def _fitting(events: Sequence[bytes]) -> int:
 def _arguments(
     event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool
 ) -> tuple[str, str, Micros, bytes, bytes, str | bytes]:
-    """Return an event as arguments of `append_events.lua`. Its claim is computed before masking, all else after it."""
-    take_turns()  # 500 events of 16 kB would take 90 ms
+    """Return an event as arguments of `append_events.lua`. Compute its claim before masking, and all else after."""
+    take_turns()  # a batch of 500 events of 16 kB takes 90 ms
     claimed = claim(event) if is_checked else None
     for mask in masks:
         event = mask.event(event)
@@ -430,7 +430,7 @@ def _filter(kind: str | None, source: str | None, since: Micros | None, until: M
 
 
 def _with_body(kind: str | None) -> str:
-    """Return the kind for a search in bodies, which only messages have."""
+    """Return the kind for a search by body: only messages have one. Other kinds become "", which matches no event."""
     return "MessageEvent" if kind in (None, "MessageEvent") else ""
 
 
@@ -465,8 +465,8 @@ class Histograms:
     ) -> EventHistogram:
         """Return the number of events per bucket in a window, by default of all events. Raises ConversationNotFound.
 
-        body: count only messages with this text, which also takes the round trips of `count` and the time to read all
-        text. One round trip, and more with very many pairs of kind and source: each has bounded time, and may miss
+        body: count only messages with this text. Cost: one round trip, more with very many pairs of kind and source,
+        and with `body` those of `count` and the time to read all text. A round trip takes a limited time, and may miss
         concurrent events.
         """
         counts: dict[str, list[int]] = {}
@@ -530,7 +530,7 @@ def _added(*series: list[int]) -> list[int]:
 
 
 def _bounded(counts: dict[str, list[int]]) -> dict[str, list[int]]:
-    """Return the most frequent names, and the sum of all others and of the name OTHER as OTHER."""
+    """Keep the most frequent names. Add up all others under the name OTHER."""
     names = sorted(counts.keys() - {OTHER}, key=lambda name: (-sum(counts[name]), name))
     kept = names if len(counts) <= MOST_SERIES else names[: MOST_SERIES - 1]
     others = [numbers for name, numbers in counts.items() if name not in kept]
@@ -538,7 +538,7 @@ def _bounded(counts: dict[str, list[int]]) -> dict[str, list[int]]:
 
 
 def _histogram(start: str, end: str, buckets: int, series: dict[str, list[int]]) -> EventHistogram:
-    """Make a histogram. Without events, an edge that was not requested equals the other edge, if there is one."""
+    """Make a histogram. If there are no events, and only one edge was requested, the other edge equals it."""
     first, last = start or end, end or start
     if not first:
         return EventHistogram(None, None, 0.0, series)

@@ -1,11 +1,13 @@
--- ask_sandbox: pause, resume or delete a sandbox, or let it yield its place, as defined in `_sandbox.lua`.
--- Its supervisor brings it to the desired state. A sandbox without a host, or of a lost host, is deleted at once. A
--- deletion revokes the hook key at once, and lists omit the sandbox. A sandbox of a lost host cannot be resumed,
--- because that host has its files. Each verb binds a warm sandbox.
+-- ask_sandbox: pause, resume or delete a sandbox, by writing its desired state. `_sandbox.lua` defines the moves.
+-- Its supervisor then brings the sandbox to that state. "rest" pauses a sandbox that has used up a limit, and "yield"
+-- pauses an idle one to make room for another.
+-- A deletion revokes the hook key at once, and lists omit the sandbox. A sandbox without a host, or of a lost host, is
+-- removed at once. A sandbox of a lost host cannot be resumed, because that host has its files. Every verb takes a warm
+-- sandbox out of its pool.
 -- KEYS  root of the sandboxes
 -- ARGV  id:text  verb:text "pause", "rest", "yield", "resume" or "delete"  most:int maximum of running sandboxes
 --       host_span:int age in µs at which a heartbeat is lost  trace:text W3C traceparent of a resume, "" none
---       used_at:micros last use as read before a yield
+--       used_at:micros "yield": last use; refused if it has changed
 -- Returns  "done" | "refused"(status:text) | "full"(running:int) | "lost"(host:text) | missing: no such sandbox
 -- Cost  O(1); O(r) for a yield, and for a resume at the maximum: r running or starting sandboxes
 -- Idempotent  a repeat writes the same desired state

@@ -1295,7 +1295,7 @@ class Calls:
     def ask_sandbox(
         self, root: str, *, id: str, verb: str, most: int, host_span: int, trace: str, used_at: int
     ) -> AskSandbox.Refused | AskSandbox.Full | AskSandbox.Lost | Literal["done"] | None:
-        """Pause, resume or delete a sandbox, or let it yield its place, as defined in `_sandbox.lua`."""
+        """Pause, resume or delete a sandbox, by writing its desired state."""
         reply = self._ask_sandbox([root], [id, verb, most, host_span, trace, used_at])
         if reply is None:
             return None
@@ -3035,7 +3035,7 @@ class Calls:
         return result
 
     def revoke_access_key(self, root: str, *, id: str, request: str) -> bool:
-        """Delete a key, which is invalid from now on."""
+        """Delete an access key."""
         reply = self._revoke_access_key([root], [id, request])
         result: bool = reply in (1, b"1")
         return result

@@ -3,7 +3,7 @@
 -- ARGV  conversation:text
 -- Returns  missing
 -- Cost  O(log q): q queues
--- Idempotent  a repeat finds nothing
+-- Idempotent  a repeat finds no queue
 -- include: _queue.lua
 drop(conversation)
 return false

@@ -4,7 +4,7 @@
 -- Returns  missing
 -- Cost  O(1)
 -- Idempotent  by id
--- Kept  not proven: chunks are not written to a file or a replica
+-- Kept  not proven: chunks need not survive a crash of Redis
 -- Brings  bytes
 -- include: _transfer.lua
 redis.call('HSETNX', root .. ':transfer:' .. id, 'first', 0)

@@ -1,6 +1,6 @@
--- revoke_access_key: delete a key, which is invalid from now on.
+-- revoke_access_key: delete an access key. Requests with it are then refused.
 -- KEYS  root of the access keys
--- ARGV  id:text  request:text its id
+-- ARGV  id:text  request:text id of the request
 -- Returns  flag: whether the key existed
 -- Cost  O(log k): k keys
 -- Idempotent  by id of the request, for a minute

@@ -1,7 +1,7 @@
 -- settle_message: remove the first message from a queue, after it was delivered or dropped.
 -- The next message is due at once.
 -- KEYS  root of the start tasks
--- ARGV  conversation:text  lease:text  id:text of the message; "" the first, because its record is corrupt
+-- ARGV  conversation:text  lease:text  id:text of the message; "": the first message has a corrupt record
 -- Returns  flag: false if another driver has the lease, or the queue is gone
 -- Cost  O(log q): q queues
 -- Idempotent  by message id: a repeat finds another message first, and changes nothing

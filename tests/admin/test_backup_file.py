@@ -113,7 +113,7 @@ def test_a_part_that_was_changed_before_it_was_compressed_is_refused():
         (Member(b"data/sandboxes/../key", MemberKind.FILE), "is outside of DATA_DIR"),
         (Member(b"data/lock", MemberKind.FILE), "A backup cannot have the member data/lock"),
         (Member(b"data/sandboxes/a/1c4f/handle.json", MemberKind.FILE), "A backup cannot have the member"),
-        (Member(b"data/key", MemberKind.SYMLINK, target=b"/etc/passwd"), "is no file"),
+        (Member(b"data/key", MemberKind.SYMLINK, target=b"/etc/passwd"), "is not a file"),
         (Member(b"data/appendonlydir", MemberKind.SYMLINK, target=b"/tmp"), "A backup cannot have the member"),
         (Member(b"data/sandboxes/a/1c4f", MemberKind.SYMLINK, target=b"/tmp"), "is a link"),
         (Member(b"data/sandboxes/a/.1c4f.shadow/x", MemberKind.SYMLINK, target=b"/tmp"), "is a link"),
@@ -151,10 +151,10 @@ def test_devices_and_fifos_are_refused(kind):
         ({**asdict(HEAD), "version": VERSION + 1}, f"version {VERSION + 1}, and this release reads up to {VERSION}"),
         ({**asdict(HEAD), "version": "1"}, "reads up to"),
         ({**asdict(HEAD), "format": "other"}, "not a backup of this server"),
-        ({**asdict(HEAD), "data": "1"}, "a member of another type"),
-        ({**asdict(HEAD), "left_out": 1}, "a member of another type"),
-        ({**asdict(HEAD), "left_out": [["x"]]}, "a member of another type"),
-        ({**asdict(HEAD), "project": {}}, "a member of another type"),
+        ({**asdict(HEAD), "data": "1"}, "a member of the wrong type"),
+        ({**asdict(HEAD), "left_out": 1}, "a member of the wrong type"),
+        ({**asdict(HEAD), "left_out": [["x"]]}, "a member of the wrong type"),
+        ({**asdict(HEAD), "project": {}}, "a member of the wrong type"),
         ({"format": HEAD.format, "version": 1}, "`backup.json` has no 'project'"),
         ([], "not a backup of this server"),
     ],
@@ -177,7 +177,7 @@ def test_parts_that_only_a_reader_would_remember_have_a_bound(monkeypatch):
     monkeypatch.setattr(backup_file, "_MOST_PARTS", 5)
     hooks = [Member(b"data/sandboxes/a/.s%d.shadow/k/git/hooks/x" % number, MemberKind.FILE) for number in range(6)]
 
-    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 files")
+    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 parts")
 
 
 def test_what_is_no_backup_is_said_to_be_none():

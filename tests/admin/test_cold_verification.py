@@ -61,7 +61,7 @@ def test_whole_cold_storage_verifies(verify, frozen, redis_url, folder):
     status, lines, said = verify()
 
     assert (status, lines) == (0, [])
-    assert "2 objects of cold conversations verify, and 1 that no conversation here needs; 0 do not" in said
+    assert "2 objects of cold conversations are valid, and 1 that no conversation of this store needs; 0 are" in said
 
 
 def test_each_object_and_piece_that_is_damaged_or_missing_is_named(verify, frozen, redis_url, folder):
@@ -83,7 +83,7 @@ def test_each_object_and_piece_that_is_damaged_or_missing_is_named(verify, froze
     assert f"its piece {names[2]}-p1" in told[names[2]]
     assert f"{names[3]}-p1 is missing" in told[names[3]]
     assert "not the one that was kept under its name" in told[other]
-    assert re.search("1 objects of cold conversations verify.* 5 do not verify", said)
+    assert re.search("1 objects of cold conversations are valid.* 5 are invalid", said)
 
 
 def test_cold_storage_that_is_unset_or_unreadable_is_not_called_damaged(verify, folder, monkeypatch, tmp_path):

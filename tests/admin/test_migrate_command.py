@@ -27,7 +27,7 @@ def test_the_embedded_store_is_migrated_while_no_server_runs(tmp_path):
 
 
 @pytest.mark.process("starts programs and an embedded store")
-def test_the_keys_are_counted_when_the_data_are_of_this_version(tmp_path):
+def test_count_keys_prints_the_number_of_keys_of_a_current_store(tmp_path):
     assert migrate(tmp_path, "--count-keys").stdout == "0 0\n"
     make = [sys.executable, "-m", "admin", "keys", "make", "laptop", "--scope", "read"]
     subprocess.run(make, cwd=PROJECT, env={**os.environ, "DATA_DIR": str(tmp_path), "REDIS_URL": ""}, check=True)
@@ -36,7 +36,7 @@ def test_the_keys_are_counted_when_the_data_are_of_this_version(tmp_path):
 
 
 @pytest.mark.process("starts a program")
-def test_a_store_that_does_not_start_is_told_in_a_sentence(tmp_path):
+def test_migrate_names_a_store_that_does_not_start(tmp_path):
     (tmp_path / "file").write_text("")
 
     done = migrate(tmp_path / "file")

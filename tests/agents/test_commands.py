@@ -165,7 +165,7 @@ def test_a_detached_conversation_has_nobody_to_be_told(store, commands, agent, c
 
 
 @pytest.mark.parametrize("status", [0, 404, 405, 422, 500])
-def test_an_agent_that_fails_loses_no_label_and_is_told_with_the_next_change(
+def test_an_agent_that_fails_gets_the_labels_with_the_next_change(
     store, commands, agent, linked, agent_reports, status
 ):
     agent.statuses = [status, status] if status == 0 else [status]
@@ -234,7 +234,7 @@ def test_a_deleted_conversation_is_not_told(commands, store, linked):
         relabel(commands, linked, title="New")
 
 
-def test_an_agent_that_cannot_be_reached_says_so_to_who_tells_it(store, agent, linked):
+def test_telling_an_unreachable_agent_raises_an_error(store, agent, linked):
     store.conversations.update(linked, title="New")
     agent.statuses = [0, 0]
 
@@ -280,14 +280,14 @@ def test_a_message_that_is_not_sent_because_the_agent_waits_is_not_expected(stor
     assert expected(store, begun) == []
 
 
-def test_a_message_that_got_no_response_is_expected_for_the_agent_may_have_it(store, commands, agent, begun):
+def test_a_message_without_a_response_stays_expected(store, commands, agent, begun):
     agent.statuses = [0]
     with pytest.raises(AgentUnreachable):
         commands.send(begun, content=CONTENT, run=False)
     assert expected(store, begun) == [message_claim(CONTENT)]
 
 
-def test_a_message_behind_a_rejection_that_the_agent_did_not_receive_is_not_expected(store, commands, agent, sandbox):
+def test_a_message_after_an_undelivered_rejection_is_not_expected(store, commands, agent, sandbox):
     identity = str(uuid4())
     proposed = propose(store, identity, sandbox.id)
     agent.statuses = [0]
@@ -356,7 +356,7 @@ def test_a_run_that_may_have_reached_the_agent_is_not_sent_again(commands, idle,
     assert not agent.requests
 
 
-def test_a_message_that_got_no_response_has_reached_the_agent(commands, idle, agent, attempt):
+def test_a_message_without_a_response_counts_as_received(commands, idle, agent, attempt):
     agent.statuses = [0]
     first = attempt()
     with pytest.raises(AgentUnreachable):
@@ -458,7 +458,7 @@ def test_a_pause_of_an_agent_that_still_works_waits_for_nothing(agent, awaited, 
     assert waits == []
 
 
-def test_a_message_that_the_agent_does_not_post_is_done_all_the_same(store, agent, begun):
+def test_a_message_that_the_agent_does_not_post_is_done_too(store, agent, begun):
     Commands(store, agent_client(2), SPECS, shown_seconds=0.05).send(begun, content=CONTENT, run=False)
 
     assert len(agent.posted("/events")) == 1

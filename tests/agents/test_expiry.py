@@ -94,7 +94,7 @@ def test_an_app_conversation_is_changed_and_shown_with_its_seconds(client, store
     assert own(store, conversation) == 6
 
 
-def test_null_is_the_default_of_the_spec_in_a_sandbox(store, commands, conversation, sandbox, timed):
+def test_a_null_deadline_takes_the_default_of_the_sandbox_spec(store, commands, conversation, sandbox, timed):
     store.conversations.create(conversation, sandbox_id=sandbox.id, app={}, confirmation_seconds=5)
 
     relabel(commands, conversation, **with_deadline(store, timed, PERSON, conversation, {"confirmation_seconds": None}))

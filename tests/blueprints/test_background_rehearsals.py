@@ -85,7 +85,7 @@ def test_a_rehearsal_in_the_background_says_what_its_pages_say(here, store, star
     assert (page["answered"], page["rejected"]) == (16, 8)
 
 
-def test_what_is_found_so_far_is_shown_while_it_runs(here, store, started, monkeypatch):
+def test_a_running_rehearsal_shows_its_results_so_far(here, store, started, monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 2)
     monkeypatch.setattr(module, "_REPORT_SECONDS", 0)
     here.decide("approve", *(["git status"] * 5))
@@ -95,9 +95,7 @@ def test_what_is_found_so_far_is_shown_while_it_runs(here, store, started, monke
     assert (found["state"], found["read"], found["of"], found["answered"]) == ("running", 2, 5, 2)
 
 
-def test_a_rehearsal_whose_runner_has_gone_is_taken_up_where_it_stood_by_whoever_asks(
-    here, store, started, monkeypatch
-):
+def test_a_get_resumes_a_rehearsal_whose_runner_has_died(here, store, started, monkeypatch):
     monkeypatch.setattr(module, "_CHUNK", 2)
     monkeypatch.setattr(module, "_REPORT_SECONDS", 0)
     monkeypatch.setattr(module, "LEASE", 0)
@@ -121,7 +119,7 @@ def test_a_rehearsal_whose_runner_has_gone_is_taken_up_where_it_stood_by_whoever
     assert [one["decision"] for one in found["examples"]] == ["reject", "approve", "approve", "approve"]
 
 
-def test_a_runner_whose_rehearsal_was_taken_up_reports_nothing_more(here, store, started, monkeypatch):
+def test_a_runner_that_lost_its_rehearsal_reports_no_more(here, store, started, monkeypatch):
     here.decide("approve", "git status")
     rehearsal_id = begin(here)
     monkeypatch.setattr(module, "LEASE", 0)
@@ -131,13 +129,13 @@ def test_a_runner_whose_rehearsal_was_taken_up_reports_nothing_more(here, store,
     assert get(here, rehearsal_id)["state"] == "running"
 
 
-def test_a_rehearsal_whose_runner_is_at_work_is_not_taken_up(here, started):
+def test_a_rehearsal_with_a_live_runner_is_not_resumed(here, started):
     rehearsal_id = begin(here)
     get(here, rehearsal_id)
     assert len(started) == 1
 
 
-def test_a_rehearsal_whose_runners_go_again_and_again_ends_with_a_sentence(here, started, monkeypatch):
+def test_a_rehearsal_whose_runners_keep_dying_ends_and_says_why(here, started, monkeypatch):
     monkeypatch.setattr(module, "LEASE", 0)
     rehearsal_id = begin(here)
     for _ in range(module.MOST_TRIES):

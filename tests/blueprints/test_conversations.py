@@ -176,7 +176,7 @@ def test_a_bad_member_is_named(client):
         assert response.get_json()["detail"][0]["loc"] == ["body", *loc]
 
 
-def test_a_conversation_is_deleted_whole(client, conversation):
+def test_deleting_a_conversation_deletes_all_its_data(client, conversation):
     client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("old words"), action()])
     url = f"{API}/{conversation}"
     assert client.get(f"{url}/events/count?body=old").get_json() == 1
@@ -371,5 +371,5 @@ def test_a_repeated_batch_with_a_full_state_does_not_revert_the_state(client, ur
 @pytest.mark.parametrize(
     "text", ["a\r\nSet-Cookie: x=1", "\x00\x1b[2J\x85", "\u202e\u2028é😀", "\ud83d", "x" * 9000, "é" * 9000, ""]
 )
-def test_what_an_agent_server_says_of_a_start_is_one_short_line_of_a_header(text):
+def test_a_message_of_an_agent_server_about_a_start_is_one_short_header_line(text):
     assert re.fullmatch(r"[ -~]{0,1500}", in_header(text))

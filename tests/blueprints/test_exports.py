@@ -64,7 +64,7 @@ def lines(client, url, conversation):
     return exported(client, url)
 
 
-def test_an_import_has_every_event_byte_for_byte_and_answers_every_query_alike(client, url, conversation):
+def test_an_import_has_the_bytes_of_every_event_and_the_same_query_results(client, url, conversation):
     # Given a log of several pages with every kind of event, out of order, some of odd bytes
     odd = f'{{ "id":"{uuid4()}",\t"kind" : "m.MessageEvent","source":"agent", "timestamp":"1999-01-01T00:00:00Z",'
     odd += '"x":1e3,"llm_message":{"content":[{"type":"text","text":"Stra\\u00dfe \\ud83d\\ude00 ß"}]}, "none":null }'
@@ -139,7 +139,7 @@ def shown(client, url, **query) -> list[str]:
     return found
 
 
-def test_a_deleted_conversation_comes_back_under_its_id_and_in_its_place(client, url, conversation):
+def test_an_import_restores_a_deleted_conversation_under_its_id(client, url, conversation):
     act = action()
     append(client, conversation, json.dumps(act), json.dumps(observation(act)))
     client.patch(url, json={"title": "Kept", "tags": {"project": "alpha"}, "confirmation_seconds": 60})
@@ -169,7 +169,7 @@ def test_a_repeat_says_so_and_changes_nothing_also_after_more_events(client, sto
 
 
 @pytest.mark.parametrize("change", ["event", "longer", "created_at"])
-def test_another_conversation_of_the_id_stays_as_it_is(client, store, lines, change):
+def test_an_import_does_not_change_another_conversation_with_its_id(client, store, lines, change):
     copy, others = as_another(lines)
     imported(client, others)
     keys, head = sorted(keys_of(store, copy)), json.loads(others[0])
@@ -303,7 +303,7 @@ WRONG = {
 }
 
 
-def test_a_wrong_line_is_named_and_nothing_is_left(client, store, lines):
+def test_an_invalid_line_is_named_and_nothing_is_imported(client, store, lines):
     for name, (change, loc, words) in WRONG.items():
         copy, others = as_another(lines)
 
@@ -315,7 +315,7 @@ def test_a_wrong_line_is_named_and_nothing_is_left(client, store, lines):
         assert keys_of(store, copy) == [], name
 
 
-def test_the_second_of_two_events_of_an_id_is_named_pages_after_the_first(client, store, lines):
+def test_a_repeated_event_id_is_found_pages_later(client, store, lines):
     copy, others = as_another(lines)
     many = [json.dumps(event()).encode() for _ in range(2 * PAGE)]
     many[PAGE + 7] = many[5]
@@ -351,7 +351,7 @@ def test_other_media_types_and_idempotency_keys_are_refused(client, lines):
     assert "exports" in keyed.get_json()["detail"]
 
 
-def test_an_import_whose_id_is_deleted_while_it_is_made_comes_to_nothing(client, lines, monkeypatch):
+def test_deleting_the_id_during_an_import_ends_the_import(client, lines, monkeypatch):
     url, lines = as_another(lines)
     append, deleted = Copy.append, []
 

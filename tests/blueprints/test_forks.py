@@ -78,7 +78,7 @@ def test_a_log_of_many_pages_is_forked_whole(client, url, post_events, store):
     assert set(keys_of(store, copy["id"]).values()) == {-1}
 
 
-def test_a_fork_ends_with_the_named_event_in_the_order_of_appending(client, url, post_events):
+def test_a_fork_ends_with_the_named_event_in_append_order(client, url, post_events):
     # Given a log whose times run backwards
     events = [said(f"o {number}", **at(9 - number)) for number in range(6)]
     post_events(*events)
@@ -229,7 +229,7 @@ def test_a_fork_may_have_its_own_title_and_tags_and_keep_the_metrics(client, url
     assert (now["title"], now["tags"], now["stats"]) == ("Old", {"old": "1"}, stats)
 
 
-def test_a_fork_has_the_id_that_is_given(client, url, post_events):
+def test_a_fork_has_the_requested_id(client, url, post_events):
     post_events(said("text"))
     given = str(uuid4())
 
@@ -393,7 +393,7 @@ def test_events_that_are_appended_during_a_fork_are_not_in_it(
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_a_fork_whose_id_is_deleted_while_it_is_made_comes_to_nothing(
+def test_deleting_the_id_during_a_fork_ends_the_fork(
     client, store, url, conversation, post_events, monkeypatch, number
 ):
     post_events(*(said("text") for _ in range(150)))
@@ -426,7 +426,7 @@ def test_the_deletion_of_a_conversation_ends_the_copies_into_its_id_too(client, 
         store.conversations.forks.fork(conversation, id=target, copy=copy)
 
 
-def test_of_several_copies_into_one_id_the_first_that_is_whole_is_the_conversation(client, store, url, conversation):
+def test_the_first_complete_copy_into_an_id_becomes_the_conversation(client, store, url, conversation):
     target = str(uuid4())
     store.conversations.forks.begin(target, None)  # of a worker that was killed
 

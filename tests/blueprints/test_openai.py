@@ -257,7 +257,7 @@ def test_a_chat_goes_on_without_an_id_by_what_was_said_and_its_branches_do_not_m
     assert users(client, conversation)[1:] == ["more"]
 
 
-def test_a_chat_whose_answer_was_streamed_goes_on_too(client, answering, conversation, stream):
+def test_a_chat_with_a_streamed_answer_continues_its_conversation(client, answering, conversation, stream):
     answering.turn[1:1] = [message("on it", "agent")]
     begun = said(f"hello {uuid4()}")
     answer = deltas(stream(begun).rest())

@@ -80,7 +80,7 @@ def followed(proxied):
         one.close()
 
 
-def test_a_stream_shows_each_person_what_they_may_decide_as_the_list_does(team, held, followed):
+def test_a_stream_and_the_list_show_each_person_the_same_rights(team, held, followed):
     ada, bob = followed(held[0], ADA), followed(held[0], BOB)
     for until, who in ((ada, ADA), (bob, BOB)):
         assert until("snapshot")["items"] == team.waiting(held[0], who)

@@ -76,7 +76,7 @@ def with_submodules(tmp_path):
     return whole
 
 
-def test_submodules_come_along_at_every_depth_with_their_history(with_submodules, arrived):
+def test_submodules_are_packed_at_every_depth_with_their_history(with_submodules, arrived):
     (with_submodules / "lib/outer/new.py").write_text("new")
 
     there = arrived(with_submodules)
@@ -128,7 +128,7 @@ def test_a_history_with_borrowed_objects_is_left_out_and_that_is_reported(tmp_pa
     assert "alternates" in caplog.text
 
 
-def test_a_nested_repository_that_is_not_tracked_comes_along(tmp_path, arrived):
+def test_an_untracked_nested_repository_is_packed(tmp_path, arrived):
     whole = made(tmp_path / "whole")
     made(whole / "tools/nested")
 
@@ -203,7 +203,7 @@ def test_a_name_that_another_system_reads_as_git_stays_and_is_reported(tmp_path,
     assert "GIT~1" in caplog.text
 
 
-def test_a_name_that_is_not_utf_8_comes_along(tmp_path, arrived):
+def test_a_file_with_a_name_outside_of_utf_8_is_packed(tmp_path, arrived):
     whole = made(tmp_path / "whole")
     (whole / os.fsdecode(b"caf\xe9")).write_text("x")
 
@@ -299,7 +299,7 @@ def test_a_git_folder_that_is_a_symlink_stays_and_is_reported(tmp_path, arrived,
     assert "history" in caplog.text
 
 
-def test_a_pack_that_is_a_symlink_leaves_the_history_here(tmp_path, arrived, caplog):
+def test_a_history_with_a_symlinked_pack_is_not_packed(tmp_path, arrived, caplog):
     whole = made(tmp_path / "whole")
     git(whole, "gc", "-q")
     (whole / ".git/objects/pack").rename(tmp_path / "pack")
@@ -328,7 +328,7 @@ def test_no_file_comes_from_behind_a_symlink_in_the_place_of_a_tracked_folder(tm
 
 
 @pytest.mark.parametrize("text", ["", "gitdir: ../nowhere\n", "junk"])
-def test_a_nested_git_that_leads_nowhere_stays_and_is_reported(tmp_path, arrived, caplog, text):
+def test_a_nested_git_file_without_a_target_is_not_packed_and_is_reported(tmp_path, arrived, caplog, text):
     (tmp_path / "folder/nested").mkdir(parents=True)
     (tmp_path / "folder/nested/a").write_text("a")
     if text:
@@ -384,7 +384,7 @@ def test_a_clone_of_any_kind_is_the_same_there(tmp_path, arrived, options):
 
 
 @pytest.mark.parametrize("options", [[], ["--object-format=sha256"]])
-def test_a_repository_without_a_commit_comes_along_also_nested(tmp_path, arrived, options):
+def test_a_repository_without_a_commit_is_packed_even_if_nested(tmp_path, arrived, options):
     for folder in ("whole", "whole/nested"):
         (tmp_path / folder).mkdir()
         git(tmp_path / folder, "init", "-q", *options)

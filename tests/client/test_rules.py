@@ -158,11 +158,11 @@ def test_what_more_than_one_page_holds_is_rehearsed_in_the_background(ctl, clien
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rules = 1", "should have a table [[rules]]"),
-        ("[[rules]]\ndecision = 'approve'", "needs the text tool_name"),
+        ("rules = 1", "must have a table [[rules]]"),
+        ("[[rules]]\ndecision = 'approve'", "needs the member tool_name"),
         ("[[rules]]\ndecision = 'approve'\ntool_name = 'x'\ntoool = 1", "unknown member toool"),
-        ("[[rules]]\ndecision = 'approve'\ntool_name = 'x'\ncommand = 1", "command and path should be texts"),
-        ("[[", "is no TOML"),
+        ("[[rules]]\ndecision = 'approve'\ntool_name = 'x'\ncommand = 1", "command and path must be strings"),
+        ("[[", "is not TOML"),
         (None, "cannot be read"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_destination_is_asked_about_in_its_place_and_the_agent_is_told_to_try_
         assert shown.end() == 0
 
 
-def test_a_start_that_is_not_to_go_on_leaves_it_to_the_person(url):
+def test_a_start_with_no_go_on_asks_the_person_to_continue(url):
     fetch = "run: python3 -c 'import urllib.request as u; u.urlopen(\"https://no.example.org\")' || true"
     with terminal("run", "--no-go-on", fetch, AGENT_SERVER_URL=url) as shown:
         shown.wait_for("[l]eave [?]")
@@ -181,7 +181,7 @@ def test_a_run_with_approve_all_asks_about_no_action_and_says_so_once(url):
     assert "waits for you" not in ran.stdout
 
 
-def test_a_followed_run_that_is_left_goes_on(url):
+def test_a_run_continues_after_its_follower_leaves(url):
     with terminal("run", "run: true", AGENT_SERVER_URL=url) as shown:
         shown.wait_for("[l]eave [?]")
         shown.press("\x03")
@@ -194,7 +194,7 @@ def test_a_followed_run_that_is_left_goes_on(url):
         assert shown.end() == 0
 
 
-def test_a_log_is_followed_through_a_kill_of_a_worker_and_a_restart_of_the_server_each_event_once(tmp_path):
+def test_logs_f_prints_each_event_once_through_a_killed_worker_and_a_restart(tmp_path):
     with store_server(tmp_path) as (redis_url, _):
         settings = {"REDIS_URL": redis_url, "PORT": str(free_port())}
         log = tmp_path / "lines"

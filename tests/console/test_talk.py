@@ -95,7 +95,7 @@ def test_a_list_of_tasks_has_boxes_that_change_nothing(browser, server):
     assert "[x]nothing" in row.text
 
 
-def test_markdown_that_means_harm_runs_nothing_loads_nothing_and_leads_nowhere_unsaid(browser, server):
+def test_hostile_markdown_runs_and_loads_nothing_and_hides_no_link_target(browser, server):
     text = HOSTILE.replace("HERE", browser.base_url)
     finish = action("finish", 1, action={"kind": "FinishAction", "message": text}, tool_name="finish")
     thought = action("thought", 2, thought=[{"type": "text", "text": text}])
@@ -188,7 +188,7 @@ def test_an_address_in_a_text_names_its_server_too(browser, server):
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_a_text_that_is_hard_to_read_holds_nothing_up(browser, server, name):
+def test_a_text_that_is_slow_to_parse_does_not_block_the_page(browser, server, name):
     identity = conversation(server, message("asked"))
     browser.open(f"conversations/{identity}")
     browser.find("event-asked")
@@ -199,7 +199,7 @@ def test_a_text_that_is_hard_to_read_holds_nothing_up(browser, server, name):
     browser.find("event-slow")
 
 
-def test_a_text_that_lies_too_deep_is_shown_as_it_was_written(browser, server):
+def test_a_text_that_is_nested_too_deeply_is_shown_unformatted(browser, server):
     texts = {"quoted": "> " * 120 + "deep words", "bold": "*a " * 90 + "deep words" + " b*" * 90}
     events = [message(name, number, text, "agent") for number, (name, text) in enumerate(texts.items())]
     browser.open(f"conversations/{conversation(server, *events)}")
@@ -232,7 +232,7 @@ def test_the_last_words_of_an_agent_are_shown_once_and_as_its_words(browser, ser
     assert browser.text("timeline").count("All **done**") == 2
 
 
-def test_what_is_between_the_steps_of_a_turn_is_one_line_that_opens(browser, server):
+def test_the_events_between_two_steps_are_one_line_that_opens(browser, server):
     def usage(tokens: int) -> dict:
         metrics = {"main": {"accumulated_token_usage": {"prompt_tokens": tokens, "completion_tokens": 10}}}
         return {"key": "stats", "value": {"usage_to_metrics": metrics}}
@@ -270,7 +270,7 @@ def test_what_is_between_the_steps_of_a_turn_is_one_line_that_opens(browser, ser
     browser.find("event-prompt")
 
 
-def test_odd_costs_and_odd_kinds_leave_the_talk_as_it_is(browser, server):
+def test_malformed_costs_and_kinds_do_not_break_the_talk(browser, server):
     odd = [None, "text", 7, {"usage_to_metrics": {"a": None, "b": {"accumulated_token_usage": {"prompt_tokens": "9"}}}}]
     events = [
         event("ConversationStateUpdateEvent", f"odd-{number}", number, key="stats", value=value)
@@ -309,7 +309,7 @@ def test_an_address_leads_to_an_event_between_two_steps(browser, server):
     browser.says("Tags: team=web", "event-told")
 
 
-def test_an_action_says_for_ever_who_decided_it(browser, server):
+def test_an_action_still_says_who_decided_it_after_a_reload(browser, server):
     conversation_id = conversation(server, policy="AlwaysConfirm", title="Decided")
     asked, refused = action("asked", 1, "make"), action("refused", 2, "rm -r build")
     post(server, conversation_id, asked, refused)

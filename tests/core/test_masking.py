@@ -146,7 +146,7 @@ def test_a_part_of_a_value_within_a_message_stays():
     assert seen(raw, "0123456789abcdefghij").raw == raw
 
 
-def test_half_a_surrogate_pair_in_a_text_or_a_value_fails_nothing():
+def test_a_lone_surrogate_in_a_text_or_a_secret_raises_no_error():
     raw = observed("ghp_sesame \ud83d", "\ud83d")
 
     assert seen(raw, "ghp_sesame", "\ud83d hush hush").raw == raw.replace(b"ghp_sesame", HIDDEN.encode())
@@ -179,7 +179,7 @@ def test_a_value_that_is_split_over_pieces_is_masked_as_in_one_text(longest):
         assert TOKEN not in shown
 
 
-def test_only_what_may_be_the_begin_of_a_value_is_held_back():
+def test_only_a_possible_beginning_of_a_secret_is_held_back():
     masked = Masked(Mask([TOKEN]))
 
     assert masked.feed("nothing of it\n") == "nothing of it\n"
@@ -216,7 +216,7 @@ def test_a_json_text_without_a_value_stays_byte_for_byte_and_one_that_is_too_lon
         list(Mask([TOKEN]).json([b'{"a": "', b"x" * 200, b'"}'], 100))
 
 
-def test_many_values_are_found_as_few_are(monkeypatch):
+def test_many_secrets_are_found_like_few(monkeypatch):
     few = Mask([TOKEN, ODD])
     monkeypatch.setattr(masking, "_MOST_SEARCHED", 0)
     many, chance = Mask([TOKEN, ODD]), random.Random(1)
@@ -240,7 +240,7 @@ def test_the_most_secrets_of_a_conversation_are_masked_without_a_search_for_each
     assert mask.text("nothing of it\n" * 1000) == "nothing of it\n" * 1000
 
 
-def test_what_a_name_calls_a_credential_and_the_password_of_every_url_are_found():
+def test_values_with_credential_names_and_passwords_in_urls_are_found():
     settings = {
         "API_KEY": "the key",
         "llm": {"model": "a-model", "base_url": "https://host/path", "api_key": "another key"},
@@ -283,7 +283,7 @@ def test_a_response_shows_no_password_of_a_url_and_no_credential_among_arguments
     }
 
 
-def test_what_is_said_about_a_body_shows_no_part_of_it_that_is_a_secret():
+def test_a_message_about_a_body_shows_none_of_its_secrets():
     body = {"base_url": "https://me:hush-hush@host/v1", "args": ["--token=a-token"], "api_key": "a key"}
 
     said = without_secrets_of(body, "hush-hush is wrong for https://me:hush-hush@host/v1, so are a-token and a key")

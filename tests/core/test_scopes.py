@@ -61,13 +61,13 @@ def test_a_folder_is_absolute_and_has_no_way_up(path, name):
     assert not name or folder_fault(name) is None
 
 
-def test_a_rule_of_a_scope_holds_nowhere_that_is_not_known():
+def test_a_scoped_rule_does_not_hold_for_an_unknown_origin():
     for member in Origin._fields:
         for is_wide in (False, True):
             assert not holds_in(NOWHERE, {member: "/x/y"}, is_wide)
 
 
-def test_the_scopes_of_a_conversation_are_those_that_are_known_and_each_holds_there():
+def test_a_conversation_offers_each_scope_of_its_known_origin():
     origin = Origin("key-1", "github.com/ada/shop", "/home/ada/shop")
     scopes = scopes_of("5f1c", origin, "ada")
     assert [one.name for one in scopes] == ["conversation", "folder", "repository", "key", "everywhere"]
@@ -76,7 +76,7 @@ def test_the_scopes_of_a_conversation_are_those_that_are_known_and_each_holds_th
     assert [one.name for one in scopes_of("5f1c", NOWHERE, "")] == ["conversation", "everywhere"]
 
 
-def test_an_agent_outside_of_sandboxes_is_offered_its_key_first_and_its_own_words_with_that_key_alone():
+def test_an_external_agent_is_offered_its_key_first_and_its_reported_origin_only_with_that_key():
     origin = Origin("key-1", "", "/home/ada/shop", "laptop", "ada", "claude-code")
     scopes = scopes_of("5f1c", origin, "hooks")
     assert narrowest_useful(scopes).name == "key"
@@ -105,7 +105,7 @@ def test_a_rule_for_a_machine_approves_by_its_exact_name_and_rejects_whatever_it
     assert not holds_in(origin, {"machine": "lap"}, is_wide=True)
 
 
-def test_who_asks_from_outside_is_said_in_a_line_and_nobody_does_from_a_sandbox():
+def test_an_external_asker_is_described_in_a_line_and_a_sandbox_is_not():
     assert Origin("k", "", "/w", "laptop", "ada", "codex").asker == "codex · ada@laptop · /w"
     assert Origin("k", "", "/w", "laptop", "", "codex").asker == "codex · laptop · /w"
     assert Origin("k", "github.com/ada/shop", "/w").asker == ""

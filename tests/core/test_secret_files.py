@@ -19,7 +19,7 @@ SECRETS = [
 
 
 @pytest.mark.parametrize("path", SECRETS)
-def test_rules_and_what_the_server_sees_know_the_same_files(path):
+def test_rules_and_effects_recognise_the_same_secret_files(path):
     line = f"cat {path}"
     assert "credentials" in seen("terminal", {"command": line}, "/w").names
     assert "credentials" in seen("file_editor", {"command": "view", "path": path}, "/w").names
@@ -29,7 +29,7 @@ def test_rules_and_what_the_server_sees_know_the_same_files(path):
 
 
 @pytest.mark.parametrize("path", [".env.example", "a/.env.sample", "src/a.py", "keys.md", "environment.ts", "etc/a"])
-def test_neither_takes_another_file_for_one_with_secrets(path):
+def test_neither_rules_nor_effects_take_an_ordinary_file_for_a_secret_one(path):
     assert "credentials" not in seen("terminal", {"command": f"cat {path}"}, "/w").names
     assert fits_path("**", path)
 
@@ -48,7 +48,7 @@ def test_neither_takes_another_file_for_one_with_secrets(path):
         ),
     ],
 )
-def test_no_words_of_a_pattern_stand_for_a_file_with_secrets(line):
+def test_no_wildcard_of_a_command_pattern_matches_a_secret_file(line):
     assert not allowed(command_pattern("cat *"), read_line(line)) or read_line(line).doubts
 
 
@@ -63,7 +63,7 @@ def test_a_pattern_that_names_the_file_allows_it():
     assert allowed(command_pattern("cat .env"), read_line("cat .env"))
 
 
-def test_a_path_of_a_rule_stands_for_none_of_them_unless_it_rejects():
+def test_a_path_pattern_matches_a_secret_file_only_in_a_rejecting_rule():
     assert not fits_path("src/**", "src/.env")
     assert not fits_path("src/**", "src/keys/a.pem")
     assert rejects_path("src/**", "src/.env") is True

@@ -63,18 +63,18 @@ def test_what_python_calls_reserved_is_public_to_nobody(address):
 
 
 @given(st.ip_addresses(v=4), st.sampled_from([one for one in HOLDING if one.endswith("/96")]))
-def test_an_address_that_holds_another_one_reaches_as_far(held, network):
+def test_an_address_with_an_embedded_address_has_the_same_reach(held, network):
     holder = ip_network(network)[int(held)]
     assert reach(holder) is reach(held) or int(holder) < 2
 
 
 @given(st.ip_addresses(v=4))
-def test_a_6to4_address_reaches_as_far_as_the_one_within(held):
+def test_a_6to4_address_has_the_reach_of_its_embedded_address(held):
     assert reach(IPv6Address((0x2002 << 112) | (int(held) << 80) | 1)) is reach(held)
 
 
 @given(st.ip_addresses(v=4), st.ip_addresses(v=4))
-def test_a_teredo_address_reaches_as_far_as_the_nearer_of_both_within(server, client):
+def test_a_teredo_address_has_the_nearer_reach_of_its_two_embedded_addresses(server, client):
     teredo = IPv6Address((0x20010000 << 96) | (int(server) << 64) | (int(client) ^ 0xFFFFFFFF))
     assert reach(teredo) is min(reach(server), reach(client))
 

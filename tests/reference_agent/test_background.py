@@ -52,7 +52,7 @@ def lines_in(file: Path) -> int:
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def test_the_result_comes_soon_after_the_shell_and_what_prints_in_the_background_runs_on(run, tmp_path):
+def test_the_result_does_not_wait_for_background_programs_which_continue(run, tmp_path):
     began = time.monotonic()
     code, text = run(LOOP)
 
@@ -62,7 +62,7 @@ def test_the_result_comes_soon_after_the_shell_and_what_prints_in_the_background
     wait_until(lambda: lines_in(tmp_path / "ticks") > ticks + 5, "the process in the background to go on")
 
 
-def test_a_flood_in_the_background_delays_no_result_and_hides_no_last_words(run, tmp_path):
+def test_background_output_neither_delays_the_result_nor_hides_its_last_lines(run, tmp_path):
     began = time.monotonic()
     code, text = run(FLOOD)
 
@@ -73,7 +73,7 @@ def test_a_flood_in_the_background_delays_no_result_and_hides_no_last_words(run,
     assert Path(f"/proc/{pid}").exists()
 
 
-def test_all_that_a_shell_prints_at_its_end_comes(run):
+def test_the_last_output_of_a_shell_is_complete(run):
     code, text = run(
         "(while :; do sleep 0.01; echo .; done) & echo $! >pid; head -c 60000 /dev/zero | tr '\\0' x; (exit 7)"
     )
@@ -84,7 +84,7 @@ def test_all_that_a_shell_prints_at_its_end_comes(run):
 @pytest.mark.parametrize(
     "command", ["sleep 60", "while :; do echo x; sleep 0.05; done", "exec >&- 2>&-; sleep 60; true"]
 )
-def test_what_does_not_end_in_time_is_killed_and_says_so_by_its_code_too(run, command):
+def test_a_command_that_exceeds_its_timeout_is_killed_and_its_exit_code_says_so(run, command):
     code, text = run(command)
 
     assert (code, text.count(f"Killed: it did not end within {LIMIT} s.")) == (-9, 1)

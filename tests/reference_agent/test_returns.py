@@ -76,7 +76,7 @@ def test_an_action_that_was_open_at_the_event_is_closed_as_not_executed(lived):
     assert events.open_actions(log.way) == []
 
 
-def test_a_message_that_nobody_had_answered_at_the_event_is_to_be_answered(lived):
+def test_after_a_return_an_unanswered_message_is_answered(lived):
     history, turned_back = lived
 
     log = turned_back(history[4], history[-1]).log
@@ -84,7 +84,7 @@ def test_a_message_that_nobody_had_answered_at_the_event_is_to_be_answered(lived
     assert log.state.unanswered == [history[4]["id"]]
 
 
-def test_the_note_of_a_return_has_one_event_however_often_the_agent_starts(lived, tmp_path):
+def test_a_return_is_noted_in_one_event_however_often_the_agent_restarts(lived, tmp_path):
     history, turned_back = lived
     log = turned_back(history[3], history[-1]).log
 
@@ -94,7 +94,7 @@ def test_the_note_of_a_return_has_one_event_however_often_the_agent_starts(lived
     assert again.way == log.way
 
 
-def test_a_return_to_what_was_left_behind_undoes_a_return(lived):
+def test_returning_to_an_abandoned_event_undoes_the_return(lived):
     history, turned_back = lived
     back = turned_back(history[3], history[-1]).log.events[-1]
 

@@ -49,7 +49,7 @@ def made(folder):
 pytestmark = pytest.mark.process("runs a search")
 
 
-def test_grep_tells_each_line_with_its_file_and_leaves_out_what_git_ignores(folder, way):
+def test_grep_prints_each_line_with_its_file_and_skips_ignored_files(folder, way):
     subprocess.run("git init -q . && echo built > .gitignore", shell=True, cwd=folder, check=True)
 
     [head, *lines] = made(folder).grep("TODO").split("\n")
@@ -72,7 +72,7 @@ def test_grep_takes_a_pattern_of_names_a_folder_and_a_file(folder, way):
     assert one.grep("TODO", "app/main.py").split("\n")[1:] == ["main.py:2:TODO = 1"]
 
 
-def test_a_search_shows_so_much_and_says_that_there_is_more(folder, way):
+def test_a_search_limits_its_output_and_says_that_there_is_more(folder, way):
     (folder / "many").write_text("TODO\n" * (MOST_LINES + 1))
     told = made(folder).grep("TODO", "many")
     assert told.count("\n") == MOST_LINES + 1
@@ -81,13 +81,13 @@ def test_a_search_shows_so_much_and_says_that_there_is_more(folder, way):
     assert len(made(folder).grep("TODO", "long")) < 1000
 
 
-def test_what_is_no_expression_or_lies_outside_is_refused(folder, way):
+def test_an_invalid_expression_or_a_path_outside_is_refused(folder, way):
     for wrong in (lambda one: one.grep("("), lambda one: one.grep("x", "../"), lambda one: one.glob("*", "/etc")):
         with pytest.raises(Refused):
             wrong(made(folder))
 
 
-def test_an_expression_that_takes_for_ever_is_stopped_by_its_time_and_by_a_person(folder, monkeypatch):
+def test_a_slow_expression_is_stopped_by_its_timeout_and_by_a_person(folder, monkeypatch):
     monkeypatch.setattr(search.shutil, "which", lambda _name: None)
     (folder / "app" / "main.py").write_text(("a" * 20 + "!\n") * 20_000)
     monkeypatch.setattr(search, "_SECONDS", 0.5)
@@ -102,7 +102,7 @@ def test_an_expression_that_takes_for_ever_is_stopped_by_its_time_and_by_a_perso
     assert time.monotonic() - begin < 20
 
 
-def test_glob_finds_names_at_any_depth_the_newest_first(folder):
+def test_glob_finds_names_at_any_depth_newest_first(folder):
     for age, name in enumerate(("app/main.py", "built/out.py")):
         os.utime(folder / name, (1_000_000 - age, 1_000_000 - age))
     os.utime(folder / "odd/a:1:b\n.py", (900_000, 900_000))
@@ -140,6 +140,6 @@ def test_a_pattern_of_names_matches_as_in_a_shell(pattern, those, not_those):
     assert [one for one in [*those, *not_those] if matches(one)] == those
 
 
-def test_braces_that_stand_for_too_many_patterns_are_refused():
+def test_braces_that_expand_to_too_many_patterns_are_refused():
     with pytest.raises(Refused):
         matcher("{a,b}" * 60)

@@ -59,7 +59,7 @@ PATHS = [
 ]
 
 
-def test_a_client_is_told_the_module_of_each_tool_whose_events_the_sdk_does_not_read_by_itself():
+def test_each_tool_outside_of_the_sdk_has_a_module_for_clients():
     assert set(MODULES) == {name for name, tool in TOOLS.items() if tool.stem not in OF_THE_SDK}
 
 
@@ -101,7 +101,7 @@ def test_a_long_listing_and_a_long_file_are_cut_off(files, folder):
     ("content", "told"),
     [(b"\xff\xfe", "is not UTF-8 text"), (b"x" * (MOST_FILE + 1), "is larger than 1048576 bytes")],
 )
-def test_a_file_that_is_no_text_or_too_large_is_refused(files, folder, content, told):
+def test_a_binary_or_too_large_file_is_refused(files, folder, content, told):
     (folder / "file").write_bytes(content)
     for command in ("view", "str_replace", "insert"):
         assert told in do(files, command, "file", old_str="x", new_str="y")[1]
@@ -201,7 +201,7 @@ def test_what_can_be_undone_is_bounded(files, folder, monkeypatch):
         ("task_tracker", {"command": "plan", "task_list": '[{"title": "a"}]'}, {"task_list": [{"title": "a"}]}),
     ],
 )
-def test_an_argument_that_came_as_the_text_of_its_json_is_read(name, arguments, action):
+def test_an_argument_that_is_a_string_of_json_is_parsed(name, arguments, action):
     made, _ = read_call(name, json.dumps(arguments))
     assert {key: made[key] for key in action} == action
 
@@ -214,7 +214,7 @@ def test_a_tool_that_only_reads_or_keeps_a_list_has_a_low_risk_and_asks_the_mode
     assert (asked["grep"], asked["fetch"]) == (["pattern"], ["url", "security_risk", "summary"])
 
 
-def test_a_tool_of_a_server_keeps_its_own_arguments_of_the_names_of_our_rating():
+def test_a_tool_of_an_mcp_server_keeps_its_arguments_with_the_names_of_our_rating():
     schema = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
     tools = {"note": Tool("MCPTool", "Notes", schema["properties"], ("summary",), schema=schema)}
     [asked] = for_model(tools)
@@ -277,7 +277,7 @@ def test_an_edit_is_seen_whole_or_not_at_all(files, folder):
 
 
 @pytest.mark.process("starts a command")
-def test_a_secret_that_no_environment_can_have_keeps_no_command_from_its_start(folder):
+def test_a_secret_that_is_invalid_in_an_environment_does_not_stop_commands(folder):
     terminal, secrets = Terminal(folder), {"GOOD": "kept", "NUL": "a\0b", "a=b": "x", "": "x", "\0": "x"}
 
     assert terminal.start({"command": "echo $GOOD$NUL"}, secrets) is None

@@ -115,7 +115,7 @@ def test_a_directory_that_becomes_a_symlink_before_it_is_opened_is_not_measured(
     assert measured.value.least < 1 << 20
 
 
-def test_a_directory_that_is_moved_while_it_is_measured_makes_the_measure_a_partial_one(folder, monkeypatch):
+def test_moving_a_directory_during_a_measurement_makes_it_partial(folder, monkeypatch):
     for name in ("one", "two"):
         (folder / "work" / name / "inner").mkdir(parents=True)
         (folder / "work" / name / "inner" / "file").write_bytes(bytes(1 << 20))
@@ -151,14 +151,14 @@ def test_each_entry_counts_as_one_block_at_least(folder, kind):
     assert used(folder) - before >= 100 * 4096
 
 
-def test_a_hole_of_a_file_counts_nothing(folder):
+def test_a_hole_in_a_sparse_file_counts_as_zero_bytes(folder):
     (folder / "work" / "sparse").touch()
     os.truncate(folder / "work" / "sparse", 1 << 40)
 
     assert used(folder) < 1 << 20
 
 
-def test_a_measurement_ends_where_the_files_take_more_than_they_may(folder):
+def test_a_measurement_stops_at_the_quota(folder):
     for number in range(100):
         (folder / "work" / f"directory-{number}").mkdir()
         (folder / "work" / f"directory-{number}" / "file").touch()
@@ -265,7 +265,7 @@ def test_a_path_that_cannot_be_removed_is_named_in_the_error(folder):
     assert not folder.exists()
 
 
-def test_a_lock_file_that_goes_while_it_is_locked_is_made_again(tmp_path, monkeypatch):
+def test_a_lock_file_that_is_removed_while_it_is_locked_is_created_again(tmp_path, monkeypatch):
     path, real, gone = tmp_path / ".box.lock", Path.stat, []
 
     def stat(self, **options):

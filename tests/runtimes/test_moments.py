@@ -164,7 +164,7 @@ def test_a_damaged_manifest_is_an_error(kept, work, tmp_path):
         restored(kept, name, tmp_path)
 
 
-def test_a_sweep_leaves_the_moments_that_are_named_whole(kept, work, tmp_path):
+def test_a_sweep_keeps_all_content_of_the_named_moments(kept, work, tmp_path):
     (work / "a").write_text("one")
     (work / "b").write_text("the same")
     first = taken(kept, work)
@@ -192,7 +192,9 @@ def test_a_sweep_leaves_the_moments_that_are_named_whole(kept, work, tmp_path):
         ("MOST_PATHS", 10, "paths"),
     ],
 )
-def test_a_folder_beyond_a_bound_is_a_sentence(kept, work, monkeypatch, bound, most, words):
+def test_a_folder_above_a_limit_is_not_recorded_and_the_error_names_the_limit(
+    kept, work, monkeypatch, bound, most, words
+):
     for number in range(4):
         with (work / f"name {number}").open("wb") as file:
             file.truncate(300_000)
@@ -215,9 +217,7 @@ class Brief(Timeout):
             raise NotRecorded("The folder was not read in time")
 
 
-def test_an_attempt_reads_no_file_again_that_one_before_it_has_read_until_its_time_was_over(
-    kept, work, tmp_path, monkeypatch
-):
+def test_an_attempt_skips_files_that_an_attempt_before_its_timeout_has_read(kept, work, tmp_path, monkeypatch):
     # Given a folder that takes longer to read than the time allows
     for number in range(9):
         (work / f"file {number}").write_text(f"content {number}")
@@ -236,7 +236,7 @@ def test_an_attempt_reads_no_file_again_that_one_before_it_has_read_until_its_ti
     assert seen(restored(kept, name, tmp_path)) == seen(work)
 
 
-def test_what_is_kept_can_be_read_by_its_owner_alone(kept, work, tmp_path):
+def test_only_the_owner_can_read_the_records(kept, work, tmp_path):
     (work / "a").write_text("one")
     taken(kept, work)
 
@@ -294,7 +294,7 @@ def test_what_is_outside_of_the_conversations_folder_stays_as_it_is(kept, work, 
 
 
 @runs_git
-def test_what_gitignore_leaves_out_stays_whichever_way_a_folder_is_turned(kept, work, tmp_path):
+def test_ignored_files_stay_when_a_folder_is_turned_back_or_forward(kept, work, tmp_path):
     # Given a folder without .gitignore, in which a part of what it names later was recorded
     (work / "lib").mkdir()
     (work / "lib" / "old").write_text("then")

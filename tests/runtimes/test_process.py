@@ -115,7 +115,7 @@ def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
 
 
 @pytest.mark.process("pauses and resumes many times, and waits in between")
-def test_pause_and_resume_that_race_leave_one_of_both_whole(runtime):
+def test_racing_pause_and_resume_leave_all_processes_paused_or_all_running(runtime):
     handle = runtime.start(python(FAMILY))
     wait_until(lambda: printed(runtime, handle), "it")
 
@@ -331,7 +331,7 @@ def test_a_folder_that_was_deleted_or_cannot_be_written_is_broken_and_says_so(ru
     assert not marked(Path(handle["folder"]))
 
 
-def test_the_bytes_of_a_sandbox_are_those_of_its_files(runtime):
+def test_the_disk_use_of_a_sandbox_is_the_size_of_its_files(runtime):
     handle = runtime.start(python(FAMILY))
     before = runtime.disk_bytes("box")
 
@@ -521,13 +521,13 @@ def test_a_port_that_only_listens_is_not_used(listener):
     assert not are_used([])
 
 
-def test_a_port_is_used_while_a_connection_to_it_stands(listener):
+def test_a_port_with_an_open_connection_counts_as_used(listener):
     with socket.create_connection(listener.getsockname()):
         assert are_used([listener.getsockname()[1]])
 
 
 @pytest.mark.parametrize("first", ["client", "server"])
-def test_a_port_was_used_whoever_ended_the_connection_first(listener, first):
+def test_a_port_counts_as_used_after_either_side_closed_the_connection_first(listener, first):
     client = socket.create_connection(listener.getsockname())
     server, _ = listener.accept()
     sides = {"client": client, "server": server}

@@ -170,7 +170,7 @@ INVALID = [
         r"conversation: Nothing that an ACPAgent does is held",
     ),
     (one(surprise="1"), r"surprise: Unknown field"),
-    (one() + one(), r"spec 2 \(a\): id: another spec has it"),
+    (one() + one(), r"spec 2 \(a\): id: another spec has the same id"),
     ("", r"spec: the file must only have tables \[\[spec\]\]"),
     ("other = 1\n" + one(), r"other: the file must only have tables"),
     ("spec = 1", r"spec: the file must only have tables"),
@@ -209,7 +209,7 @@ def test_the_limit_of_its_files_is_the_size_of_its_volume(tmp_path):
 
 
 DECIDED = [
-    ({"image": '""'}, "image: Missing: the kubernetes runtime needs one"),
+    ({"image": '""'}, "image: Missing: the kubernetes runtime needs an image"),
     ({"network": '"mine"'}, "network: Only for the other runtimes: NetworkPolicies"),
     ({"limits": "{ processes = 9 }"}, r"limits\.processes: Only for the other runtimes: podPidsLimit"),
     ({"limits": "{ memory_mb = 1 }"}, r"limits\.memory_mb: Must be at least 6"),

@@ -92,7 +92,7 @@ def test_a_removed_sandbox_leaves_nothing(store, redis, conversation):
     assert list(names(redis, sandbox)) == []
 
 
-def test_a_start_that_is_forgotten_leaves_nothing_nor_does_its_queue(store, redis, conversation):
+def test_a_forgotten_start_and_its_queue_leave_no_keys(store, redis, conversation):
     start, _ = store.start_tasks.create_once(conversation, {}, {"agent": {}}, echo={})
     store.conversations.queued_messages.put_for_start(start.id, content=SAID, actor=ME)
     for end in ("START_TASK_DAYS after its end", "with the end of its start", "with the last message"):
@@ -119,7 +119,7 @@ def test_a_revoked_key_leaves_nothing(store, redis):
     assert list(names(redis, key.id)) == []
 
 
-def test_a_target_that_no_supervisor_has_leaves_nothing(store, redis):
+def test_a_notification_target_without_a_supervisor_leaves_no_keys(store, redis):
     known = store.notifications.targets
     targets = Targets(redis, known._scripts, known._sealer, given_up=-1)  # each message is over at once
     targets.open({"target": "its name"}, again=True)
@@ -149,7 +149,7 @@ def test_a_device_that_ends_leaves_nothing(store, redis):
     assert list(names(redis, device.id)) == []
 
 
-def test_every_end_is_one_that_a_test_here_makes_or_a_time():
+def test_every_kind_of_end_in_the_data_model_is_a_time_or_tested_here():
     times = {"AUDIT_DAYS", "AUDIT_DAYS after the deletion", "SPENT_DAYS"}
     made = {
         "with the conversation",

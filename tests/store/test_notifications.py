@@ -30,7 +30,7 @@ def pushed(outboxes, name) -> list[dict]:
 
 
 @pytest.mark.parametrize("end", ["finished", "error"])
-def test_a_conversation_that_ends_is_notified_of_once_per_change(store, outboxes, conversation, end):
+def test_a_conversation_that_ends_sends_one_notification_per_change(store, outboxes, conversation, end):
     store.events.append(conversation, as_events([status("running"), status(end)]))
     state = store.conversations.get(conversation)
     store.events.append(conversation, as_events([message("afterwards", "environment")]))
@@ -45,7 +45,7 @@ def test_a_conversation_that_ends_is_notified_of_once_per_change(store, outboxes
     assert len({one["id"] for one in pushed(outboxes, "conversations")}) == 2
 
 
-def test_any_other_change_of_a_conversation_is_not_notified_of(store, outboxes, conversation):
+def test_other_changes_of_a_conversation_send_no_notification(store, outboxes, conversation):
     store.events.append(conversation, as_events([message("hello"), status("running")]))
     for present in ("paused", "running", "idle", "running", "stuck", "running"):
         store.events.append(conversation, as_events([status(present)]))
@@ -53,7 +53,7 @@ def test_any_other_change_of_a_conversation_is_not_notified_of(store, outboxes, 
     assert pushed(outboxes, "conversations") == []
 
 
-def test_a_repeated_or_late_note_of_an_end_is_not_notified_of_again(store, outboxes):
+def test_a_repeated_or_late_note_of_an_end_sends_no_second_notification(store, outboxes):
     listing, identity, times = store.conversations._listing, str(uuid4()), ("2026-11-20T20:37:22Z",) * 2
     listing.note(identity, 1, "running", *times)
     for revision in (3, 3, 2, 3):
@@ -70,7 +70,7 @@ def test_a_conversation_that_is_listed_for_the_first_time_has_not_changed(store,
     assert pushed(outboxes, "conversations") == []
 
 
-def test_a_sandbox_that_fails_is_notified_of_once(redis_url, outboxes):
+def test_a_failed_sandbox_sends_one_notification(redis_url, outboxes):
     sandboxes = fresh_sandboxes(redis_url)
     outboxes.want()
     sandbox = running_sandbox(sandboxes)
@@ -85,7 +85,7 @@ def test_a_sandbox_that_fails_is_notified_of_once(redis_url, outboxes):
     assert len({one["id"] for one in pushed(outboxes, "sandboxes")}) == 2
 
 
-def test_a_sandbox_that_no_host_takes_is_notified_of(redis_url, outboxes):
+def test_a_sandbox_that_no_host_takes_sends_a_notification(redis_url, outboxes):
     sandboxes = fresh_sandboxes(redis_url, start_seconds=0)
     outboxes.want()
     sandbox = sandboxes.start("spec")
@@ -104,7 +104,7 @@ def test_nothing_is_pushed_while_no_supervisor_has_targets(store, redis_url, out
     assert [one.waiting for one in outboxes.states()] == [0, 0, 0]
 
 
-def test_the_word_that_there_are_targets_ends_after_a_day(store, outboxes):
+def test_the_mark_that_targets_exist_expires_after_a_day(store, outboxes):
     for outbox in OUTBOXES.values():
         assert 86_000 < outboxes._redis.ttl(f"{outbox}:wanted") <= 86_400
 
@@ -119,7 +119,7 @@ def test_a_full_outbox_drops_its_oldest_entry_and_counts_it(store, outboxes, con
     assert redis.lindex(key, 0) == b"1"
 
 
-def test_entries_are_taken_out_once_whoever_was_faster(store, outboxes):
+def test_concurrent_readers_take_each_entry_once(store, outboxes):
     push(store, "approvals", *(entry(n) for n in range(6)))
     mine = outboxes.read(4)["approvals"]
     theirs = outboxes.read(2)["approvals"]
@@ -193,7 +193,7 @@ def test_each_target_has_a_body_of_its_own(queues):
             queues.close(claimed, "sent")
 
 
-def test_a_backoff_is_over_where_its_failure_has_yet_to_come(queues, redis):
+def test_a_backoff_ends_if_its_failure_lies_in_the_future(queues, redis):
     add(queues, [ONE], ("msg_1", "a"))
     fail(queues, again_in=60)
     assert take(queues) is None
@@ -205,7 +205,7 @@ def test_a_backoff_is_over_where_its_failure_has_yet_to_come(queues, redis):
     assert take(queues) == "msg_1"
 
 
-def test_every_try_has_the_bytes_of_the_first(queues):
+def test_every_attempt_sends_the_bytes_of_the_first(queues):
     add(queues, [ONE], ("msg_1", '{"title": "Schlüssel \\u0000"}'))
     for _ in range(3):
         claimed = queues.claim(ONE, "token", 60)

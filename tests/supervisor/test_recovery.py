@@ -35,7 +35,7 @@ def test_a_run_is_paused_when_its_agent_server_ends_and_the_conversation_says_wh
     assert codes(store, conversation) == ["AgentServerRestarted", "AgentServerEnded"]
 
 
-def test_a_conversation_that_waits_goes_on_to_wait_when_its_agent_server_ends(store, recovery, sandbox, begin):
+def test_a_waiting_conversation_still_waits_after_its_agent_server_ends(store, recovery, sandbox, begin):
     proposed = action()
     conversation = begin(proposed, status("waiting_for_confirmation"))
 
@@ -46,7 +46,9 @@ def test_a_conversation_that_waits_goes_on_to_wait_when_its_agent_server_ends(st
 
 
 @pytest.mark.parametrize("present", ["idle", "finished", "error", "stuck", "paused"])
-def test_an_end_leaves_a_conversation_that_did_not_run_in_its_status(store, recovery, sandbox, begin, present):
+def test_the_end_of_an_agent_server_keeps_the_status_of_a_conversation_without_a_run(
+    store, recovery, sandbox, begin, present
+):
     conversation = begin(status(present))
     recovery.interrupted(sandbox, "AgentServerEnded", "so it is")
     assert state(store, conversation) == present
@@ -61,7 +63,9 @@ def test_a_planned_end_pauses_runs_and_is_no_error(store, recovery, sandbox, beg
     assert codes(store, ran) == codes(store, rested) == []
 
 
-def test_an_end_is_told_to_every_conversation_and_a_deleted_one_stays_deleted(store, recovery, sandbox, begin):
+def test_the_end_of_an_agent_server_is_appended_to_each_conversation_but_no_deleted_one(
+    store, recovery, sandbox, begin
+):
     conversations = [begin(status("running")) for _ in range(130)]
     store.conversations.delete(conversations[7])
 
@@ -168,7 +172,7 @@ def test_secrets_are_sent_again(store, begin, settle, agent, monkeypatch):
 # the restart: actions
 
 
-def test_an_action_that_waited_waits_again(store, begin, settle, agent):
+def test_a_pending_action_is_pending_again_after_a_restart(store, begin, settle, agent):
     proposed = action()
     conversation = begin(proposed, status("waiting_for_confirmation"))
     agent.reported[conversation] = "waiting_for_confirmation"
@@ -180,7 +184,7 @@ def test_an_action_that_waited_waits_again(store, begin, settle, agent):
     assert agent.decisions == []
 
 
-def test_an_action_that_waited_unposted_waits(store, begin, settle, agent):
+def test_an_action_that_was_not_posted_before_a_restart_becomes_pending(store, begin, settle, agent):
     proposed = action()
     conversation = begin(status("running"), proposed, status("waiting_for_confirmation"), posted=1)
     agent.reported[conversation] = "waiting_for_confirmation"
@@ -188,7 +192,7 @@ def test_an_action_that_waited_unposted_waits(store, begin, settle, agent):
     assert pending(store, conversation) == [proposed["id"]]
 
 
-def test_an_accepted_action_that_was_begun_is_closed_where_the_agent_waits_for_it_again(
+def test_an_approved_action_that_had_begun_is_closed_although_the_agent_waits_for_it_again(
     store, begin, settle, agent, recovery, sandbox
 ):
     """The published agent server writes its status to its file after a step, and the change to its log before it."""
@@ -303,7 +307,7 @@ def test_an_action_that_the_agent_closed_itself_is_not_told_again(store, begin, 
 
 
 @pytest.mark.faults("settles again and again, cut off at each request")
-def test_a_settlement_that_is_cut_off_at_any_request_and_repeated_ends_the_same(store, begin, settle, agent):
+def test_a_settlement_interrupted_at_any_request_and_repeated_has_the_same_result(store, begin, settle, agent):
     one, two = action("first", llm_response_id="r"), action("second", llm_response_id="r")
     seen = []
     for cut in range(20):

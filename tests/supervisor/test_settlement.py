@@ -59,9 +59,7 @@ def test_the_actions_and_the_decision_of_a_forgotten_conversation_are_closed(sto
     assert waiting["tool_call_id"] in closed
 
 
-def test_a_forgotten_conversation_that_began_again_says_so_again_when_it_is_forgotten_again(
-    store, forgotten, settle, agent
-):
+def test_a_conversation_that_is_forgotten_twice_says_so_twice(store, forgotten, settle, agent):
     conversation = forgotten(message("hello"))
     settle(2)
     Commands(store, agent_client(5), SPECS).change_status(conversation, "run")  # starts it
@@ -135,7 +133,7 @@ def interrupted(begin, recovery, sandbox):
 
 
 @pytest.mark.parametrize("reported", ["paused", "error", "idle", "stuck"])
-def test_an_interrupted_run_goes_on_by_itself_where_the_spec_says_so(begin, interrupted, settle, agent, reported):
+def test_an_interrupted_run_resumes_if_the_spec_allows_it(begin, interrupted, settle, agent, reported):
     ran, rested = interrupted(message("hello")), begin(message("hello"), status("paused"))
     agent.reported |= {ran: reported, rested: reported}
 
@@ -146,7 +144,7 @@ def test_an_interrupted_run_goes_on_by_itself_where_the_spec_says_so(begin, inte
     assert [path for path, _ in agent.requests if path.endswith("/run")] == [f"POST /api/conversations/{ran}/run"]
 
 
-def test_an_interrupted_run_stays_paused_where_the_spec_forbids_that(store, interrupted, settle, agent):
+def test_an_interrupted_run_stays_paused_if_the_spec_forbids_resuming(store, interrupted, settle, agent):
     conversation = interrupted(message("hello"), resume_runs=False)
     agent.reported[conversation] = "paused"
     settle(2)
@@ -171,7 +169,7 @@ def crash(store, recovery, settle, sandbox, agent):
     return do
 
 
-def test_a_run_that_holds_nothing_back_goes_on_by_itself_once_a_message(store, begin, crash, agent, sandbox):
+def test_a_run_without_approvals_resumes_once_per_message(store, begin, crash, agent, sandbox):
     conversation = begin()
     store.events.append(conversation, as_events([message("hello")]), sandbox_id=sandbox.id, made_here=True)
 
@@ -188,7 +186,7 @@ def test_a_run_that_holds_nothing_back_goes_on_by_itself_once_a_message(store, b
 
 
 @pytest.mark.parametrize("policy", ["AlwaysConfirm", "ConfirmRisky"])
-def test_a_run_that_holds_actions_back_stays_paused_after_a_crash(store, commands, begin, crash, agent, policy):
+def test_a_run_with_approvals_stays_paused_after_a_crash(store, commands, begin, crash, agent, policy):
     conversation = begin(message("hello"))
     commands.set_policy(conversation, {"kind": policy})
     told = crash(conversation)["AgentServerRestarted"]
@@ -204,7 +202,7 @@ def test_a_run_that_a_limit_has_ended_does_not_go_on_when_its_sandbox_is_used_ag
 
 
 @pytest.mark.parametrize("reported", ["finished", "waiting_for_confirmation"])
-def test_a_run_that_had_ended_is_not_run_again(interrupted, settle, agent, reported):
+def test_a_run_that_the_agent_reports_as_ended_is_not_resumed(interrupted, settle, agent, reported):
     conversation = interrupted(action())
     agent.logs[conversation].append(status(reported) | {"timestamp": "2026-11-20T20:37:23"})
     agent.reported[conversation] = reported
@@ -417,9 +415,7 @@ def test_decisions_that_were_not_delivered_reach_the_agent_that_waits_for_them_o
     assert len(agent.decisions) == lost + 1
 
 
-def test_decisions_are_not_sent_to_an_agent_that_waits_for_another_action_by_now(
-    store, commands, waiting, settle, agent
-):
+def test_decisions_are_not_sent_to_an_agent_that_now_waits_for_another_action(store, commands, waiting, settle, agent):
     conversation, first, second = waiting()
     decide(commands, conversation, first)
     agent.statuses = [0, 0]
@@ -488,7 +484,7 @@ def test_an_expiry_reaches_an_agent_that_ended_its_latest_action_by_itself(store
 
 
 @pytest.mark.parametrize("verb", ["reject", "edit"])
-def test_an_agent_that_takes_single_decisions_no_more_is_not_told_to_execute_what_was_not_approved(
+def test_an_agent_that_no_longer_takes_single_decisions_executes_no_unapproved_action(
     store, commands, waiting, sandbox, agent, verb
 ):
     conversation, first, second = waiting()

@@ -240,7 +240,7 @@ def test_a_start_that_follows_a_failed_one_tells_the_talk_once_what_it_lacks(sto
     assert "repository" not in (state["origin"] or {})
 
 
-def test_a_start_that_follows_one_that_was_ended_names_the_repository(store, driver, agent):
+def test_a_start_after_an_ended_start_names_the_missing_repository(store, driver, agent):
     echo = {"selected_repository": "owner/name"}
     task = store.start_tasks.create(dict(echo), echo=echo)
     store.start_tasks.end(task.id)

@@ -1,4 +1,4 @@
-"""Starts that wait for a place: the server runs as many sandboxes as it may."""
+"""Starts that wait because the server already runs its maximum number of sandboxes."""
 
 from datetime import UTC, datetime
 
@@ -8,12 +8,12 @@ _WAITS = "WAITING_FOR_SANDBOX"
 
 
 def waits_for_place(task: AppConversationStartTask) -> bool:
-    """Whether a start waits for a place; its detail says so."""
+    """Return whether a start waits for a place. Only then does this status have a detail."""
     return task["status"] == _WAITS and bool(task["detail"])
 
 
 def no_place(detail: str) -> AppConversationStartTask:
-    """The state of a start that the server does not take yet."""
+    """Return a start task for a request that the server has refused for now. detail: the server's reason."""
     now = datetime.now(UTC).isoformat()
     return AppConversationStartTask(
         id="",

@@ -60,7 +60,7 @@ def test_a_decision_chooses_the_first_option_of_its_kind(offered, chosen):
         [None, 3, {"kind": "allow_once"}, {"optionId": "x"}, {"kind": ["allow_once"], "optionId": "x"}],
     ],
 )
-def test_nothing_that_lasts_is_chosen_and_nothing_that_is_malformed(offered):
+def test_no_lasting_and_no_malformed_option_is_chosen(offered):
     assert outcome(offered, approve=True) == outcome(offered, approve=False) == CANCELLED
     assert not can_allow(offered)
 
@@ -90,7 +90,7 @@ def test_a_command_in_the_folder_of_the_conversation_is_a_terminal_action(name):
     assert seen.action == {"command": "ls", "is_input": False, "reset": False, "kind": "TerminalAction"}
 
 
-def test_a_command_of_an_agent_that_says_no_kind_is_a_terminal_action():
+def test_a_command_without_a_kind_is_a_terminal_action():
     call = {"kind": "other", "title": "shell · ls", "rawInput": {"command": "ls"}}
 
     assert seen_of({**call, "_meta": {"goose": {"toolCall": {"toolName": "shell"}}}}).tool_name == "terminal"
@@ -106,7 +106,7 @@ def test_a_command_with_other_arguments_shows_all_of_them(more):
     assert (seen.tool_name, seen.action) == ("Bash", {"data": given, "kind": "MCPToolAction"})
 
 
-def test_a_request_is_read_with_what_was_reported_of_its_call_before():
+def test_a_request_is_merged_with_earlier_reports_about_its_call():
     turn = updates.Turn()
     turn.read({"sessionUpdate": "tool_call", "toolCallId": "1", "kind": "execute", "rawInput": {"command": "make"}})
 
@@ -115,7 +115,7 @@ def test_a_request_is_read_with_what_was_reported_of_its_call_before():
     assert seen_of(call).action["command"] == "make"
 
 
-def test_no_rule_decides_a_request_that_shows_words_alone_and_none_is_made_of_it():
+def test_a_request_without_arguments_is_not_decided_by_rules_and_proposes_none():
     call = {"toolCallId": "1", "title": "Bash", "content": [{"type": "content", "content": {"text": "rm -rf …"}}]}
     seen = seen_of(call)
     event = {"tool_name": seen.tool_name, "action": seen.action}
@@ -129,7 +129,7 @@ def test_no_rule_decides_a_request_that_shows_words_alone_and_none_is_made_of_it
         rule_of(True, event, HERE.id, "approve")
 
 
-def test_the_digest_of_a_request_binds_the_words_that_were_shown():
+def test_the_digest_of_a_permission_request_covers_the_shown_text():
     shown_words = [seen_of({"title": "Bash", "content": [{"content": {"text": text}}]}) for text in ("ls", "rm", "ls")]
 
     digests = [action_digest(one.tool_name, Action.of({"action": one.action}).arguments) for one in shown_words]

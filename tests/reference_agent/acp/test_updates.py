@@ -46,7 +46,7 @@ def test_a_thought_before_an_action_is_the_reasoning_of_the_action():
     assert turn.take_thought() == ([], [], {"reasoning_content": "Hm."})
 
 
-def test_the_calls_of_a_turn_have_a_bound():
+def test_the_number_of_calls_in_a_turn_is_limited():
     turn = Turn()
     for number in range(MOST_CALLS + 10):
         turn.merge(str(number), {"title": "x"})
@@ -71,7 +71,7 @@ def test_the_output_of_a_call_is_its_content_or_else_its_raw_output(call, output
     assert updates.output_of(call) == output
 
 
-def test_a_command_without_a_code_has_the_place_where_the_published_web_client_looks_for_one():
+def test_a_command_without_an_exit_code_has_the_member_that_the_published_web_client_reads():
     call = {"rawInput": {"command": "x"}, "rawOutput": "a", "status": "completed"}
     action = updates.proposal("1", shown(call, Path("/work")), "", {})
 
@@ -209,15 +209,15 @@ def test_a_message_that_is_read_can_be_handled(value):
         b"\xff",
     ],
 )
-def test_a_line_that_is_no_message_is_none(line):
+def test_read_message_returns_none_for_any_other_line(line):
     assert read_message(line) is None
 
 
-def test_an_error_without_words_is_an_error_still():
+def test_an_error_without_a_message_is_still_an_error():
     assert read_message(b'{"id": 1, "error": null}')["error"]["code"] == -32603
 
 
-def test_half_a_surrogate_pair_is_replaced():
+def test_a_lone_surrogate_is_replaced():
     message = read_message(b'{"method": "x", "params": {"a": ["\\ud800"]}}')
 
     assert message["params"] == {"a": ["\N{REPLACEMENT CHARACTER}"]}

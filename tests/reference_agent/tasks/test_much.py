@@ -47,7 +47,7 @@ def test_a_log_of_two_megabytes_is_searched_without_reading_it(play, folder):
     assert end.read[-1].size < 100_000
 
 
-def test_an_output_that_floods_is_told_by_its_head_and_its_tail(play, agent, folder):
+def test_a_huge_output_is_shown_by_its_head_and_tail(play, agent, folder):
     memory = psutil.Process(agent.process.pid).memory_info
     before = memory().rss
 
@@ -100,7 +100,7 @@ def test_a_task_survives_the_overflow_of_the_context(play, folder):
     assert len(commands) == parts + 1
 
 
-def test_a_model_that_repeats_itself_is_stopped_with_a_true_sentence(play, folder):
+def test_a_model_that_repeats_itself_is_stopped_with_the_right_reason(play, folder):
     (folder / "door").write_text("closed\n")
 
     def model(_told):

@@ -1,4 +1,4 @@
-"""Approval rules as data: in words, in a TOML file, and compared by content."""
+"""Approval rules in words and in TOML files, and the comparison of two sets of rules."""
 
 import json
 import tomllib
@@ -12,7 +12,7 @@ from agent_server_client.cli.shown import counted, moment, short
 from agent_server_client.models import ApprovalRule
 from agent_server_client.visible import in_line
 
-#: members of a rule that say where it holds, and the words before each
+#: Members of a rule that limit where it applies, and their words in a description.
 _PLACES = {
     "folder": "in the folder",
     "repository": "in the repository",
@@ -22,39 +22,39 @@ _PLACES = {
     "key_id": "of the key",
 }
 
-#: members of a rule that say what it decides; the reason says only why
+#: Members of a rule that define what it decides. `reason` is not one of them.
 CONTENT = (
     *("decision", "tool_name", "arguments", "max_risk", "conversation_ids", *_PLACES, "tags"),
     *("expires_at", "max_uses", "effects", "quorum", "not_by_owner", "not_by_asker"),
 )
 
-#: members of a rule that it has where it does not say otherwise
+#: Default values of members.
 _DEFAULTS = {"quorum": 1, "not_by_owner": False, "not_by_asker": False}
 
-#: members that a file may have beside the content: short forms of `arguments`
+#: Additional members in a file: short forms of `arguments`.
 _SHORT = ("command", "path")
 
-#: maximum number of characters of a value in a line of words
+#: Maximum length of a value in a description, in characters.
 _MOST_VALUE = 80
 
 
 class BadFile(Exception):
-    """A file is no list of rules; the message says why."""
+    """A file is not a list of rules. The message says why."""
 
 
 class Difference(NamedTuple):
-    """How the rules of a server differ from those of a file."""
+    """The differences between the rules of a file and of a server."""
 
-    missing: list[dict[str, Any]]  #: of the file, and not on the server
-    extra: list[ApprovalRule]  #: on the server, and not in the file
-    same: int
+    missing: list[dict[str, Any]]  #: rules in the file only
+    extra: list[ApprovalRule]  #: rules on the server only
+    same: int  #: number of rules in both
 
 
 def arguments_of(command: str | None, path: str | None, others: Iterable[str] = ()) -> dict[str, Any] | None:
-    """The arguments of a rule by their short forms; None: any arguments. others: arguments that may be anything.
+    """Return the arguments of a rule from their short forms; None for any arguments.
 
-    A rule about a path leaves open what is written there, because a rule that approves wants arguments that it does not
-    name to be empty.
+    others: names of arguments with any value. With a path, the content of the file may be anything too: otherwise an
+    approving rule would require that arguments without a test are empty.
     """
     tests: dict[str, Any] = {name: {"any": True} for name in (*(FILE_ARGUMENTS if path is not None else ()), *others)}
     if command is not None:
@@ -65,7 +65,7 @@ def arguments_of(command: str | None, path: str | None, others: Iterable[str] = 
 
 
 def in_words(rule: Mapping[str, Any]) -> str:
-    """What a rule decides about, in a line: `terminal: git status *, risk at most LOW, in 5f1c8a52`."""
+    """Describe what a rule matches in a line: `terminal: git status *, risk at most LOW, in 5f1c8a52`."""
     tests = rule.get("arguments")
     parts = [_test(name, test) for name, test in (tests or {}).items() if "any" not in test]
     open_to = [in_line(name) for name, test in (tests or {}).items() if "any" in test]
@@ -103,16 +103,16 @@ def _test(name: str, test: Mapping[str, Any]) -> str:
 
 
 def read_file(path: Path) -> list[dict[str, Any]]:
-    """The rules of a TOML file, as POST /api/v1/approval-rules takes them. Raises BadFile."""
+    """Read the rules of a TOML file as bodies of POST /api/v1/approval-rules. Raises BadFile."""
     try:
         found = tomllib.loads(path.read_text())
     except OSError as error:
         raise BadFile(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadFile(f"{path} is no TOML: {error}") from error
+        raise BadFile(f"{path} is not TOML: {error}") from error
     rules = found.pop("rules", None)
     if found or not isinstance(rules, list) or not all(isinstance(one, dict) for one in rules):
-        raise BadFile(f"{path} should have a table [[rules]] for each rule, and nothing else")
+        raise BadFile(f"{path} must have a table [[rules]] for each rule, and nothing else")
     return [_rule(one, f"Rule {place} of {path}") for place, one in enumerate(rules, 1)]
 
 
@@ -121,20 +121,20 @@ def _rule(table: dict[str, Any], where: str) -> dict[str, Any]:
     if unknown := sorted(set(table) - set(known)):
         raise BadFile(f"{where} has the unknown member {in_line(unknown[0])}: it may have {', '.join(known)}")
     if lacking := [name for name in ("decision", "tool_name") if not isinstance(table.get(name), str)]:
-        raise BadFile(f"{where} needs the text {lacking[0]}")
+        raise BadFile(f"{where} needs the member {lacking[0]}, a string")
     rule = {name: _plain(value) for name, value in table.items() if name not in _SHORT}
     command, path = (table.get(name) for name in _SHORT)
     if not isinstance(command, str | None) or not isinstance(path, str | None):
-        raise BadFile(f"{where}: command and path should be texts")
+        raise BadFile(f"{where}: command and path must be strings")
     if (short_form := arguments_of(command, path)) is not None:
         if not isinstance(rule.get("arguments", {}), dict):
-            raise BadFile(f"{where}: arguments should be a table")
+            raise BadFile(f"{where}: arguments must be a table")
         rule["arguments"] = {**short_form, **rule.get("arguments", {})}
     return rule
 
 
 def _plain(value: Any) -> Any:
-    """A value of TOML as JSON: a time of no zone is UTC."""
+    """Convert a TOML value to JSON. A time without a zone is UTC."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date):
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 def content(rule: Mapping[str, Any]) -> str:
-    """What a rule decides, as text: equal for rules that decide the same."""
+    """Return the content of a rule as text. Rules that decide the same have equal texts."""
     members = {name: rule[name] for name in CONTENT if rule.get(name) not in (None, _DEFAULTS.get(name))}
     if ids := members.get("conversation_ids"):
         members["conversation_ids"] = sorted({str(one).replace("-", "").lower() for one in ids})
