@@ -275,14 +275,12 @@ def client() -> str:
     for name in OBJECTS:
         of = getattr(package, name)
         rows += ["", *_wrapped(f"`{name}`: {_first_line(of)}"), ""]
-        found = sorted(members(of).values())
-        fields_of = [(f"`{one}`", "") for one in getattr(of, "_fields", ())]
-        attributes = dict.fromkeys(shown for shown, _ in (*found, *fields_of) if "(" not in shown)
-        if attributes:
-            rows += _wrapped(f"* Attributes: {', '.join(attributes)}.")
-        for shown, words in found:
-            if shown not in attributes:
-                rows += _wrapped(f"* {shown}: {_clause(words)}")
+        found = [shown.partition("(")[0].strip("`") for shown, _ in sorted(members(of).values())]
+        calls_of = [one for one in found if callable(getattr(of, one, None))]
+        attributes = [*dict.fromkeys((*getattr(of, "_fields", ()), *(one for one in found if one not in calls_of)))]
+        for label, names in (("Attributes", attributes), ("Methods", calls_of)):
+            if names:
+                rows += _wrapped(f"* {label}: {', '.join(f'`{one}`' for one in names)}.")
     return _with_table(CLIENT, rows)
 
 
@@ -290,11 +288,6 @@ def _wrapped(text: str) -> list[str]:
     """The lines of a paragraph or an item of a list."""
     indent = "  " if text.startswith("* ") else ""
     return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _clause(words: str) -> str:
-    """The first clause of a docstring."""
-    return re.split(r"[.;:](?: |$)", words, maxsplit=1)[0] + "."
 
 
 def members(of: type) -> dict[str, tuple[str, str]]:
