@@ -82,10 +82,8 @@ class AccessSettings:
     )
     api_keys: tuple[str, ...] = setting(
         (),
-        "Admin keys: one, several separated by commas, or one per variable; also the line of "
-        "the file `key` in DATA_DIR. An empty variable is equivalent to an unset one. Commas "
-        "without a key, and an empty file, stop the start. At least 16 characters, printable "
-        "ASCII without blanks.",
+        "Admin keys: one, several separated by commas, or one per variable; also the line of the file `key` in "
+        "DATA_DIR. At least 16 characters, printable ASCII without blanks.",
         secret=True,
         names="`SESSION_API_KEY`, `SESSION_API_KEYS`, `OH_SESSION_API_KEYS_0` …",
     )
