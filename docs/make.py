@@ -36,6 +36,17 @@ from settings.config import Config, groups
 
 PEERS = Path(__file__).parent / "peers"
 
+#: Refusals whose name says what happened, by a pattern of their names: they share a row of the page of errors.
+_ALIKE = (
+    ("*NotFound", "What the request names does not exist, or the key may not see it."),
+    ("TooMany*", "A limit is reached."),
+    ("*WasRevoked", "An earlier attempt of this request made it, and it was revoked since."),
+    ("*TooLong", "It is larger than a limit allows."),
+)
+
+#: Maximum number of paths in a row of the table of peers' operations. A row of more has their patterns.
+_MOST_NAMED = 6
+
 #: Placeholder of a parameter of a path.
 _SAMPLE = "00000000-0000-4000-8000-000000000000"
 
@@ -161,12 +172,13 @@ def compared(app: Flask) -> list[str]:
     counts = [f"{served[name]} of {len(of)} operations of the {name}" for name, of in peers.items()]
     table = [f"Served: {', '.join(counts)}. Not served:", "", "| Operations | Of | Why not |", "|---|---|---|"]
     missing = sorted(one for one in set().union(*peers.values()) if not is_served(app, one))
-    for _, reason in reasons():
+    for patterns, reason in reasons():
         ours = [one for one in missing if reason in reasons_for(one)]
         methods = dict[str, list[str]]()
         for one in ours:
             methods.setdefault(one.path, []).append(one.method)
-        shown = ", ".join(f"`{'/'.join(of)} {path}`" for path, of in methods.items())
+        named = [f"{'/'.join(of)} {path}" for path, of in methods.items()]
+        shown = ", ".join(f"`{one}`" for one in (named if len(named) <= _MOST_NAMED else patterns))
         of_peers = ", ".join(name for name, of in peers.items() if of.intersection(ours))
         table.append(f"| {shown} | {of_peers} | {reason} |")
     return table
@@ -236,16 +248,22 @@ def access() -> str:
 
 def errors() -> str:
     """Return the page of errors. Its tables, one per status, are made from the classes of refusals."""
-    of_status = dict[int, list[str]]()
+    of_status = dict[int, dict[str, list[str]]]()
     for one in sorted((one for one in refusals(Refused) if "kind" in vars(one)), key=lambda one: one.__name__):
         kind = one.kind
         member = f" `{one.member or one.place}`" if kind is Kind.MEMBER else ""
         again = " ↻" if kind.is_passing else ""
         first_line = (one.__doc__ or "").splitlines()[0]
-        of_status.setdefault(kind.status, []).append(f"| `{one.__name__}`{member}{again} | {first_line} |")
+        words = next((text for pattern, text in _ALIKE if fnmatchcase(one.__name__, pattern)), first_line)
+        of_status.setdefault(kind.status, {}).setdefault(words, []).append(f"`{one.__name__}`{member}{again}")
     rows = list[str]()
     for status, found in sorted(of_status.items()):
-        rows += ["", f"| {status} | When |", "|---|---|", *found]
+        rows += [
+            "",
+            f"| {status} | When |",
+            "|---|---|",
+            *(f"| {', '.join(of)} | {words} |" for words, of in found.items()),
+        ]
     return _with_table(ERRORS, [*rows[1:], ""])
 
 
@@ -275,14 +293,12 @@ def client() -> str:
     for name in OBJECTS:
         of = getattr(package, name)
         rows += ["", *_wrapped(f"`{name}`: {_first_line(of)}"), ""]
-        found = sorted(members(of).values())
-        fields_of = [(f"`{one}`", "") for one in getattr(of, "_fields", ())]
-        attributes = dict.fromkeys(shown for shown, _ in (*found, *fields_of) if "(" not in shown)
-        if attributes:
-            rows += _wrapped(f"* Attributes: {', '.join(attributes)}.")
-        for shown, words in found:
-            if shown not in attributes:
-                rows += _wrapped(f"* {shown}: {_clause(words)}")
+        found = [shown.partition("(")[0].strip("`") for shown, _ in sorted(members(of).values())]
+        calls_of = [one for one in found if callable(getattr(of, one, None))]
+        attributes = [*dict.fromkeys((*getattr(of, "_fields", ()), *(one for one in found if one not in calls_of)))]
+        for label, names in (("Attributes", attributes), ("Methods", calls_of)):
+            if names:
+                rows += _wrapped(f"* {label}: {', '.join(f'`{one}`' for one in names)}.")
     return _with_table(CLIENT, rows)
 
 
@@ -290,11 +306,6 @@ def _wrapped(text: str) -> list[str]:
     """The lines of a paragraph or an item of a list."""
     indent = "  " if text.startswith("* ") else ""
     return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _clause(words: str) -> str:
-    """The first clause of a docstring."""
-    return re.split(r"[.;:](?: |$)", words, maxsplit=1)[0] + "."
 
 
 def members(of: type) -> dict[str, tuple[str, str]]:

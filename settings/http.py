@@ -35,10 +35,9 @@ class HttpSettings:
     )
     preview_host: str = setting(
         "",
-        "Domain of previews, whose names must resolve to this server: with "
-        "`preview.example.org` a preview is at `PORT-SANDBOX.preview.example.org`, at the port "
-        "of the server. It may not be the server's own domain or a parent of it. Unset: "
-        "`preview.localhost`, for clients that reach the server by a loopback name or address.",
+        "Domain of previews, such as `preview.example.org`, whose names `*.preview.example.org` resolve to this "
+        "server. It may not be the server's own domain or a parent of it. Unset: `preview.localhost`, for clients on "
+        "loopback.",
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),

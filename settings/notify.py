@@ -36,22 +36,18 @@ class NotifySettings:
 
     notify_urls: str = setting(
         "",
-        "Apprise URLs, separated by spaces, that are notified of pending, decided, expired, "
-        "finished and failed work: `mailto://…`, `slack://…`. At most 32 with NOTIFY_WEBHOOKS.",
+        "Apprise URLs of targets, separated by spaces: `mailto://…`, `slack://…`. At most 32 with NOTIFY_WEBHOOKS.",
         secret=True,
     )
     notify_webhooks: str = setting(
         "",
-        "Webhooks that are notified, separated by spaces: `URL|whsec_SECRET`, with the secret "
-        "in Base64. Each request is signed as Standard Webhooks define.",
+        "Webhooks as targets, separated by spaces: `URL|whsec_SECRET`, with the secret in Base64 (Standard Webhooks).",
         secret=True,
     )
     notify_events: str = setting(
         "",
-        "Types of events with notifications, separated by commas: `action.pending`, "
-        "`action.decided`, `action.expired`, `destination.pending`, `destination.decided`, "
-        "`destination.expired`, `budget.pending`, `budget.decided`, `budget.expired`, "
-        "`conversation.finished`, `conversation.error`, `sandbox.error`. Unset: all.",
+        "Types of events with notifications, separated by commas: `pending`, `decided` and `expired` of `action.`, "
+        "`destination.` and `budget.`, `conversation.finished`, `conversation.error`, `sandbox.error`. Unset: all.",
     )
     notify_risk: str = setting(
         "LOW",
@@ -62,8 +58,8 @@ class NotifySettings:
     notify_tools: str = setting("", "Tools whose actions have notifications, separated by commas. Unset: all.")
     notify_tags: str = setting(
         "",
-        "Tags of conversations with notifications, separated by commas: `NAME` or `NAME=VALUE`. "
-        "Unset: all conversations. Sandboxes have no tags, and always have notifications.",
+        "Tags of conversations with notifications, separated by commas: `NAME` or `NAME=VALUE`. Sandboxes "
+        "always have notifications. Unset: all.",
     )
     notify_private: int = setting(
         0,

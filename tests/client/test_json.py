@@ -26,14 +26,22 @@ from tests.servers import PROJECT
 _TABLE = (PROJECT / "docs/client.md").read_text().partition("\n## JSON\n")[2].partition("\n## ")[0]
 
 
+_SCHEMAS = json.loads((PROJECT / "docs/openapi.json").read_text())["components"]["schemas"]
+
+
 def rows() -> dict[str, tuple[str, list[list[str]]]]:
-    """By command: what it prints, and its members, of which some have alternatives; none of texts."""
+    """By command: what it prints, and its members, of which some have alternatives; none of texts.
+
+    A cell "as `NAME`" stands for the members of that schema of the OpenAPI document.
+    """
     found = {}
     for line in _TABLE.splitlines():
         if line.startswith("| `"):
             commands, prints, members = (cell.strip() for cell in line.strip("|").split("|"))
             every = members.partition(";")[0].split(", ") if not members.startswith("texts") else []
-            names = [re.findall("`([a-z_]+)`", one) for one in every]
+            of_schema = re.findall(r"^as `([A-Za-z]+)`", members)
+            names = [re.findall("`([a-z_]+)`", one) for one in every if not of_schema]
+            names += [[one] for schema in of_schema for one in _SCHEMAS[schema]["properties"]]
             found |= dict.fromkeys(re.findall("`([a-z ]+)`", commands), (prints, names))
     return found
 
