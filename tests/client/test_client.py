@@ -163,7 +163,7 @@ def test_an_unknown_conversation_is_an_error_with_status_and_detail(server):
 
 
 def test_the_beginning_of_an_id_is_refused_with_the_command_that_prints_whole_ones(server):
-    with pytest.raises(ValueError, match=r"'5f1c8a52' is not the whole id of a conversation.*agentctl --json ls"):
+    with pytest.raises(ValueError, match=r"'5f1c8a52' is not the whole id of a conversation.*agentctl ls --json"):
         server.conversation("5f1c8a52")
 
 

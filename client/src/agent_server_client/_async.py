@@ -256,7 +256,7 @@ class AsyncClient:
             return AsyncConversation(self, str(UUID(conversation_id)))
         except ValueError:
             raise ValueError(
-                f"{conversation_id!r} is not the whole id of a conversation, a UUID: `agentctl --json ls` prints it"
+                f"{conversation_id!r} is not the whole id of a conversation, a UUID: `agentctl ls --json` prints it"
             ) from None
 
     async def start(

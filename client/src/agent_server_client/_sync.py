@@ -254,7 +254,7 @@ class Client:
             return Conversation(self, str(UUID(conversation_id)))
         except ValueError:
             raise ValueError(
-                f"{conversation_id!r} is not the whole id of a conversation, a UUID: `agentctl --json ls` prints it"
+                f"{conversation_id!r} is not the whole id of a conversation, a UUID: `agentctl ls --json` prints it"
             ) from None
 
     def start(
