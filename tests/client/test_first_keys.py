@@ -85,6 +85,7 @@ def test_a_hook_gets_a_key_as_soon_as_the_next_start_asks_for_one(url, monkeypat
 
 def test_a_hook_without_the_key_that_a_server_asks_for_names_the_command_that_makes_one(monkeypatch, tmp_path):
     server = str(shared_server(ADMIN).client.base_url).rstrip("/")
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     file = tmp_path / "agentctl/hooks.json"
     file.parent.mkdir()
