@@ -425,9 +425,9 @@ def _usage_as_json(typed: Sequence[str]) -> Iterator[None]:
         yield
     except click.UsageError as error:
         if isinstance(error, click.NoSuchOption) and error.option_name in _MISPLACED:
-            error.message, error.possibilities = _MISPLACED[error.option_name], None
+            error = click.NoSuchOption(error.option_name, _MISPLACED[error.option_name], ctx=error.ctx)
         if "--json" not in typed:
-            raise
+            raise error from None
         path, words = error.ctx.command_path if error.ctx else "agentctl", error.format_message().rstrip(".")
         failed = Failed(2, f"{words}{'' if words.endswith('?') else '.'} See `{path} --help`")
         failed.as_json = True
