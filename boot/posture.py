@@ -70,7 +70,7 @@ def settle(
             " ".join(map(_named, exposed)),
         )
     elif auth == "auto" and not exposed and is_keyed is None:
-        log.warning("The store does not answer: whether it has keys, and so one is needed, is asked when it does.")
+        log.warning("The store does not answer. Once it does: if it has keys, each request needs one.")
         outcome = "auto"
     elif auth == "open" and has_keys:
         log.warning(

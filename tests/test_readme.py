@@ -83,6 +83,24 @@ def test_the_demo_reports_that_no_server_responds():
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.process("starts programs against a real server")
+@pytest.mark.parametrize("key", ["", "no-key-of-this-server"])
+@pytest.mark.parametrize("words", [["demo.py"], ["echo_agent.py", "5f1c8a52-7d0e-4c39-9a41-2f6f6a1f0009"]])
+def test_an_example_whose_key_is_refused_says_where_to_put_one(words, key, tmp_path):
+    url = str(shared_server(ADMIN).client.base_url).rstrip("/")
+
+    ran = subprocess.run(
+        [sys.executable, f"docs/examples/{words[0]}", *words[1:], url],
+        cwd=PROJECT,
+        env={**os.environ, "SESSION_API_KEY": key, "DATA_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (ran.returncode, ran.stderr) == (1, f"{url} refuses the key: put a valid one into SESSION_API_KEY.\n")
+
+
 @pytest.mark.process("asks a real server")
 def test_the_commands_of_the_page_return_the_documented_responses(server, key):
     program("curl")

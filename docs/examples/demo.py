@@ -78,6 +78,8 @@ if __name__ == "__main__":
     try:
         main()
     except urllib.error.HTTPError as error:
+        if error.code in (401, 403):
+            sys.exit(f"{BASE_URL} refuses the key: put a valid one into SESSION_API_KEY.")
         sys.exit(f"{error.url} answered {error.code}: {error.read().decode()}")
     except urllib.error.URLError as error:
         sys.exit(f"No server answers at {BASE_URL} ({error.reason}): start one with `make run`.")

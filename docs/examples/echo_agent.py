@@ -81,6 +81,10 @@ class EchoAgent:
                         self.receive(**json.loads(text))
                         self.act()
             except (OSError, WebSocketException, httpx.HTTPError) as error:
+                if getattr(getattr(error, "response", None), "status_code", None) in (401, 403):
+                    sys.exit(
+                        f"{str(self.http.base_url).rstrip('/')} refuses the key: put a valid one into SESSION_API_KEY."
+                    )
                 print(f"trying again: {error}", file=sys.stderr)
                 time.sleep(RETRY_SECONDS)
 

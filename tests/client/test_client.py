@@ -162,6 +162,11 @@ def test_an_unknown_conversation_is_an_error_with_status_and_detail(server):
     assert (refused.value.status, refused.value.detail) == (404, ConversationNotFound.words)
 
 
+def test_the_beginning_of_an_id_is_refused_with_the_command_that_prints_whole_ones(server):
+    with pytest.raises(ValueError, match=r"'5f1c8a52' is not the whole id of a conversation.*agentctl ls --json"):
+        server.conversation("5f1c8a52")
+
+
 def test_a_refused_member_is_named(detached):
     with pytest.raises(AgentServerError, match=r"422: timestamp__gte: "):
         detached.count(timestamp__gte="yesterday")

@@ -40,6 +40,8 @@ WALK = [
     (1, ("resume", ID), [state("waiting_for_confirmation"), refusal(409)], "Refused for a reason"),
     (1, ("send", ID, "hi"), [refusal(422)], "Refused for a reason"),
     (2, ("ls", "--no-such-option"), [], "No such option"),
+    (2, ("--json", "ls"), [], "--json comes after the command: agentctl ls --json"),
+    (2, ("ls", "--profile", "x"), [], "--profile comes before the command: agentctl --profile NAME ls"),
     (2, ("send", ID, " "), [], "TEXT is empty"),
     (2, ("run", "x", "--approve", "ask"), [], "needs a terminal"),
     (2, ("logs", "-f", ID, "--approve", "ask"), [], "needs a terminal"),

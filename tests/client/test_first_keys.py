@@ -70,6 +70,31 @@ def test_a_key_that_an_open_server_does_not_know_is_told_once(url):
     assert "does not know" not in ctl(url, "status", key=known).stderr
 
 
+def test_a_hook_gets_a_key_as_soon_as_the_next_start_asks_for_one(url, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "agentctl/hooks.json"
+
+    ctl(url, "hook", "install", "claude")
+    assert json.loads(file.read_text())["key"] == ""
+    ctl(url, "keys", "new", "me", "--scope", "admin")
+    ctl(url, "hook", "install", "claude")
+
+    assert json.loads(file.read_text())["key"].startswith("key_")
+
+
+def test_a_hook_without_the_key_that_a_server_asks_for_names_the_command_that_makes_one(monkeypatch, tmp_path):
+    server = str(shared_server(ADMIN).client.base_url).rstrip("/")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    file = tmp_path / "agentctl/hooks.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"url": server, "key": ""}))
+    file.chmod(0o600)
+
+    assert "Repeat `agentctl hook install NAME`" in ctl(server, "hook", "status").stderr
+
+
 def test_the_status_says_of_each_spec_what_isolates_its_sandboxes(url):
     server = shared_server()
     bare = {"kind": "none", "network": "host", "reaches": [], "lacks": []}

@@ -252,7 +252,12 @@ class AsyncClient:
 
     def conversation(self, conversation_id: str) -> "AsyncConversation":
         """Return a conversation by its id, without a request. Raises ValueError if the id is not a UUID."""
-        return AsyncConversation(self, str(UUID(conversation_id)))
+        try:
+            return AsyncConversation(self, str(UUID(conversation_id)))
+        except ValueError:
+            raise ValueError(
+                f"{conversation_id!r} is not the whole id of a conversation, a UUID: `agentctl ls --json` prints it"
+            ) from None
 
     async def start(
         self,

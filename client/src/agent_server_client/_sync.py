@@ -250,7 +250,12 @@ class Client:
 
     def conversation(self, conversation_id: str) -> "Conversation":
         """Return a conversation by its id, without a request. Raises ValueError if the id is not a UUID."""
-        return Conversation(self, str(UUID(conversation_id)))
+        try:
+            return Conversation(self, str(UUID(conversation_id)))
+        except ValueError:
+            raise ValueError(
+                f"{conversation_id!r} is not the whole id of a conversation, a UUID: `agentctl ls --json` prints it"
+            ) from None
 
     def start(
         self,

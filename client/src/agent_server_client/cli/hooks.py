@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -154,7 +155,9 @@ def _reached(client: Client, values: dict[str, object], key: str | None) -> dict
         return {"url": url, "key": key}
     if values.get("url") == url and values.get("key") and _answers(values) == _ANSWERS:
         return {}
-    if client.server_info().get("auth", "keys") != "keys":
+    auth = client.server_info().get("auth", "keys")
+    # With a stored key, a server that is open until a key asks for one from its next start.
+    if auth == "open" or (auth == "open_until_key" and not client.keys()):
         return {"url": url, "key": ""}
     try:
         made = client.make_key(f"hooks of {os.environ.get('USER') or 'a user'} at {os.uname().nodename}", ["ask"], None)
@@ -175,7 +178,8 @@ def _answers(values: dict[str, object]) -> str:
     if not url:
         return "none: agentctl hook install NAME"
     try:
-        alive(Server(url, key))
+        with closing(Server(url, key)) as server:
+            alive(server)
     except Away as error:
         return str(error)
     return _ANSWERS

@@ -97,6 +97,12 @@ _COMMANDS = [
     )
 ]
 
+#: What is said of an option on the other side of the command.
+_MISPLACED = {
+    "--json": "--json comes after the command: agentctl ls --json",
+    "--profile": "--profile comes before the command: agentctl --profile NAME ls",
+}
+
 #: the key of a context under which the words of the command line stand
 _TYPED = "agent_server_client.typed"
 
@@ -418,8 +424,10 @@ def _usage_as_json(typed: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
+        if isinstance(error, click.NoSuchOption) and error.option_name in _MISPLACED:
+            error = click.NoSuchOption(error.option_name, _MISPLACED[error.option_name], ctx=error.ctx)
         if "--json" not in typed:
-            raise
+            raise error from None
         path, words = error.ctx.command_path if error.ctx else "agentctl", error.format_message().rstrip(".")
         failed = Failed(2, f"{words}{'' if words.endswith('?') else '.'} See `{path} --help`")
         failed.as_json = True

@@ -113,7 +113,9 @@ def alive(server: Server) -> None:
         server.call("GET", f"{REQUESTS}/none")
     except Refused as error:
         if error.status in (401, 403):
-            raise Away(f"{server.url} refuses the key of the hook: {error}") from None
+            raise Away(
+                f"{server.url} refuses the key of the hook: {error}. Repeat `agentctl hook install NAME`"
+            ) from None
         if error.status not in (404, 422):
             raise Away(str(error)) from None
 
