@@ -6,7 +6,7 @@ from html import unescape
 import httpx
 
 from core.cuts import beginning
-from reference_agent.tools import Refused
+from reference_agent.tools import ToolRefused
 
 #: Timeout of connecting and between two parts, in seconds; maximum number of redirects, and bytes of a page.
 _SECONDS, _REDIRECTS, MOST_PAGE = 20.0, 5, 4 << 20
@@ -18,9 +18,9 @@ _BLANK = "\ue000"  #: replaces a blank of preformatted text, which is kept
 
 
 def fetch(url: str, start: int = 0) -> str:
-    """Return the text of a page from a character on. Raises Refused with a sentence."""
+    """Return the text of a page from a character on. Raises ToolRefused with a sentence."""
     if not re.match(r"https?://[^/\s]", url):
-        raise Refused("the URL should begin with http:// or https:// and a host")
+        raise ToolRefused("the URL should begin with http:// or https:// and a host")
     body = bytearray()
     try:
         with (
@@ -32,10 +32,10 @@ def fetch(url: str, start: int = 0) -> str:
                 if len(body) > MOST_PAGE:
                     break
     except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL) as error:
-        raise Refused(f"{url} cannot be reached: {beginning(str(error) or type(error).__name__, 500)}") from None
+        raise ToolRefused(f"{url} cannot be reached: {beginning(str(error) or type(error).__name__, 500)}") from None
     kind = response.headers.get("content-type", "of an unknown type")
     if b"\0" in body[:8192]:
-        raise Refused(f"{response.url} is not text but {kind}, {len(body):,} bytes")
+        raise ToolRefused(f"{response.url} is not text but {kind}, {len(body):,} bytes")
     text = body[:MOST_PAGE].decode(errors="replace")
     text = html_text(text) if "html" in kind else text
     rest = max(len(text) - start - MOST_TEXT, 0)
