@@ -53,10 +53,10 @@ from blueprints.webhooks import webhooks
 from boot.posture import NO_ADMIN, asked_auth, make_key, show_key
 from boot.rehearsing import Runners
 from core.access import SettingsKeys
-from core.approvals import Links
+from core.approvals import ApprovalLinks
 from core.origins import authority, host_pattern, origin
 from core.wire import API_VERSION
-from notifications.devices import DeviceDesk, Standing, open_rings
+from notifications.devices import DeviceDesk, DeviceStanding, open_rings
 from notifications.sending import Desk, open_sender, targets_of
 from settings import ConfigError
 from settings.config import Config
@@ -205,7 +205,7 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
         forwarding=Forwarding(store, wake_seconds=wake_seconds),
         desk=Desk(store, targets_of(config.notify), open_sender(private=bool(config.notify.notify_private))),
         devices=_devices(config, store, guard),
-        links=Links(config.redis.secret_keys, public_url=public_url, seconds=link_seconds),
+        links=ApprovalLinks(config.redis.secret_keys, public_url=public_url, seconds=link_seconds),
         guard=guard,
         posture=_posture(config),
         console=console_files(),
@@ -219,7 +219,7 @@ def _server(app: App, config: Config, api: Api, *, asks_store: bool) -> Server:
 
 
 def _devices(config: Config, store: Store, guard: Guard) -> DeviceDesk:
-    standing = Standing(store, SettingsKeys(config.access.api_keys), lambda: guard.auth != "keys")
+    standing = DeviceStanding(store, SettingsKeys(config.access.api_keys), lambda: guard.auth != "keys")
     ringer = open_rings(store, config.notify, config.http.public_url)
     return DeviceDesk(store, standing, ringer, private=bool(config.notify.push_private))
 

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from reference_agent.acp.agents import Agent, table
+from reference_agent.acp.agents import AcpAgent, table
 from settings import ConfigError
 from settings.config import Config
 
@@ -115,7 +115,7 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def _offered() -> list[Agent]:
+def _offered() -> list[AcpAgent]:
     return [agent for agent in table().values() if agent.is_installed_by_make]
 
 
@@ -127,7 +127,7 @@ def _unknown(name: str) -> str:
 class Install:
     """The install of an agent into a folder."""
 
-    def __init__(self, agents: Path, agent: Agent, model: str = "") -> None:
+    def __init__(self, agents: Path, agent: AcpAgent, model: str = "") -> None:
         self.agents, self.agent, self.folder = agents, agent, agents / agent.name
         self._record = self.folder / "installed.json"
         kept = self._earlier_record()
@@ -285,7 +285,7 @@ def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str] | 
         raise Unable(f"{line} … failed, for the reason above.")
 
 
-def _python(agents: Path, agent: Agent) -> str:
+def _python(agents: Path, agent: AcpAgent) -> str:
     """Return a Python that is new enough, from the PATH or from uv. Raises Unable.
 
     Its path has no link, because a sandbox sees its folder but no links to it.

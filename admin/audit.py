@@ -36,11 +36,11 @@ _MEMBERS = {"seq": int, "previous": str, "hash": str}
 _CHAIN = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|destinations-[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
-class Fault(Exception):
+class ExportFault(Exception):
     """Raised if the export is not what was written. The message names the place and the difference."""
 
 
-class Unreadable(Exception):
+class ExportUnreadable(Exception):
     """Raised if there is no complete export. The message has the reason."""
 
 
@@ -61,10 +61,10 @@ def main(words: list[str] | None = None) -> int:
         kept = _read_heads(given.heads) if given.heads else {}
         with _lines(given.export) as lines:
             heads, entries = verify(lines, kept, is_part=given.part)
-    except Fault as fault:
+    except ExportFault as fault:
         print(f"audit: does not verify: {fault}", file=sys.stderr)
         return 1
-    except (Unreadable, OSError, httpx.HTTPError) as error:
+    except (ExportUnreadable, OSError, httpx.HTTPError) as error:
         print(f"audit: cannot be read: {error}", file=sys.stderr)
         return 2
     for chain, head in heads.items():
@@ -89,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 def verify(
     lines: Iterable[bytes], kept: Mapping[str, ChainEnd] | None = None, *, is_part: bool = False
 ) -> tuple[dict[str, ChainEnd], int]:
-    """Verify lines. Return the last entry of every chain, and the number of entries. Raises Fault.
+    """Verify lines. Return the last entry of every chain, and the number of entries. Raises ExportFault.
 
     lines: each with its newline; ordered within a chain, chains may be mixed. kept: heads of an earlier verification.
     Memory: one head per chain.
@@ -104,37 +104,39 @@ def verify(
         where = f"{_label(chain)}, seq {seq} (line {number})"
         hashed = digest({name: value for name, value in entry.items() if name != "hash"})
         if entry["hash"] != hashed:
-            raise Fault(f"{where}: its hash is {entry['hash']}, and that of its content is {hashed}")
+            raise ExportFault(f"{where}: its hash is {entry['hash']}, and that of its content is {hashed}")
         if seq != before.seq + 1:
-            raise Fault(f"{where}: seq {before.seq + 1} is due here, so entries are missing, repeated or out of order")
+            raise ExportFault(
+                f"{where}: seq {before.seq + 1} is due here, so entries are missing, repeated or out of order"
+            )
         if entry["previous"] != before.hash:
-            raise Fault(f"{where}: previous is {entry['previous']!r}, and the hash before is {before.hash!r}")
+            raise ExportFault(f"{where}: previous is {entry['previous']!r}, and the hash before is {before.hash!r}")
         if known and known.seq == seq and known.hash != entry["hash"]:
-            raise Fault(f"{where}: its hash is {entry['hash']}, and the kept head is {known.hash}")
+            raise ExportFault(f"{where}: its hash is {entry['hash']}, and the kept head is {known.hash}")
         heads[chain] = ChainEnd(seq, entry["hash"])
     for chain, head in kept.items():
         found = heads.get(chain, _NONE)
         if found.seq < head.seq and not is_part:
             words = f"ends at seq {found.seq}" if found.seq else "has no entry"
-            raise Fault(f"{_label(chain)}: its audit {words}, and the kept head is seq {head.seq}")
+            raise ExportFault(f"{_label(chain)}: its audit {words}, and the kept head is seq {head.seq}")
     return heads, number
 
 
 def _entry(line: bytes, number: int) -> dict[str, Any]:
-    """Return the entry of a line in canonical form. Raises Fault."""
+    """Return the entry of a line in canonical form. Raises ExportFault."""
     if not line.endswith(b"\n"):
-        raise Fault(f"line {number}: it has no end, or more than {_MOST_LINE} bytes")
+        raise ExportFault(f"line {number}: it has no end, or more than {_MOST_LINE} bytes")
     try:
         entry = parse_json(line)
     except InvalidJson as error:
-        raise Fault(f"line {number}: it is not JSON: {error}") from None
+        raise ExportFault(f"line {number}: it is not JSON: {error}") from None
     if not isinstance(entry, dict) or any(type(entry.get(name)) is not kind for name, kind in _MEMBERS.items()):
-        raise Fault(f"line {number}: it is not an entry of an audit")
+        raise ExportFault(f"line {number}: it is not an entry of an audit")
     if not _CHAIN.fullmatch(_chain(entry)):
-        raise Fault(f"line {number}: it is not an entry of an audit")
+        raise ExportFault(f"line {number}: it is not an entry of an audit")
     if canonical(entry) + b"\n" != line:
         where = f"{_label(_chain(entry))}, seq {entry['seq']} (line {number})"
-        raise Fault(f"{where}: its bytes are not the canonical JSON of the entry")
+        raise ExportFault(f"{where}: its bytes are not the canonical JSON of the entry")
     return entry
 
 
@@ -164,7 +166,7 @@ def _read_heads(path: str) -> dict[str, ChainEnd]:
             case [chain, seq, hash_] if seq.isdecimal():
                 heads[chain] = ChainEnd(int(seq), hash_)
             case _:
-                raise Unreadable(f"{path} has a line that is not CHAIN SEQ HASH: {beginning(line, 100)!r}")
+                raise ExportUnreadable(f"{path} has a line that is not CHAIN SEQ HASH: {beginning(line, 100)!r}")
     return heads
 
 
@@ -182,11 +184,11 @@ def _lines(export: str) -> Iterator[Iterable[bytes]]:
         try:
             client = httpx.Client(headers=headers, timeout=_SILENCE, transport=transport)
         except (ImportError, ValueError, httpx.InvalidURL) as error:
-            raise Unreadable(f"a proxy of the environment cannot be used: {error}") from None
+            raise ExportUnreadable(f"a proxy of the environment cannot be used: {error}") from None
         with client, client.stream("GET", url) as response:
             if response.status_code != 200:
                 detail = beginning(response.read().decode(errors="replace"), 1000)
-                raise Unreadable(f"the server responds {response.status_code}: {detail}")
+                raise ExportUnreadable(f"the server responds {response.status_code}: {detail}")
             yield _split(response.iter_bytes())
     else:
         with Path(export).open("rb") as file:

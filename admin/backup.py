@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from admin.backup_file import BackupHead, Writer
+from admin.backup_file import BackupHead, BackupWriter
 from core.programs import admin
 from core.wire import API_VERSION
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.archive import pack
 from runtimes.shadow import beside, held
 from runtimes.tar_stream import PIECE, Member, MemberKind, TarReader
@@ -204,8 +204,8 @@ class _Backup:
         self.head = self._head()
 
     def run(self) -> None:
-        """Write the backup. Raises OSError, NotBackedUp, RuntimeFailure, StoreError, or one of UNAVAILABLE."""
-        writer = Writer(self._sink, self.head)
+        """Write the backup. Raises OSError, NotBackedUp, RuntimeCallFailed, StoreError, or one of UNAVAILABLE."""
+        writer = BackupWriter(self._sink, self.head)
         for name in ("key", SECRET_KEY_FILE):
             with suppress(FileNotFoundError):
                 writer.file(name, (self._data_dir / name).read_bytes())
@@ -271,27 +271,27 @@ class _Backup:
         """Back up a part of a sandbox, and return whether it is complete. A sandbox deleted meanwhile lacks nothing."""
         try:
             act(*arguments)
-        except RuntimeFailure as failure:
+        except RuntimeCallFailed as failure:
             if arguments[-1].exists():
                 self.is_partial = True
                 self.missing.append(f"not all of sandbox {name} is in it: {failure}")
             return False
         return True
 
-    def _shadow(self, writer: Writer, host: Path, folder: Path) -> None:
+    def _shadow(self, writer: BackupWriter, host: Path, folder: Path) -> None:
         place = beside(folder)
         if not place.is_dir():
             return
         with held(place):
             _add_folder(writer, place, f"sandboxes/{host.name}/{place.name}")
 
-    def _sandbox(self, writer: Writer, host: Path, folder: Path) -> None:
+    def _sandbox(self, writer: BackupWriter, host: Path, folder: Path) -> None:
         name = f"sandboxes/{host.name}/{folder.name}"
         try:
             mode = folder.stat().st_mode & 0o777
             logs = sorted(one.name for one in folder.iterdir() if _LOG.fullmatch(one.name))
         except OSError as error:
-            raise RuntimeFailure(f"{folder}: {error.strerror}") from error
+            raise RuntimeCallFailed(f"{folder}: {error.strerror}") from error
         writer.add(Member(name.encode(), MemberKind.DIRECTORY, mode))
         for log in logs:
             try:
@@ -303,7 +303,7 @@ class _Backup:
         if (folder / "work").is_dir():
             _add_folder(writer, folder / "work", f"{name}/work")
 
-    def _commands(self, writer: Writer, folder: Path) -> None:
+    def _commands(self, writer: BackupWriter, folder: Path) -> None:
         with closing(self._aof_files(folder / AOF)) as found:
             for file in found.files:
                 _add_file(writer, f"{AOF}/{file.name}", file.descriptor, file.size)
@@ -341,14 +341,14 @@ class _Backup:
             found.close()
         raise NotBackedUp(f"the store keeps rewriting its files in {folder}: try again")
 
-    def _snapshot(self, writer: Writer) -> None:
+    def _snapshot(self, writer: BackupWriter) -> None:
         with snapshot(self._redis) as (size, pieces):
             writer.add(Member(f"{AOF}/{_BASE}".encode(), MemberKind.FILE, 0o600, size=size), pieces)
         writer.file(f"{AOF}/{_FOLLOWING}", b"")
         lines = f"file {_BASE} seq 1 type b\nfile {_FOLLOWING} seq 1 type i\n"
         writer.file(f"{AOF}/{_MANIFEST}", lines.encode())
 
-    def _cold(self, writer: Writer) -> None:
+    def _cold(self, writer: BackupWriter) -> None:
         """Back up the objects of cold conversations.
 
         An object exists before the store names it, and for an hour longer.
@@ -400,7 +400,7 @@ def _manifest_entry(line: str) -> tuple[str, str]:
     return members["file"], members.get("type", "i")
 
 
-def _add_file(writer: Writer, name: str, descriptor: int, size: int) -> None:
+def _add_file(writer: BackupWriter, name: str, descriptor: int, size: int) -> None:
     """Add `size` bytes of an open file, padded with zeros if it has become shorter."""
     writer.add(Member(name.encode(), MemberKind.FILE, 0o600, size=size), _content(descriptor, size))
 
@@ -413,8 +413,8 @@ def _content(descriptor: int, size: int) -> Iterator[bytes]:
         yield piece
 
 
-def _add_folder(writer: Writer, folder: Path, name: str) -> None:
-    """Add a folder with its contents below a name. Raises RuntimeFailure."""
+def _add_folder(writer: BackupWriter, folder: Path, name: str) -> None:
+    """Add a folder with its contents below a name. Raises RuntimeCallFailed."""
     reader, prefix = TarReader(pack(folder)), name.encode()
     for member in reader.members():
         path = _below(prefix, member.name)

@@ -62,7 +62,7 @@ _GIT_SETTINGS = re.compile(
 )
 
 
-class Damaged(Exception):
+class BackupDamaged(Exception):
     """Raised if the file is not a complete backup, or is harmful. The message says why."""
 
 
@@ -104,7 +104,7 @@ class _Parts(dict[str, _Part]):
     def part_with(self, member: Member) -> _Part:
         name = part_of(member.name)
         if name not in self and len(self) >= _MOST_PARTS:
-            raise Damaged(f"It has more than {_MOST_PARTS} parts (files of the store, and folders of sandboxes)")
+            raise BackupDamaged(f"It has more than {_MOST_PARTS} parts (files of the store, and folders of sandboxes)")
         return self.setdefault(name, _Part())
 
     def as_manifest(self) -> dict[str, list[Any]]:
@@ -123,7 +123,7 @@ def part_of(name: bytes) -> str:
             return name.decode("utf-8", "backslashreplace")
 
 
-class Writer:
+class BackupWriter:
     """Writes a backup, one member after the other."""
 
     def __init__(self, sink: BinaryIO, head: BackupHead) -> None:
@@ -173,36 +173,36 @@ class Writer:
         )
 
 
-class Reader:
+class BackupReader:
     """Reads a backup once, from beginning to end."""
 
     def __init__(self, source: BinaryIO) -> None:
-        """Read the head. Raises Damaged, and OSError, as every call does."""
+        """Read the head. Raises BackupDamaged, and OSError, as every call does."""
         self._tar = TarReader(_decompressed(source))
         self._members = self._tar.members()
         first = next(self._members, None)
         if first is None or first.name != _HEAD:
-            raise Damaged("It is not a backup: `backup.json` is not its first member")
+            raise BackupDamaged("It is not a backup: `backup.json` is not its first member")
         self.head = _read_head(self._small(first, _MOST_HEAD))
 
     def members(self) -> Iterator[tuple[Member, Iterator[memoryview]]]:
         """Yield each member with its content. Name and target are relative to DATA_DIR.
 
-        Raises Damaged, possibly after the last member, because the manifest is read last. The caller then discards
-        everything that it has read.
+        Raises BackupDamaged, possibly after the last member, because the manifest is read last. The caller then
+        discards everything that it has read.
         """
         parts = _Parts()
         for member in self._members:
             if member.name == _MANIFEST:
                 self._check(parts, self._small(member, len(json.dumps(parts.as_manifest())) + _MOST_SPARE))
                 if next(self._members, None) is not None:
-                    raise Damaged("Members follow after its manifest")
+                    raise BackupDamaged("Members follow after its manifest")
                 return
             inner = checked(member)
             part = parts.part_with(inner)
             part.begin(inner)
             yield inner, self._content(part, member)
-        raise Damaged("It ends before its manifest: the backup was cut off")
+        raise BackupDamaged("It ends before its manifest: the backup was cut off")
 
     def _content(self, part: _Part, member: Member) -> Iterator[memoryview]:
         for piece in self._tar.content(member):
@@ -211,11 +211,11 @@ class Reader:
 
     def _small(self, member: Member, most: int) -> Any:
         if member.kind is not MemberKind.FILE or member.size > most:
-            raise Damaged(f"`{shown(member.name)}` has {member.size} bytes; {most} are allowed")
+            raise BackupDamaged(f"`{shown(member.name)}` has {member.size} bytes; {most} are allowed")
         try:
             return json.loads(b"".join(self._tar.content(member)))
         except (ValueError, RecursionError):
-            raise Damaged(f"`{shown(member.name)}` is not JSON") from None
+            raise BackupDamaged(f"`{shown(member.name)}` is not JSON") from None
 
     @staticmethod
     def _check(parts: _Parts, manifest: Any) -> None:
@@ -224,38 +224,40 @@ class Reader:
             return
         expected = manifest if isinstance(manifest, dict) else {}
         names = [name for name in sorted({*expected, *actual}) if expected.get(name) != actual.get(name)]
-        raise Damaged(f"It is damaged: the checksum of {names[0] if names else 'a part'} differs from the manifest")
+        raise BackupDamaged(
+            f"It is damaged: the checksum of {names[0] if names else 'a part'} differs from the manifest"
+        )
 
 
 def _read_head(members: Any) -> BackupHead:
-    """Parse the head. Raises Damaged. A newer format is refused, because its members may have other meanings."""
+    """Parse the head. Raises BackupDamaged. A newer format is refused, because its members may have other meanings."""
     if not isinstance(members, dict) or members.get("format") != FORMAT:
-        raise Damaged("It is not a backup of this server")
+        raise BackupDamaged("It is not a backup of this server")
     version = members.get("version")
     if not isinstance(version, int) or version > VERSION:
-        raise Damaged(
+        raise BackupDamaged(
             f"Its format has the version {version}, and this release reads up to {VERSION}. "
             "Restore it with the release that made it, or a newer one"
         )
     try:
         head = BackupHead(**{each.name: members[each.name] for each in fields(BackupHead)})
     except KeyError as missing:
-        raise Damaged(f"`backup.json` has no {missing}") from None
+        raise BackupDamaged(f"`backup.json` has no {missing}") from None
     texts = [head.project, head.program, head.host, head.time]
     are_texts = isinstance(head.left_out, list) and all(isinstance(one, str) for one in [*texts, *head.left_out])
     if not isinstance(head.data, int) or not are_texts:
-        raise Damaged("`backup.json` has a member of the wrong type")
+        raise BackupDamaged("`backup.json` has a member of the wrong type")
     return head
 
 
 def _decompressed(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the decompressed bytes. Raises Damaged."""
+    """Yield the decompressed bytes. Raises BackupDamaged."""
     try:
         reader = ZstdDecompressor().stream_reader(source, read_size=PIECE, closefd=False)
         while piece := reader.read(PIECE):
             yield piece
     except ZstdError as error:
-        raise Damaged(f"It is damaged, or no backup: {error}") from None
+        raise BackupDamaged(f"It is damaged, or no backup: {error}") from None
 
 
 def is_restored(member: Member) -> bool:
@@ -264,7 +266,7 @@ def is_restored(member: Member) -> bool:
 
 
 def checked(member: Member) -> Member:
-    """Return a member with its name in DATA_DIR. Raises Damaged unless a backup may contain it.
+    """Return a member with its name in DATA_DIR. Raises BackupDamaged unless a backup may contain it.
 
     A hard link may only lead to a file of the same working directory. Otherwise a sandbox could read and change the
     server's keys.
@@ -274,18 +276,18 @@ def checked(member: Member) -> Member:
         name = name.rstrip(b"/")
     segments = name.split(b"/")
     if not member.name.startswith(_DATA) or {b"..", b".", b""} & set(segments):
-        raise Damaged(f"The member {shown(member.name)} is outside of DATA_DIR")
+        raise BackupDamaged(f"The member {shown(member.name)} is outside of DATA_DIR")
     if _FILES.fullmatch(name):
         if member.kind is not MemberKind.FILE:
-            raise Damaged(f"The member {shown(member.name)} is not a file")
+            raise BackupDamaged(f"The member {shown(member.name)} is not a file")
         return Member(name, member.kind, 0o600, member.mtime, member.size)
     target, work = member.target, _WORK.fullmatch(name)
     if not work and not _OF_SANDBOX.fullmatch(name):
-        raise Damaged(f"A backup cannot have the member {shown(member.name)}")
+        raise BackupDamaged(f"A backup cannot have the member {shown(member.name)}")
     if member.kind in (MemberKind.SYMLINK, MemberKind.HARDLINK) and not work:
-        raise Damaged(f"The member {shown(member.name)} is a link")
+        raise BackupDamaged(f"The member {shown(member.name)} is a link")
     if work and member.kind is MemberKind.HARDLINK:
         target = target.removeprefix(_DATA)
         if not target.startswith(work[1] + b"/") or b".." in target.split(b"/"):
-            raise Damaged(f"The member {shown(member.name)} is a hard link to a file outside of its sandbox")
+            raise BackupDamaged(f"The member {shown(member.name)} is a hard link to a file outside of its sandbox")
     return Member(name, member.kind, member.mode & 0o777, member.mtime, member.size, target)

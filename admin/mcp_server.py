@@ -91,7 +91,7 @@ _LONGEST_NAME, _LONGEST_VALUE = 64, 100
 _NOUNS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 
 
-class AgentServer:
+class ServerApi:
     """The REST API of a server, with a key."""
 
     def __init__(self, url: str, key: str) -> None:
@@ -123,12 +123,12 @@ class AgentServer:
 
 
 @cache
-def agent_server() -> AgentServer:
+def agent_server() -> ServerApi:
     """Return the server of the environment. Raises ToolError for an invalid URL."""
     url = variable("AGENT_SERVER_URL") or "http://127.0.0.1:8000"
     if httpx.URL(url).scheme not in ("http", "https"):
         raise ToolError("AGENT_SERVER_URL must begin with http:// or https://")
-    return AgentServer(url, variable("SESSION_API_KEY"))
+    return ServerApi(url, variable("SESSION_API_KEY"))
 
 
 def _detail(response: httpx.Response) -> str:
@@ -234,7 +234,7 @@ def follow_agent(
     person must decide the actions of list_pending_actions.
     """
     path = f"/api/conversations/{conversation_id}"
-    deadline, shown, after = time.monotonic() + wait, Shown(), after_seq
+    deadline, shown, after = time.monotonic() + wait, ShownEvents(), after_seq
     while True:
         left = max(0.0, deadline - time.monotonic())
         found = agent_server().response("GET", f"{path}/events/search", after_seq=after, wait=f"{left:.3f}", limit=100)
@@ -256,7 +256,7 @@ def follow_agent(
     return result
 
 
-class Shown:
+class ShownEvents:
     """The events of a result, as far as they fit."""
 
     def __init__(self) -> None:

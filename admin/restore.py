@@ -24,15 +24,15 @@ from typing import BinaryIO
 
 from admin import store_files
 from admin.backup import AOF, written_failure
-from admin.backup_file import BackupHead, Damaged, Reader, is_restored
+from admin.backup_file import BackupDamaged, BackupHead, BackupReader, is_restored
 from boot.embedded import RESTORING, EmbeddedStore, release, server_program
 from core.disk import RESERVE
 from core.program import keep_private
 from core.visible import visible
-from runtimes import RuntimeFailure
-from runtimes.archive import Target, naming
+from runtimes import RuntimeCallFailed
+from runtimes.archive import UnpackTarget, naming
 from runtimes.folder import remove
-from runtimes.tar_stream import ArchiveUnreadable, Member, MemberRefused, shown
+from runtimes.tar_stream import Member, MemberRefused, TarUnreadable, shown
 from settings import ConfigError
 from settings.config import Config
 from settings.data_dir import kept_key, make_private
@@ -78,9 +78,9 @@ def main(words: list[str] | None = None) -> int:
     try:
         with _source(given.file) as source, _staging(folder, force=given.force) as staged:
             restored = _restore(source, folder, staged, given.host)
-    except (Damaged, ArchiveUnreadable, MemberRefused) as damaged:
+    except (BackupDamaged, TarUnreadable, MemberRefused) as damaged:
         return _refuse(f"{given.file}: {damaged}")
-    except (ConfigError, StoreError, RuntimeError, RuntimeFailure, NotRestored) as error:
+    except (ConfigError, StoreError, RuntimeError, RuntimeCallFailed, NotRestored) as error:
         return _refuse(str(error))
     except UNAVAILABLE as error:
         return _refuse(f"the restored store does not answer: {error}")
@@ -182,15 +182,15 @@ def _locked(path: Path, sentence: str) -> Iterator[None]:
 def _restore(source: BinaryIO, folder: Path, staged: Path, host: str) -> _Restored:
     """Restore.
 
-    Raises Damaged, NotRestored, OSError, RuntimeFailure, RuntimeError, StoreError, or one of UNAVAILABLE.
+    Raises BackupDamaged, NotRestored, OSError, RuntimeCallFailed, RuntimeError, StoreError, or one of UNAVAILABLE.
     """
     if not _HOST.fullmatch(host):
         raise NotRestored(f"{host!r} cannot name a host: --host takes letters, digits and _.-")
-    reader = Reader(source)
+    reader = BackupReader(source)
     _require_readable(reader.head)
     _extract(reader, staged)
     if not list(staged.glob(f"{AOF}/*.manifest")):
-        raise Damaged("It has no store")
+        raise BackupDamaged("It has no store")
     store_files.check(staged / AOF, server_program() or "")
     source_host = _rename_host(staged, reader.head.host, host)
     conversations, sandboxes, notes = _settle(reader.head, staged, source_host, host)
@@ -214,9 +214,9 @@ def _require_readable(head: BackupHead) -> None:
         )
 
 
-def _extract(reader: Reader, staged: Path) -> None:
-    """Write every member. Raises Damaged, NotRestored, and RuntimeFailure for a member that cannot be written."""
-    with closing(Target(staged)) as target:
+def _extract(reader: BackupReader, staged: Path) -> None:
+    """Write every member. Raises BackupDamaged, NotRestored, and RuntimeCallFailed for an unwritable member."""
+    with closing(UnpackTarget(staged)) as target:
         room = _Room(staged)
         for member, content in reader.members():
             if not is_restored(member):
@@ -226,7 +226,7 @@ def _extract(reader: Reader, staged: Path) -> None:
                 room.begin(member)
                 with naming(member.name):
                     target.add(member, room.watched(content))
-            except RuntimeFailure as failure:
+            except RuntimeCallFailed as failure:
                 if isinstance(failure.__cause__, OSError) and failure.__cause__.errno == errno.ENOSPC:
                     raise NotRestored(written_failure(failure.__cause__, str(staged.parent))) from None
                 raise

@@ -10,7 +10,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from admin.backup_file import Damaged
+from admin.backup_file import BackupDamaged
 from boot.embedded import release
 from core.cuts import beginning
 from core.visible import visible
@@ -46,7 +46,7 @@ _CHECK_SECONDS = 3600
 
 
 def check(folder: Path, program: str) -> None:
-    """Check all files of a store. program: of the server. Raises Damaged for commands that do more than write data."""
+    """Check all files of a store. program: of the server. Raises BackupDamaged for commands that do not just write."""
     for path in sorted(folder.iterdir()):
         if path.name == _MANIFEST or not path.stat().st_size:
             continue
@@ -58,7 +58,7 @@ def check(folder: Path, program: str) -> None:
 
 
 def check_commands(name: str, content: bytes | mmap.mmap) -> None:
-    """Raise Damaged for a command that does more than write data, and for invalid content.
+    """Raise BackupDamaged for a command that does more than write data, and for invalid content.
 
     An incomplete write at the end is left to the server, which refuses or truncates it.
     """
@@ -73,15 +73,15 @@ def check_commands(name: str, content: bytes | mmap.mmap) -> None:
             length = _LENGTH.match(content, at) if header else None
             if length is None:
                 if end - at > _MOST_TORN or b"\r\n" in content[at:end]:
-                    raise Damaged(f"{name} has no command at byte {begin}")
+                    raise BackupDamaged(f"{name} has no command at byte {begin}")
                 return
             stop = length.end() + int(length[1])
             word = content[length.end() : stop].upper() if number == 0 and stop - length.end() <= 32 else b""
             if number == 0 and stop <= end and word not in _WRITES:
                 shown = beginning(visible(content[length.end() : stop][:100].decode("latin-1")), 40)
-                raise Damaged(f"{name} has the command {shown} at byte {begin}, which does more than write data")
+                raise BackupDamaged(f"{name} has the command {shown} at byte {begin}, which does more than write data")
             if content[stop : stop + 2] not in (b"\r\n", b"\r", b""):
-                raise Damaged(f"{name} has no command at byte {begin}")
+                raise BackupDamaged(f"{name} has no command at byte {begin}")
             at = stop + 2
             if at > end:
                 return
@@ -101,8 +101,8 @@ def _check_snapshot(path: Path, program: str) -> None:
     )
     whole = _WHOLE.search(done.stdout)
     if whole is None:
-        raise Damaged(
+        raise BackupDamaged(
             f"{release(program)} does not read {path.name}: install the program that wrote it, or a newer release of it"
         )
     if int(whole[1]) != path.stat().st_size:
-        raise Damaged(f"{path.name} goes on after its snapshot, with commands that the store would run")
+        raise BackupDamaged(f"{path.name} goes on after its snapshot, with commands that the store would run")

@@ -11,7 +11,7 @@ from typing import Any
 from agents.client import AgentRefused
 from agents.commands import Commands
 from core.cuts import beginning
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import MOST_TITLE, ConversationId, as_unicode, conversation_id_of
 from settings.specs import Specs
 from store.approvals.effects import held_risks
@@ -22,7 +22,7 @@ from store.sandboxes.sandboxes import Sandbox
 class WasDeleted(IdInUse):
     """The conversation was deleted here, but its agent server still has it."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "The conversation was deleted here and is not adopted: its sandbox's supervisor has its agent delete it"
 
 

@@ -14,7 +14,7 @@ from core.effects import WORDS_OF, greater, seen
 from core.incomplete import is_complete
 from core.wire import Micros, micros, parse_json, utc_time
 from store import Store
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import Approvals, Decision, LinkUse, StaleDecision
 from store.approvals.inbox import thought_of
 from store.destinations import AskedDestination
@@ -59,7 +59,7 @@ class DeviceEnded(LinkRefused):
     """The link's device has an owner who may no longer decide."""
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """A pending action or destination, as it is shown to a person."""
 
     arguments: Any
@@ -79,7 +79,7 @@ class Shown(NamedTuple):
     is_destination: bool = False  #: a destination of a sandbox, in `arguments`; all members of an agent are ""
 
 
-def show_link(store: Store, link: Link) -> Shown:
+def show_link(store: Store, link: Link) -> ShownItem:
     """Return what a link is about. Raises a LinkRefused."""
     use = store.approvals.link_uses.find(link.identity, link.ends)
     if use is None:
@@ -102,7 +102,7 @@ def show_link(store: Store, link: Link) -> Shown:
     if action_digest(tool, arguments) != link.digest:
         raise ActionDecided("This is not the action that the link was made for.")
     found_effects = seen(tool, arguments, found.folder)
-    return Shown(
+    return ShownItem(
         title=found.title,
         asker=found.origin.asker,
         tool=_text(tool),
@@ -134,7 +134,7 @@ def decide_by_link(
     _require_same_wait(link, store.approvals.index.read_approvals(link.conversation_id))
     _use(store, link, verb, "the action", lambda use: _require_untaken(store, link, use))
     try:
-        commands.of(Actor("link", link.target, address)).decide_each(link.conversation_id, [decision])
+        commands.of(DecisionActor("link", link.target, address)).decide_each(link.conversation_id, [decision])
     except ConversationNotFound:
         raise ConversationGone("The conversation was deleted before. Nothing was decided by this link.") from None
     except StaleDecision as stale:
@@ -184,11 +184,11 @@ def _pending_destination(store: Store, link: Link, use: LinkUse) -> AskedDestina
     raise ActionDecided(f"This {what} does not wait: it was decided, has expired, or its sandbox has ended.")
 
 
-def _show_destination(asked: AskedDestination, use: LinkUse) -> Shown:
+def _show_destination(asked: AskedDestination, use: LinkUse) -> ShownItem:
     shown = asked.shown
     told = {name: shown[name] for name in ("name", "port", "program", "sandbox_id", "tries")} | (shown["budget"] or {})
     told = {name: value for name, value in told.items() if value is not None}
-    return Shown(told, shown["since"], asked.expires_at, use.decision, is_destination=True)
+    return ShownItem(told, shown["since"], asked.expires_at, use.decision, is_destination=True)
 
 
 def _decide_destination(
@@ -198,7 +198,7 @@ def _decide_destination(
     asked = _use(store, link, verb, "it", lambda use: _pending_destination(store, link, use))
     scope: Literal["once", "conversation"] = "once" if verb == "approve" else "conversation"
     try:
-        store.destinations.decide(asked, verb, scope, Actor("link", link.target, address), reason)
+        store.destinations.decide(asked, verb, scope, DecisionActor("link", link.target, address), reason)
     except StoreError as error:
         raise ActionDecided(f"{error}. Nothing was decided by this link.") from None
 

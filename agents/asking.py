@@ -22,13 +22,13 @@ from core.approvals import action_digest, shown_arguments
 from core.cuts import beginning
 from core.effects import seen
 from core.incomplete import INCOMPLETE
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.scopes import Origin, folder_name
 from core.visible import visible
-from core.wire import MOST_TITLE, ConversationId, Event, now, own_event
+from core.wire import MOST_TITLE, ConversationId, ReceivedEvent, now, own_event
 from store import Store
-from store.approvals.asked import Request, RequestNotFound
-from store.approvals.audit import Actor
+from store.approvals.asked import AskedRequest, RequestNotFound
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import Decision, StaleDecision
 from store.errors import UNAVAILABLE, ConversationNotFound, EventNotFound, FellBehind, Stopping, StoreError
 from store.link.attempts import minted
@@ -39,7 +39,7 @@ MOST_BYTES, MOST_RESULT = 512 * 1024, 64 * 1024
 #: Maximum number of requests and reports of one key within a minute, and the bytes of one that count as another.
 MOST_PER_MINUTE, PIECE_BYTES = 3000, 8 * 1024
 
-#: Kind of a request's action, and the notice of a request that shows less than will run.
+#: RefusalKind of a request's action, and the notice of a request that shows less than will run.
 _KIND, _INCOMPLETE = "ExternalAction", "Its agent does not show everything that will run."
 
 #: The oldest supported version of `agentctl` hooks, and their User-Agent.
@@ -69,9 +69,9 @@ _VERBS: Mapping[str, Literal["approve", "reject", "withdraw"]] = {
 class NotPending(StoreError):
     """The permission request was decided before the terminal reported its outcome."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: AskedRequest) -> None:
         shown = request.shown
         by = shown.get("by", {"kind": "nobody", "name": ""})
         super().__init__(
@@ -83,7 +83,7 @@ class NotPending(StoreError):
 class GateHasNoTerminal(StoreError):
     """A terminal is said to have allowed a gate, which only the inbox can allow."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "A request of the kind `gate` has no terminal that could allow it: wait for the answer of the inbox, or send "
         "the outcome `withdrawn`"
@@ -93,7 +93,7 @@ class GateHasNoTerminal(StoreError):
 class HookTooOld(StoreError):
     """A hook of `agentctl` is of a version that this server does not understand."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, version: str) -> None:
         super().__init__(
@@ -105,7 +105,7 @@ class HookTooOld(StoreError):
 class ArgumentsTooLong(StoreError):
     """Raised if the arguments of the call are too large."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "arguments"
     words = f"Should have at most {MOST_BYTES} bytes of JSON: send the beginning, with `complete` false"
 
@@ -113,7 +113,7 @@ class ArgumentsTooLong(StoreError):
 class AsksTooFast(StoreError):
     """Raised if the key has sent too many requests and reports within a minute."""
 
-    kind = Kind.TOO_FAST
+    kind = RefusalKind.TOO_FAST
     words = (
         f"At most {MOST_PER_MINUTE} permission requests and reports of one key within a minute, and each "
         f"{PIECE_BYTES // 1024} KiB of one count as another. Send the next one after the seconds of Retry-After"
@@ -130,7 +130,7 @@ def check_hook(user_agent: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class HookSession:
     """The session of an agent, by its hook's account."""
 
     agent: str
@@ -144,7 +144,7 @@ class Session:
     can_edit: bool = False  #: the agent can run edited arguments
 
     @classmethod
-    def of(cls, agent: Mapping[str, Any], session: Mapping[str, Any]) -> "Session":
+    def of(cls, agent: Mapping[str, Any], session: Mapping[str, Any]) -> "HookSession":
         """Make a session from the members of a request."""
         subagent = session["subagent"] or ""
         return cls(agent["name"], agent["version"], can_edit=agent["can_edit"], **{**session, "subagent": subagent})
@@ -170,7 +170,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A call of a tool."""
 
     tool_name: str
@@ -197,7 +197,7 @@ class Call:
             raise ArgumentsTooLong
         return size
 
-    def event(self, identity: str, summary: str | None = None) -> Event:
+    def event(self, identity: str, summary: str | None = None) -> ReceivedEvent:
         """Return its ActionEvent."""
         return own_event(
             identity,
@@ -213,7 +213,7 @@ class Call:
             action=self.action,
         )
 
-    def observed(self, action_id: str, result: Any = None, *, is_error: bool = False) -> Event:
+    def observed(self, action_id: str, result: Any = None, *, is_error: bool = False) -> ReceivedEvent:
         """Return the ObservationEvent of an action that has run. Each action has one."""
         text = _text_of(result)
         content = [{"type": "text", "text": text}] if text else []
@@ -243,7 +243,7 @@ def observation_id(action_id: str) -> str:
 class Asking:
     """The operations of a key with the scope `ask`."""
 
-    def __init__(self, store: Store, key_id: str, actor: Actor) -> None:
+    def __init__(self, store: Store, key_id: str, actor: DecisionActor) -> None:
         """key_id: of the asker. actor: the asker as the audit names them."""
         self._store = store
         self._key = key_id
@@ -254,16 +254,16 @@ class Asking:
         if self._store.access.counters.hit(f"asks {self._key}", 60, 1 + size // PIECE_BYTES) > MOST_PER_MINUTE:
             raise AsksTooFast
 
-    def _id(self, session: Session) -> ConversationId:
+    def _id(self, session: HookSession) -> ConversationId:
         name = json.dumps(["external", self._key, session.agent, session.host, session.id])
         return ConversationId(str(uuid5(NAMESPACE_URL, name)))
 
-    def _terminal(self, external: Mapping[str, str]) -> Actor:
+    def _terminal(self, external: Mapping[str, str]) -> DecisionActor:
         """Return the terminal of a session as the audit names it, by the asker's account."""
         name = f"{external['person'] or 'somebody'}@{external['machine']}"
-        return Actor("terminal", name, self._actor.address)
+        return DecisionActor("terminal", name, self._actor.address)
 
-    def _begin(self, session: Session) -> ConversationId:
+    def _begin(self, session: HookSession) -> ConversationId:
         """Return the conversation of a session, and create it if necessary.
 
         Raises TooMuchAsked; RequestNotFound if another conversation has its id.
@@ -303,7 +303,7 @@ class Asking:
             raise RequestNotFound
         return external  # type: ignore[no-any-return]
 
-    def open(self, session: Session, call: Call, ask: Mapping[str, Any]) -> Request:
+    def open(self, session: HookSession, call: ToolCall, ask: Mapping[str, Any]) -> AskedRequest:
         """Open a request. Rules decide it at once.
 
         ask: kind, order, lease and patience, the last two in seconds. Raises ArgumentsTooLong, AsksTooFast,
@@ -316,7 +316,7 @@ class Asking:
         self._store.events.append(conversation_id, [call.event(action_id)], made_here=True, asked=asked)
         return self._settled(self._store.approvals.asked.read(conversation_id, action_id, self._key))
 
-    def look(self, request_id: str, *, renews: bool = True) -> Request:
+    def look(self, request_id: str, *, renews: bool = True) -> AskedRequest:
         """Return the state of a request, and renew its lease. Raises RequestNotFound."""
         if not (named := _ID.fullmatch(request_id)):
             raise RequestNotFound
@@ -331,12 +331,12 @@ class Asking:
             asked.hold(self._key, request.conversation_id, action_id, request.record["ask"])
         return self._settled(request)
 
-    def _settled(self, request: Request) -> Request:
+    def _settled(self, request: AskedRequest) -> AskedRequest:
         if request.state not in ("pending", "expired"):
             self._store.approvals.asked.leave(self._key, request)
         return request
 
-    def wait(self, request_id: str, seconds: float, check: Callable[[], None] = lambda: None) -> Request:
+    def wait(self, request_id: str, seconds: float, check: Callable[[], None] = lambda: None) -> AskedRequest:
         """Wait until a request is answered, within a timeout in seconds. Raises RequestNotFound.
 
         check: called between two polls; its errors end the wait.
@@ -365,13 +365,13 @@ class Asking:
 
     def tell(
         self,
-        request: Request,
+        request: AskedRequest,
         outcome: Outcome,
-        call: Call | None = None,
+        call: ToolCall | None = None,
         result: Any = None,
         *,
         is_error: bool = False,
-    ) -> Request:
+    ) -> AskedRequest:
         """Record the outcome of a request at its terminal. A repeat changes nothing.
 
         call: as it ran, with its result. A gate that has run is withdrawn, because its key may not allow it. Raises
@@ -407,14 +407,14 @@ class Asking:
             self._store.events.append(request.conversation_id, [observed], made_here=True, actor=terminal)
         return request
 
-    def _call_of(self, request: Request) -> Call:
+    def _call_of(self, request: AskedRequest) -> ToolCall:
         try:
             event = json.loads(self._store.events.get(request.conversation_id, request.action_id))
         except EventNotFound:
             raise RequestNotFound from None
-        return Call(event["tool_name"], shown_arguments(event["action"]))
+        return ToolCall(event["tool_name"], shown_arguments(event["action"]))
 
-    def tell_of_call(self, session: Session, call: Call, outcome: Outcome) -> Request:
+    def tell_of_call(self, session: HookSession, call: ToolCall, outcome: Outcome) -> AskedRequest:
         """Record the outcome of a call without an id: of the request that `Asked.of_call` finds.
 
         Raises RequestNotFound if there is none.
@@ -427,7 +427,7 @@ class Asking:
             raise RequestNotFound
         return self.tell(self._store.approvals.asked.read(conversation_id, found, self._key), outcome, call)
 
-    def report_call(self, session: Session, call: Call, result: Any, *, is_error: bool) -> None:
+    def report_call(self, session: HookSession, call: ToolCall, result: Any, *, is_error: bool) -> None:
         """Record a call that has run. It closes its request; without a request it is shown as unapproved.
 
         The audit has each call that was refused or that we rate HIGH. For other calls that the agent's own settings
@@ -462,8 +462,8 @@ class Asking:
     def _ran_unasked(
         self,
         conversation_id: ConversationId,
-        call: Call,
-        terminal: Actor,
+        call: ToolCall,
+        terminal: DecisionActor,
         reason: str,
         result: Any,
         *,
@@ -478,7 +478,7 @@ class Asking:
             conversation_id, events, made_here=True, actor=terminal, unasked=reason, audited=audited
         )
 
-    def report_prompt(self, session: Session, text: str) -> None:
+    def report_prompt(self, session: HookSession, text: str) -> None:
         """Record a person's prompt to the agent. The first prompt becomes the conversation's title."""
         text = beginning(text, MOST_RESULT)
         self._count(len(text))
@@ -492,7 +492,7 @@ class Asking:
             title = beginning(f"{session.agent}: {line}", MOST_TITLE)
             self._store.conversations.update(conversation_id, title=title)
 
-    def report_turn(self, session: Session) -> None:
+    def report_turn(self, session: HookSession) -> None:
         """Record the end of a turn: withdraw requests that only the terminal could decide and that did not run."""
         self._count()
         conversation_id = self._id(session)
@@ -500,7 +500,7 @@ class Asking:
             waiting, _ = self._store.approvals.asked.open_ids(conversation_id, in_terminal=True)
             self._withdraw(conversation_id, waiting, self._terminal(session.shown))
 
-    def report_end(self, session: Session) -> None:
+    def report_end(self, session: HookSession) -> None:
         """Record the end of a session: withdraw pending requests, and report allowed calls that never ran."""
         self._count()
         conversation_id = self._id(session)
@@ -526,7 +526,7 @@ class Asking:
         )
         self._store.events.append(conversation_id, [*unseen, end], made_here=True)
 
-    def _withdraw(self, conversation_id: ConversationId, action_ids: list[str], terminal: Actor) -> None:
+    def _withdraw(self, conversation_id: ConversationId, action_ids: list[str], terminal: DecisionActor) -> None:
         for action_id in action_ids:
             decision = Decision(action_id, "withdraw", _REASONS["withdraw"])
             with suppress(StaleDecision):
@@ -534,6 +534,6 @@ class Asking:
             self.look(f"{conversation_id}.{action_id}", renews=False)  # stop counting it
 
 
-def _is_by(request: Request, actor: Actor) -> bool:
+def _is_by(request: AskedRequest, actor: DecisionActor) -> bool:
     by = request.shown.get("by", {})
     return (by.get("kind"), by.get("name")) == (actor.kind, beginning(actor.name, 256))

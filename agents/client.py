@@ -17,15 +17,15 @@ import httpx
 
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import (
     MOST_CALL_BYTES,
     MOST_EVENT_BYTES,
     MOST_NAME,
     MOST_VALUES,
     ConversationId,
-    Event,
     InvalidJson,
+    ReceivedEvent,
     TooManyValues,
     one_line,
     parse_json,
@@ -61,7 +61,7 @@ _ENDING, _POLL = 3.0, 0.05
 class AgentUnreachable(Refused):
     """The agent server sent no usable response. The message is one line."""
 
-    kind = Kind.BAD_AGENT
+    kind = RefusalKind.BAD_AGENT
 
     @property
     def has_ended(self) -> bool:
@@ -178,7 +178,7 @@ class AgentServer:
 
     def events(
         self, conversation_id: ConversationId, *, limit: int, newest_first: bool = False, page_id: str | None = None
-    ) -> tuple[list[Event], str | None]:
+    ) -> tuple[list[ReceivedEvent], str | None]:
         """Return a page of the agent's own log of a conversation, and the next page_id.
 
         page_id: id of the first event. Events that no webhook would accept are left out. Raises ResponseTooLong.
@@ -293,7 +293,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _event(item: Any) -> Event | None:
+def _event(item: Any) -> ReceivedEvent | None:
     """Return an event of the agent's log; None if a webhook would refuse its form."""
     names = ("id", "kind", "source", "timestamp", "tool_name", "tool_call_id", "llm_response_id")
     if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in names[:4]):

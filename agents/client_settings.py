@@ -24,7 +24,7 @@ from core.masking import (
     with_secrets,
     without_key,
 )
-from core.refused import Kind
+from core.refused import RefusalKind
 from settings.specs import Spec, model_of
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError, TooManySecrets
@@ -54,7 +54,7 @@ _OF_PROFILES = {
 class ProfileNotFound(StoreError):
     """The key has no profile with this name or id."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = (
         "Profile not found. GET /api/profiles lists the profiles of models, and GET /api/agent-profiles those of agents"
     )
@@ -63,7 +63,7 @@ class ProfileNotFound(StoreError):
 class ProfileInUse(StoreError):
     """Agent profiles use the model profile."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, name: str, agents: list[str]) -> None:
         super().__init__(f"The profile {name} is used by the agent profiles {', '.join(agents)}: change these first")
@@ -72,28 +72,28 @@ class ProfileInUse(StoreError):
 class ProfileExists(StoreError):
     """A profile with the new name exists."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "A profile with this name already exists: choose another name, or delete the profile first"
 
 
 class TooManyProfiles(StoreError):
     """The maximum number of profiles is reached."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"A key keeps at most {MOST_PROFILES} profiles of models and {MOST_PROFILES} of agents: delete one first"
 
 
 class SecretNotKept(StoreError):
     """The key has no secret with this name."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Secret not found. GET /api/settings/secrets lists those that are there"
 
 
 class SealedElsewhere(StoreError):
     """Raised for a sealed value of another key or server, or that is over a day old."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     words = (
         "A sealed value cannot be opened: this server has not sealed it for this key, or longer ago than a day. Read "
         "the settings again with X-Expose-Secrets: encrypted"
@@ -103,7 +103,7 @@ class SealedElsewhere(StoreError):
 class ProfileUnusable(StoreError):
     """Raised if the agent profile names a missing model profile."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "agent_profile_id"
 
     def __init__(self, name: str, llm: str) -> None:

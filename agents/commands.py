@@ -34,9 +34,9 @@ from core.wire import ConversationId, acts_unasked
 from settings.egress import secrets_inside
 from settings.specs import Specs
 from store import Store
-from store.approvals.audit import SERVER, Actor, ActorKind
+from store.approvals.audit import SERVER, ActorKind, DecisionActor
 from store.approvals.decisions import SUPERSEDED, Decision
-from store.approvals.deliveries import Claim, Delivery
+from store.approvals.deliveries import Claim, DecisionDelivery
 from store.approvals.effects import message_claim, policy_claim
 from store.errors import UNAVAILABLE, ActionsWait, ActsUnasked, ConversationNotFound, NeedsApproval, TooManySandboxes
 from store.link import attempts
@@ -83,14 +83,14 @@ class Commands:
         self._actor = SERVER
         self.courier = Courier(store, client)
 
-    def of(self, actor: Actor) -> "Commands":
+    def of(self, actor: DecisionActor) -> "Commands":
         """Return these commands on behalf of an actor, whom the audit names."""
         theirs = copy.copy(self)
         theirs._actor = actor
         return theirs
 
     @property
-    def actor(self) -> Actor:
+    def actor(self) -> DecisionActor:
         """Return the actor of these commands."""
         return self._actor
 
@@ -333,7 +333,7 @@ class Commands:
 
     def _overtake(
         self, conversation_id: ConversationId, sandbox_id: str, verb: str, kind: ActorKind, **decision: Any
-    ) -> tuple[AgentServer, Claim, Delivery | None]:
+    ) -> tuple[AgentServer, Claim, DecisionDelivery | None]:
         """Decide the pending actions if the agent is reachable. Return the outstanding delivery."""
         claim = self.store.approvals.deliveries.open(conversation_id, sandbox_id, self.courier.lease_seconds)
         if claim.status in WAKING and self._wake_seconds:  # other deliveries may proceed meanwhile
@@ -403,7 +403,7 @@ class Courier:
         with suppress(NotReachable, TooManySandboxes):
             ask_to_wake(self._store, SandboxId(claim.sandbox_id))
 
-    def redeliver(self, claim: Claim, delivery: Delivery) -> bool:
+    def redeliver(self, claim: Claim, delivery: DecisionDelivery) -> bool:
         """Send a decision again unless the agent has received it. Return whether the delivery is settled.
 
         An agent that no longer waits has received the decision. So has an agent that waits for a later action, and it
@@ -418,7 +418,7 @@ class Courier:
         self._store.approvals.deliveries.settle(claim.conversation_id, delivery)
         return True
 
-    def _is_about(self, delivery: Delivery, conversation_id: ConversationId, latest: str | None) -> bool:
+    def _is_about(self, delivery: DecisionDelivery, conversation_id: ConversationId, latest: str | None) -> bool:
         """Return whether a waiting agent, with its latest action, waits for the actions of a delivery.
 
         It may have ended its latest action by itself. Then our log has that action, no action is open there, and no
@@ -433,7 +433,7 @@ class Courier:
         outstanding = self._store.approvals.deliveries.get(conversation_id)
         return outstanding is not None and outstanding.id == delivery.id
 
-    def deliver(self, claim: Claim, delivery: Delivery) -> None:
+    def deliver(self, claim: Claim, delivery: DecisionDelivery) -> None:
         """Send the agent the decision just made. After any failure the delivery is due again."""
         again_in: float | None = RETRY_SECONDS
         with suppress(NotReachable, AgentUnreachable, AgentRefused, *UNAVAILABLE):
@@ -442,7 +442,7 @@ class Courier:
         with suppress(*UNAVAILABLE):  # it is due when its lease expires
             self._store.approvals.deliveries.close(claim, again_in=again_in)
 
-    def catch_up(self, claim: Claim, delivery: Delivery) -> bool:
+    def catch_up(self, claim: Claim, delivery: DecisionDelivery) -> bool:
         """Send the agent the outstanding decision before another command. Return whether the delivery is settled."""
         if claim.is_of(delivery):
             self._await_lease(claim)
@@ -455,7 +455,7 @@ class Courier:
             delivery = known
         return self.redeliver(claim, delivery)
 
-    def _send_decision(self, claim: Claim, delivery: Delivery) -> bool:
+    def _send_decision(self, claim: Claim, delivery: DecisionDelivery) -> bool:
         """Send the agent a decision. Return whether the delivery is settled.
 
         An agent server reports shortly before the end of its run that it waits, and drops an acceptance that arrives in

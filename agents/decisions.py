@@ -7,7 +7,7 @@ from typing import Any
 from agents.commands import Commands
 from agents.rules import make_rule
 from core.approvals import Rule, rule_of
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import ConversationId
 from store.approvals.decisions import Decision, StaleDecision
 from store.errors import EventNotFound, StoreError
@@ -16,7 +16,7 @@ from store.errors import EventNotFound, StoreError
 class RuleRefused(StoreError):
     """Raised if no rule can be made from a decision with `always`."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "always"
 
 

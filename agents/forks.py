@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from agents.inquiries import kept_folder
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId, Seq
 from store import Store
-from store.sandboxes.files import Moment
+from store.sandboxes.files import FolderSnapshot
 from store.sandboxes.sandboxes import Sandbox
 
 #: Maximum wait for the record of a recent moment, and interval between two polls, in seconds.
@@ -24,7 +24,7 @@ _COMES, _POLL = 3.0, 0.1
 class NotRecordedThere(Refused):
     """The files were not recorded at the event of the fork or the return."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, nearest: str | None) -> None:
         nearest = f"The nearest event with its files is {nearest}" if nearest else "No event of it has its files yet"
@@ -39,7 +39,7 @@ def has_own_forks(state: Mapping[str, Any]) -> bool:
     return bool(state.get("sandbox_id")) and "history" in (state.get("capabilities") or ())
 
 
-def moments(store: Store, state: Mapping[str, Any]) -> list[Moment]:
+def moments(store: Store, state: Mapping[str, Any]) -> list[FolderSnapshot]:
     """Return the records from which forks of a conversation get their files, the oldest first.
 
     state: with its sandbox.
@@ -47,7 +47,7 @@ def moments(store: Store, state: Mapping[str, Any]) -> list[Moment]:
     return store.sandboxes.files.moments(state["sandbox"].id, kept_folder(dict(state)), ConversationId(state["id"]))
 
 
-def moment_at(store: Store, state: Mapping[str, Any], event_id: str | None) -> tuple[Moment, str]:
+def moment_at(store: Store, state: Mapping[str, Any], event_id: str | None) -> tuple[FolderSnapshot, str]:
     """Return the record of an event, and the event.
 
     event_id: None: the last. Raises EventNotFound, NotRecordedThere.
@@ -70,7 +70,9 @@ def moment_at(store: Store, state: Mapping[str, Any], event_id: str | None) -> t
     raise NotRecordedThere(nearest.event_ids[-1] if nearest else None)
 
 
-def fork_request(state: Mapping[str, Any], wanted: Mapping[str, Any], moment: Moment, event_id: str) -> dict[str, Any]:
+def fork_request(
+    state: Mapping[str, Any], wanted: Mapping[str, Any], moment: FolderSnapshot, event_id: str
+) -> dict[str, Any]:
     """Return the request of the start task that makes a fork. wanted: title, tags, reset_metrics."""
     sandbox: Sandbox = state["sandbox"]
     fork = {

@@ -9,7 +9,7 @@ hop-by-hop header reaches a sandbox. An agent server cannot give a browser a coo
 server's origin.
 
 A client may name any absolute folder as the `working_dir` of a conversation, such as one of its own host. The sandbox
-uses another folder for it (`Folder`), and paths in the requested folder are mapped to the sandbox's folder.
+uses another folder for it (`ConversationFolder`), and paths in the requested folder are mapped to the sandbox's folder.
 """
 
 import json
@@ -31,7 +31,7 @@ from core.cuts import beginning
 from core.filenames import from_text
 from core.masking import Mask, TextTooLong
 from core.pauses import take_turns
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId, InvalidJson, one_line, parse_json
 from net.connections import pulse
 from net.transport import Transport
@@ -131,7 +131,7 @@ _OF_THE_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/
 class Detached(Refused):
     """The conversation has no sandbox, so no agent server can answer."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "The conversation has no sandbox: only one that was started with an agent can do this. "
         "POST /api/v1/app-conversations starts one"
@@ -141,7 +141,7 @@ class Detached(Refused):
 class SandboxNotNamed(Refused):
     """The call names no sandbox, and the key does not have exactly one running sandbox."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, *, several: bool) -> None:
         #: for the status line: the published SDK only shows that
@@ -159,7 +159,7 @@ class SandboxNotNamed(Refused):
 class TooManyForwarded(Refused):
     """The process is forwarding the maximum number of calls."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = f"Limit of {_MOST} forwarded calls reached: try again shortly"
 
 
@@ -219,7 +219,9 @@ class Forwarding:
         found = running
         if len(running) > 1 or paused:
             asked = list(paths())
-            named = [one for one in (*running, *paused) if asked and Folder.any_has(self._store, one, asked)]
+            named = [
+                one for one in (*running, *paused) if asked and ConversationFolder.any_has(self._store, one, asked)
+            ]
             found = named or running
         if not found and (started := workspace()):
             return started
@@ -251,7 +253,7 @@ class Forwarding:
         except KeyUnreadable as error:
             raise AgentUnreachable(str(error)) from None
 
-    def open(self, sandbox_id: SandboxId, call: ForwardedCall) -> "Answer":
+    def open(self, sandbox_id: SandboxId, call: ForwardedCall) -> "ForwardedResponse":
         """Send a call, and return the response after its head. A paused sandbox is resumed first.
 
         Raises NotReachable, TooManySandboxes, AgentUnreachable, TooManyForwarded, ClientGone, and the errors of the
@@ -273,10 +275,10 @@ class Forwarding:
             raise TooManyForwarded from None
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise AgentUnreachable(_reason(error, self._silence)) from error
-        return Answer(response, beat, self._silence)
+        return ForwardedResponse(response, beat, self._silence)
 
 
-class Answer:
+class ForwardedResponse:
     """The response of an agent server; iterate over its body, then close it.
 
     A class, because a generator that never started is not closed.
@@ -474,7 +476,7 @@ def _newest_in(store: Store, sandbox_id: SandboxId) -> list[dict[str, Any]]:
     return list(states)
 
 
-class Folder(NamedTuple):
+class ConversationFolder(NamedTuple):
     """The folder of a conversation, as the client requested it and in the sandbox. Absolute paths, empty if unknown.
 
     whole: a workspace sandbox whose client has not requested a folder yet. Every path of the client is mapped into the
@@ -486,14 +488,14 @@ class Folder(NamedTuple):
     whole: bool = False
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> "Folder":
+    def of(cls, state: dict[str, Any]) -> "ConversationFolder":
         """Return the folder of an app conversation. state: with its sandbox."""
         both = state["info"].get("asked_dir"), seen_folder(state)
         asked, real = (path if isinstance(path, str) and path.startswith("/") else "" for path in both)
         return cls(asked, real)
 
     @classmethod
-    def in_sandbox(cls, store: Store, sandbox_id: SandboxId, owner: str = "") -> "Folder":
+    def in_sandbox(cls, store: Store, sandbox_id: SandboxId, owner: str = "") -> "ConversationFolder":
         """Return the common folder of all conversations in a sandbox; an unknown folder if they differ.
 
         owner: id of the key whose workspace sandbox it may be.
@@ -512,7 +514,7 @@ class Folder(NamedTuple):
         return any(folder.has(path) for folder in folders for path in paths)
 
     @classmethod
-    def _all_in(cls, store: Store, sandbox_id: SandboxId) -> set["Folder"]:
+    def _all_in(cls, store: Store, sandbox_id: SandboxId) -> set["ConversationFolder"]:
         return set(map(cls.of, _newest_in(store, sandbox_id)))
 
     def mapped(self, path: str) -> str:

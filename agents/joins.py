@@ -13,7 +13,7 @@ from typing import Any
 
 from core.access import REVOKED, Joiner, is_revocable_id
 from core.modes import mode_named
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId
 from settings.specs import Specs
 from store import Store
@@ -38,7 +38,7 @@ _REVEALS = (
 class JoinRefused(Refused):
     """The key cannot act in this sandbox."""
 
-    kind = Kind.FORBIDDEN
+    kind = RefusalKind.FORBIDDEN
 
 
 def require_live(store: Store, joiner: Joiner) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.commands import Commands
 from core.modes import Mode, mode_named
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import UNASKED, ConversationId, acts_unasked
 from settings.specs import Spec, Specs
 from store.approvals.effects import held_risks
@@ -35,13 +35,13 @@ _NOT_ISOLATED = (
 class ModeRefused(Refused):
     """The approval mode cannot be enforced here."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class ModeNotAllowed(Refused):
     """The key cannot choose this approval mode."""
 
-    kind = Kind.FORBIDDEN
+    kind = RefusalKind.FORBIDDEN
 
 
 def set_mode(commands: Commands, specs: Specs, conversation_id: ConversationId, name: str) -> None:

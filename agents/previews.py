@@ -22,7 +22,7 @@ from agents.tunnels import Tunnel
 from core.bounds import LEAST_PREVIEW_PORT
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import InvalidJson, parse_json
 from store.sandboxes.sandboxes import SandboxId
 
@@ -120,13 +120,13 @@ _OWN_ADDRESS = re.compile(
 class NoPreview(Refused):
     """The port has no preview: it is out of range, or no host name can be given to it."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class PreviewBodyTooLong(Refused):
     """The body of the request to a preview is too large."""
 
-    kind = Kind.TOO_LONG
+    kind = RefusalKind.TOO_LONG
     words = f"The body is longer than {MOST_SENT} bytes: send less at once"
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from core.cuts import beginning
 from core.masking import redacted, unmasked
-from core.refused import Kind
+from core.refused import RefusalKind
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError
 
@@ -29,21 +29,21 @@ _CREDENTIALS = ("api_key", "base_url")
 class ConnectionNotFound(StoreError):
     """The key has no provider connection with this id."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Provider connection not found. GET /api/llm/provider-connections lists those that are there"
 
 
 class TooManyConnections(StoreError):
     """The key has the maximum number of provider connections."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"A key keeps at most {MOST_CONNECTIONS} provider connections: delete one first"
 
 
 class ConnectionInUse(StoreError):
     """Models use the provider connection."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, name: str, users: list[str]) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class ConnectionInUse(StoreError):
 class ConnectionUnknown(StoreError):
     """The model names a provider connection that the key does not have."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
 
     def __init__(self, connection_id: str, member: str) -> None:
         self.member = member
@@ -69,7 +69,7 @@ class ConnectionUnknown(StoreError):
 class LinkedModel(StoreError):
     """The model has the key and base URL of a provider connection and cannot have its own."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
 
     def __init__(self, connection_id: str, member: str) -> None:
         self.member = member

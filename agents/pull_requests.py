@@ -13,9 +13,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 
-from agents.pushes import PushRequest, Remote
+from agents.pushes import ConversationRemote, RequestedPush
 from core.cuts import beginning
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.visible import visible
 from net.connections import deadline
 from net.transport import Transport
@@ -47,37 +47,37 @@ _REPOSITORY = re.compile(r"(?!\.+/)[\w.-]+(?:/(?!\.+(?:/|$))[\w.-]+)+", re.ASCII
 class NoApi(Refused):
     """The spec names no API of the repository's host, so no pull request can be opened."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class PullRequestFailed(Refused):
     """The host opened no pull request. The branch is pushed."""
 
-    kind = Kind.BAD_AGENT
+    kind = RefusalKind.BAD_AGENT
 
 
-class Api(NamedTuple):
+class HostApi(NamedTuple):
     """The API of a host."""
 
     kind: str
     service: Service
 
 
-def api_of(remote: Remote, services: Iterable[Service], spec_id: str) -> Api:
+def api_of(remote: ConversationRemote, services: Iterable[Service], spec_id: str) -> HostApi:
     """Return the API of a remote's host. Raises NoApi."""
     if not _REPOSITORY.fullmatch(remote.repository):
         raise NoApi(f"{remote.url} names no repository such as owner/name, so no pull request can be opened there")
     for service in services:
         base = urlsplit(service.base_url)
         if base.netloc == "api.github.com" and remote.host == "github.com":
-            return Api(_GITHUB, service)
+            return HostApi(_GITHUB, service)
         for end, kind in _KINDS.items():
             if base.netloc == remote.host and base.path.endswith(end):
-                return Api(kind, service)
+                return HostApi(kind, service)
     raise NoApi(f"The spec {spec_id} has no credential for pull requests at {remote.host}. {ADVICE}")
 
 
-def open_request(api: Api, remote: Remote, wanted: PushRequest, base: str) -> str:
+def open_request(api: HostApi, remote: ConversationRemote, wanted: RequestedPush, base: str) -> str:
     """Open a pull request for a pushed branch, unless one is open. Return its URL. Raises PullRequestFailed."""
     owner = remote.repository.partition("/")[0]
     words = {"title": wanted.title}
@@ -92,7 +92,7 @@ def open_request(api: Api, remote: Remote, wanted: PushRequest, base: str) -> st
     return _opened(api, place, known, body, "html_url")
 
 
-def _opened(api: Api, place: str, known: Mapping[str, str], body: Mapping[str, str], member: str) -> str:
+def _opened(api: HostApi, place: str, known: Mapping[str, str], body: Mapping[str, str], member: str) -> str:
     """Return the URL of a branch's open pull request, or of a new one."""
     status, found = _call(api, "GET", f"{place}?{urlencode(known)}")
     branch = body.get("head") or body.get("source_branch")
@@ -132,7 +132,7 @@ def _transport() -> Transport:
     return Transport(limits, ssl_context=httpx.create_ssl_context())  # with SSL_CERT_FILE and SSL_CERT_DIR
 
 
-def _call(api: Api, method: str, place: str, body: Mapping[str, str] | None = None) -> tuple[int, Any]:
+def _call(api: HostApi, method: str, place: str, body: Mapping[str, str] | None = None) -> tuple[int, Any]:
     """Return the status of a response and its JSON; None if it has none. Raises PullRequestFailed."""
     headers = {"accept": "application/json", "user-agent": "agent-server", "accept-encoding": "identity"}
     headers |= {name.lower(): value for name, value in api.service.headers.items()}

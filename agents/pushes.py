@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from agents.model_addresses import service_at, shown_url
 from core.cuts import beginning
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.visible import visible
 from settings.egress import NAMED, NO_WAY
 from settings.specs import Spec
@@ -108,23 +108,23 @@ _OFFERED = re.compile(r"^remote:\s+(https?://\S+)\s*$", re.MULTILINE)
 class CannotPush(Refused):
     """The work of the conversation cannot be pushed now. The message has the reason."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class PushFailed(Refused):
     """Git failed to commit or to push. The message has the last line of its output."""
 
-    kind = Kind.BAD_AGENT
+    kind = RefusalKind.BAD_AGENT
 
 
 class RemoteChanged(Refused):
     """The repository has another remote than the request names."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "The repository's remote has changed. Look at it again with GET …/git/remote"
 
 
-class Remote(NamedTuple):
+class ConversationRemote(NamedTuple):
     """The remote of a conversation's work."""
 
     path: str  #: of the repository, below the conversation's folder
@@ -136,7 +136,7 @@ class Remote(NamedTuple):
     host: str  #: name and port
 
 
-class PushRequest(NamedTuple):
+class RequestedPush(NamedTuple):
     """The push that a person requested."""
 
     branch: str
@@ -145,7 +145,7 @@ class PushRequest(NamedTuple):
     author: str  #: NAME <ADDRESS>
 
 
-def find_remote(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_url: str) -> Remote:
+def find_remote(agent: AgentServer, folder: str, path: str | None, spec: Spec, egress_url: str) -> ConversationRemote:
     """Return the remote of the repository in a conversation's folder. Raises CannotPush, PushFailed.
 
     path: of the repository below the folder; None: the folder itself, or the only repository directly below it.
@@ -163,7 +163,7 @@ def find_remote(agent: AgentServer, folder: str, path: str | None, spec: Spec, e
     parts = urlsplit(public)
     repository = parts.path.strip("/").removesuffix(".git")
     host = parts.netloc.rpartition("@")[2]
-    return Remote(
+    return ConversationRemote(
         seen["path"], seen.get("branch", ""), seen.get("base", ""), shown_url(public), pushed_to, repository, host
     )
 
@@ -196,7 +196,7 @@ def _as_https(url: str) -> str:
     return f"https://{parts.hostname}{parts.path}" if parts.scheme == "ssh" and parts.hostname else url
 
 
-def commit(agent: AgentServer, folder: str, remote: Remote, wanted: PushRequest) -> str:
+def commit(agent: AgentServer, folder: str, remote: ConversationRemote, wanted: RequestedPush) -> str:
     """Commit the files of a repository for a branch, and return the commit's id. Raises PushFailed, CannotPush.
 
     `push` creates the branch. Files that an earlier push has committed are not committed again.
@@ -228,7 +228,7 @@ def commit(agent: AgentServer, folder: str, remote: Remote, wanted: PushRequest)
     return made
 
 
-def push(agent: AgentServer, folder: str, remote: Remote, branch: str, commit_id: str) -> str:
+def push(agent: AgentServer, folder: str, remote: ConversationRemote, branch: str, commit_id: str) -> str:
     """Push a commit as a branch, and create the branch in the folder's repository too. Raises PushFailed.
 
     Return the host's URL for opening a pull request; empty if it sends none.

@@ -15,7 +15,7 @@ from agents.commands import Commands
 from agents.forks import moment_at
 from agents.inquiries import kept_folder
 from agents.waking import NotReachable
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId, Seq, read_event
 from store import Store
 from store.link.attempts import minted
@@ -37,19 +37,19 @@ _WORKS = {
 class CannotReturn(Refused):
     """The conversation cannot return to an earlier event now."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class ReturnFailed(Refused):
     """The return failed. The conversation and its files are unchanged."""
 
-    kind = Kind.BAD_AGENT
+    kind = RefusalKind.BAD_AGENT
 
 
 class ReturnNotDone(Refused):
     """The return takes longer than the request waits. It continues."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = "The return takes longer than a request waits, and continues: read the conversation's events shortly"
 
 

@@ -9,26 +9,26 @@ from contextlib import suppress
 
 from core.approvals import Rule
 from store import Store
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.rules import UsedRule
 from store.errors import ConversationNotFound
 
 
-def make_rule(store: Store, rule: Rule, actor: Actor, what: str = "rule") -> UsedRule:
+def make_rule(store: Store, rule: Rule, actor: DecisionActor, what: str = "rule") -> UsedRule:
     """Make a rule, once per request and `what`. Raises the errors of `Rules.make`."""
     made = store.approvals.rules.make(rule, what)
     _note(store, made.rule, actor, "rule_made")
     return made
 
 
-def revoke_rule(store: Store, rule_id: str, actor: Actor) -> None:
+def revoke_rule(store: Store, rule_id: str, actor: DecisionActor) -> None:
     """Revoke a rule. It decides no action after this returns. Raises RuleNotFound."""
     revoked = store.approvals.rules.get(rule_id).rule
     store.approvals.rules.revoke(rule_id, actor.name)
     _note(store, revoked, actor, "rule_revoked")
 
 
-def _note(store: Store, rule: Rule, actor: Actor, what: str) -> None:
+def _note(store: Store, rule: Rule, actor: DecisionActor, what: str) -> None:
     if not rule.conversation_ids:
         store.destinations.note_rule(actor, what, rule)
     for conversation_id in rule.conversation_ids or ():

@@ -16,7 +16,7 @@ from typing import Any
 
 from agents.model_addresses import within_reach
 from core.cuts import beginning
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId
 from settings.egress import secrets_inside
 from settings.specs import Spec, lacks_model
@@ -53,14 +53,14 @@ class StartFailed(Exception):
 class StartWaits(Refused):
     """The start still waits for a free sandbox when its request ends. It keeps waiting."""
 
-    kind = Kind.TAKEN
+    kind = RefusalKind.TAKEN
     retry_after = 2
 
 
 class StartNotDone(Refused):
     """The start takes longer than the request waits. It continues."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
     def __init__(self, seconds: float) -> None:
         super().__init__(

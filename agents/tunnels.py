@@ -16,7 +16,7 @@ from agents.client import AgentUnreachable, said_by
 from agents.inquiries import NO_ROUTE
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import one_line
 from net.carry import end
 
@@ -35,7 +35,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})[ \r]")
 class NoTunnel(Refused):
     """The agent server refuses the connection, or has no route for it."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class Tunnel:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from core.approvals import shown_arguments
 from core.cuts import beginning, head_and_tail
 from core.masking import HIDDEN
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.visible import visible
 from core.wire import ConversationId, bare_kind
 from store import Store
@@ -45,20 +45,20 @@ _TICKS = re.compile("`+")
 class AgentStopped(Refused):
     """The agent was paused before the turn ended."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "The agent was paused: send a message with the id of its conversation, and it goes on"
 
 
 class AgentFailed(Refused):
     """The agent failed during the turn, or did not start."""
 
-    kind = Kind.BAD_AGENT
+    kind = RefusalKind.BAD_AGENT
 
 
 class TurnNotDone(Refused):
     """The turn takes longer than the call waits. It continues."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -74,7 +74,7 @@ class Piece(NamedTuple):
     text: str
 
 
-class Turn(Reading):
+class MessageTurn(Reading):
     """The turn of a message, from a follower of its conversation. The agent continues after `close`."""
 
     def __init__(

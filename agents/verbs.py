@@ -23,7 +23,7 @@ from agents.client import MOST_BYTES, AgentRefused, AgentUnreachable, ResponseTo
 from agents.forwarding import ClientGone, ForwardedCall, Forwarding
 from agents.waking import NotReachable
 from core.masking import without_inputs, without_secrets_of
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId, InvalidJson, parse_json
 from store import Store
 from store.approvals.effects import message_claim, reject_claim
@@ -49,7 +49,7 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 class WouldExecute(Refused):
     """The operation would execute actions that are pending, or whose decision is being delivered."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, verb: str) -> None:
         super().__init__(f"Cannot {verb}: decide the pending actions first")
@@ -58,7 +58,7 @@ class WouldExecute(Refused):
 class HoldsBack(Refused):
     """The loop of a goal would execute actions that need approval."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, verb: str) -> None:
         super().__init__(

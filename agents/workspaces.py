@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from store.access.client_settings import ClientSettings, Entries
 from store.errors import StoreError
 
@@ -13,14 +13,14 @@ MOST_WORKSPACES = 100
 class WorkspaceNotFound(StoreError):
     """The key has no workspace with this path."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Workspace not found. GET /api/workspaces lists those that are there"
 
 
 class TooManyWorkspaces(StoreError):
     """The key has the maximum number of workspaces."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"A key keeps at most {MOST_WORKSPACES} folders: delete one first"
 
 

@@ -21,8 +21,8 @@ import httpx
 import psutil
 
 from bench import sandboxes
-from bench.measure import Effort, Row
-from docs.examples.scripted_model import Model
+from bench.measure import Effort, FigureRow
+from docs.examples.scripted_model import ModelHandler
 from reference_agent.acp.agents import table
 from runtimes.tree import MARK
 from settings.specs import BUNDLED
@@ -53,10 +53,10 @@ class _Figures:
     parts: dict[str, float] = field(default_factory=dict)  #: MB by program, of the last start
 
 
-def agents(effort: Effort) -> list[Row]:
+def agents(effort: Effort) -> list[FigureRow]:
     """Start each agent several times, one after the other, and send it two messages. Skip an agent that fails."""
     with tempfile.TemporaryDirectory(prefix="bench-agents-") as name, _model() as model:
-        folder, rows = Path(name), list[Row]()
+        folder, rows = Path(name), list[FigureRow]()
         with sandboxes.serving(folder, _specs(), **_settings(model)) as client:
             offered = _offered(client)
             if len(offered) == 2:
@@ -145,10 +145,10 @@ def _memory(folder: Path) -> dict[str, float]:
     return sizes
 
 
-def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
+def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[FigureRow]:
     title, number = figures.title, len(figures.ready)
     parts = ", ".join(f"{name} {size:.0f}" for name, size in sorted(figures.parts.items(), key=lambda one: -one[1]))
-    yield Row(
+    yield FigureRow(
         f"{title}: private memory at rest, after two turns",
         median(figures.memory),
         " MB",
@@ -156,7 +156,7 @@ def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
         most=_MOST_MB if is_bundled else None,
         raw={"memory": figures.memory, "unit": "MB"},
     )
-    yield Row(
+    yield FigureRow(
         f"{title}: request to READY, median",
         1000 * median(figures.ready),
         " ms",
@@ -164,7 +164,7 @@ def _rows(figures: _Figures, *, is_bundled: bool) -> Iterator[Row]:
         most=_MOST_READY if is_bundled else None,
         raw={"seconds": figures.ready},
     )
-    yield Row(
+    yield FigureRow(
         f"{title}: message to the first update, median",
         1000 * median(figures.later),
         " ms",
@@ -202,7 +202,7 @@ def _settings(model: str) -> dict[str, str]:
 
 @contextmanager
 def _model() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ModelHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"

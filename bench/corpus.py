@@ -20,7 +20,7 @@ from uuid import UUID
 from zstandard import train_dictionary
 
 from app import create_app
-from core.wire import ConversationId, Event, Micros, event_time
+from core.wire import ConversationId, Micros, ReceivedEvent, event_time
 from settings.config import Config
 from store import Store
 
@@ -68,31 +68,31 @@ def conversation(random: Random) -> ConversationId:
     return ConversationId(_uuid(random))
 
 
-def fill(redis_url: str, conversation_id: ConversationId, events: Iterable[Event]) -> None:
+def fill(redis_url: str, conversation_id: ConversationId, events: Iterable[ReceivedEvent]) -> None:
     """Append events in large batches."""
     store, left = open_store(redis_url), iter(events)
     while batch := list(islice(left, _BATCH)):
         store.events.append(conversation_id, batch)
 
 
-def small_events(random: Random, number: int) -> Iterator[Event]:
+def small_events(random: Random, number: int) -> Iterator[ReceivedEvent]:
     """Yield events of the usual kinds without content."""
     for i in range(number):
         kind, source = TEN[i % len(TEN)]
-        yield Event(_uuid(random), kind, source, Micros(FIRST + i * STEP), {}, b"{}")
+        yield ReceivedEvent(_uuid(random), kind, source, Micros(FIRST + i * STEP), {}, b"{}")
 
 
-def messages(random: Random, number: int, rare: str, common: str) -> Iterator[Event]:
+def messages(random: Random, number: int, rare: str, common: str) -> Iterator[ReceivedEvent]:
     """Yield messages of about 200 bytes of text. All have the common needle, one in a thousand has the rare one."""
     for i in range(number):
         words = [*random.choices(_WORDS, k=36), common]
         if i % 1000 == 500:
             words[7] = rare
         fields = _message("user", " ".join(words))
-        yield Event(_uuid(random), "MessageEvent", "user", Micros(FIRST + i * STEP), fields, b"{}")
+        yield ReceivedEvent(_uuid(random), "MessageEvent", "user", Micros(FIRST + i * STEP), fields, b"{}")
 
 
-def agent_events(random: Random, number: int) -> Iterator[Event]:
+def agent_events(random: Random, number: int) -> Iterator[ReceivedEvent]:
     """Yield whole events of about 485 bytes of JSON: messages, actions and observations."""
     action: dict[str, Any] = {}
     for i in range(number):
@@ -107,7 +107,7 @@ def agent_events(random: Random, number: int) -> Iterator[Event]:
         else:
             body = _observation(action, text[:36])
         fields = {**head, **body, "kind": kind}
-        yield Event(fields["id"], kind, source, at, fields, json.dumps(fields, ensure_ascii=False).encode())
+        yield ReceivedEvent(fields["id"], kind, source, at, fields, json.dumps(fields, ensure_ascii=False).encode())
 
 
 def _message(role: str, text: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from redis import Redis
 
 from bench import corpus, servers
 from bench.load import TIMEOUT
-from bench.measure import Effort, Row, interleaved, timed
+from bench.measure import Effort, FigureRow, interleaved, timed
 from core.wire import event_time, now
 
 #: Duration of a round trip, in seconds.
@@ -79,7 +79,7 @@ def _far(url: str) -> Iterator[str]:
         loop.close()
 
 
-def distance(effort: Effort) -> list[Row]:
+def distance(effort: Effort) -> list[FigureRow]:
     """Compare the time of an append, a decision and a list with one round trip."""
     with (
         servers.redis_server() as near,

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from redis import Redis
 
 from bench import corpus, load, servers
-from bench.measure import Effort, Row, interleaved, timed
-from core.wire import ConversationId, Event, Micros, event_time
+from bench.measure import Effort, FigureRow, interleaved, timed
+from core.wire import ConversationId, Micros, ReceivedEvent, event_time
 from store import Store
 from store.log.text import fold
 
@@ -50,7 +50,7 @@ _ABSENT, _RARE, _COMMON = "Zebrafinch nowhere", "Rare-Needle", "everywhere"
 _BATCH, _POSTING = 100, 4
 
 
-def count(effort: Effort) -> list[Row]:
+def count(effort: Effort) -> list[FigureRow]:
     """Measure throughput by filter, then throughput by length of the log."""
     random = Random(1)
     small, large = corpus.conversation(random), corpus.conversation(random)
@@ -120,19 +120,19 @@ def _queries(name: str, number: int) -> tuple[list[str], int]:
     ], expected
 
 
-def _against_bare(effort: Effort, name: str, ours: _Counts, bare: _Counts) -> Row:
+def _against_bare(effort: Effort, name: str, ours: _Counts, bare: _Counts) -> FigureRow:
     rounds = interleaved(effort.rounds, ours, bare)
     what = f"count, {name}: throughput against a bare Flask view"
     return rounds.row(what, "requests/s", least=0.7, generator_busy=max(ours.busy + bare.busy))
 
 
-def _against_small(effort: Effort, name: str, large: _Counts, small: _Counts) -> Row:
+def _against_small(effort: Effort, name: str, large: _Counts, small: _Counts) -> FigureRow:
     rounds = interleaved(effort.rounds, lambda: 1 / large(), lambda: 1 / small())
     what = f"count, {name}: time at {effort.large_log:,} events against {effort.small_log:,}"
     return rounds.row(what, "s/request", more=" a request", most=1.1, generator_busy=max(large.busy + small.busy))
 
 
-def pages(effort: Effort) -> list[Row]:
+def pages(effort: Effort) -> list[FigureRow]:
     """Measure pages of a log of 1,000 events and of a list of 1,000 conversations, without concurrent changes."""
     random = Random(10)
     conversation_id = corpus.conversation(random)
@@ -152,7 +152,7 @@ def pages(effort: Effort) -> list[Row]:
         ]
 
 
-def _larger_events(random: Random, number: int) -> Iterator[Event]:
+def _larger_events(random: Random, number: int) -> Iterator[ReceivedEvent]:
     text = "a thought of the agent " * _MORE
     for event in corpus.agent_events(random, number):
         fields = {**event.fields, "note": text[:_MORE]}
@@ -168,7 +168,7 @@ def _start_conversations(url: str, random: Random, number: int) -> None:
 
 def _page_row(
     effort: Effort, what: str, ours: tuple[int, str], bare: tuple[int, str], least: float | None = None
-) -> Row:
+) -> FigureRow:
     size, busy = len(load.ask(ours[0], load.get(ours[1]))), []
 
     def rate(port: int, path: str) -> float:
@@ -188,7 +188,7 @@ def _page_row(
     )
 
 
-def histogram(effort: Effort) -> list[Row]:
+def histogram(effort: Effort) -> list[FigureRow]:
     """Measure a histogram by kind, in two logs of the same kinds."""
     random = Random(1)
     small, large = corpus.conversation(random), corpus.conversation(random)
@@ -199,14 +199,16 @@ def histogram(effort: Effort) -> list[Row]:
         return [_histogram_row(effort, store, large, small, buckets) for buckets in _BUCKETS]
 
 
-def _histogram_row(effort: Effort, store: Store, large: ConversationId, small: ConversationId, buckets: int) -> Row:
+def _histogram_row(
+    effort: Effort, store: Store, large: ConversationId, small: ConversationId, buckets: int
+) -> FigureRow:
     calls = [partial(store.events.histograms.of, log, by="kind", buckets=buckets) for log in (large, small)]
     rounds = interleaved(effort.rounds, *(timed(call, _CALLS) for call in calls))
     what = f"histogram of {buckets} buckets: time at {effort.stored:,} events against {effort.small_log:,}"
     return rounds.row(what, "s", most=1.5)
 
 
-def keys(effort: Effort) -> list[Row]:
+def keys(effort: Effort) -> list[FigureRow]:
     """Measure a key that an admin made. The server looks it up in Redis twice a second, and caches it in between."""
     conversation = corpus.conversation(Random(1))
     path = f"/api/conversations/{conversation}/events/count"
@@ -227,7 +229,7 @@ def keys(effort: Effort) -> list[Row]:
     return [rounds.row("count, no filter: throughput with a key against none", "requests/s", least=0.95)]
 
 
-def body(effort: Effort) -> list[Row]:
+def body(effort: Effort) -> list[FigureRow]:
     """Measure each needle with warm workers, then the first count of new workers."""
     random = Random(2)
     conversation_id = corpus.conversation(random)
@@ -244,7 +246,7 @@ def body(effort: Effort) -> list[Row]:
         return [*warm, _body_cold(effort, url, conversation_id, text)]
 
 
-def _text_of(event: Event) -> str:
+def _text_of(event: ReceivedEvent) -> str:
     text: str = event.fields["llm_message"]["content"][0]["text"]
     return text
 
@@ -270,7 +272,7 @@ def _body_warm(
     name: str,
     needle: str,
     most: float | None = None,
-) -> Row:
+) -> FigureRow:
     request, folded = _request_for(conversation_id, needle), fold(needle)
     expect = b"%d" % _find_all(text, folded)
 
@@ -283,14 +285,14 @@ def _body_warm(
     return rounds.row(what, "s", most=most)
 
 
-def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: bytes) -> Row:
+def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: bytes) -> FigureRow:
     request, expect = _request_for(conversation_id, _ABSENT), b"0"
     times = []
     for _ in range(effort.worker_starts):
         with servers.gunicorn("app:create_app()", url) as port:
             run = load.drive(port, [request], connections=1, expect=expect)
             times.append(run.seconds * 1e3)
-    return Row(
+    return FigureRow(
         f"count, body absent, {effort.messages:,} messages: first count of a new worker",
         median(times),
         " ms",
@@ -300,7 +302,7 @@ def _body_cold(effort: Effort, url: str, conversation_id: ConversationId, text: 
     )
 
 
-def append(effort: Effort) -> list[Row]:
+def append(effort: Effort) -> list[FigureRow]:
     random = Random(3)
     with (
         servers.redis_server() as url,
@@ -316,8 +318,8 @@ def append(effort: Effort) -> list[Row]:
     return [rounds.row(what, "events/s", more=f"; {_mean_size(random):.0f} bytes an event", least=0.4)]
 
 
-def _batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[Event]]]:
-    events: Iterator[Event] = corpus.agent_events(random, number * size)
+def _batches(random: Random, number: int, size: int) -> tuple[ConversationId, list[list[ReceivedEvent]]]:
+    events: Iterator[ReceivedEvent] = corpus.agent_events(random, number * size)
     return corpus.conversation(random), [list(islice(events, size)) for _ in range(number)]
 
 
@@ -326,7 +328,7 @@ def _mean_size(random: Random) -> float:
     return sum(len(event.raw) for event in events) / len(events)
 
 
-def _by_webhook(port: int, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
+def _by_webhook(port: int, conversation_id: ConversationId, batches: list[list[ReceivedEvent]]) -> float:
     """Return events per second of posted batches. Raises RuntimeError if an event is missing."""
     path = f"/api/v1/webhooks/events/{conversation_id}"
     requests = [load.post(path, b"[%b]" % b",".join(event.raw for event in batch)) for batch in batches]
@@ -337,7 +339,7 @@ def _by_webhook(port: int, conversation_id: ConversationId, batches: list[list[E
     return number / run.seconds
 
 
-def _by_pipeline(redis: Redis, conversation_id: ConversationId, batches: list[list[Event]]) -> float:
+def _by_pipeline(redis: Redis, conversation_id: ConversationId, batches: list[list[ReceivedEvent]]) -> float:
     """Return events per second of batches that redis-py writes."""
     log, ids, times = (f"bench:{conversation_id}:{name}" for name in ("log", "ids", "times"))
     start, seq = time.perf_counter(), 0

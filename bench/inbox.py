@@ -23,17 +23,17 @@ import httpx
 
 from bench import corpus, load, servers
 from bench.load import TIMEOUT, Received, received
-from bench.measure import Effort, Row, interleaved, timed
-from core.wire import ConversationId, Event, Micros, event_time, micros, now
-from store.approvals.audit import Actor
-from store.approvals.inbox import Cursor, InboxFilter, PendingAction
+from bench.measure import Effort, FigureRow, interleaved, timed
+from core.wire import ConversationId, Micros, ReceivedEvent, event_time, micros, now
+from store.approvals.audit import DecisionActor
+from store.approvals.inbox import Cursor, InboxAction, InboxFilter
 
 #: Number of waiting actions per conversation, and of actions per page.
 _WAITING, _PAGE = 10, 5
 
 _CALLS = 50
 
-_ALICE = Actor("key", "alice")
+_ALICE = DecisionActor("key", "alice")
 _ALL = InboxFilter()
 
 _FIRST = Micros(corpus.FIRST)
@@ -48,7 +48,7 @@ _READY, _OPENED = b"event: ready\n", re.compile(rb"event: opened\nid: \S+\ndata:
 _LOST, _BETWEEN = 30.0, 0.13
 
 
-def pages(effort: Effort) -> list[Row]:
+def pages(effort: Effort) -> list[FigureRow]:
     """Measure a page at either end and in the middle, a page of one conversation, and a decision, in two stores."""
     conversations = effort.inbox_conversations
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ class _Inbox:
         at, events = now(), []
         for _ in range(_WAITING):
             fields = _action(self._random, "git status", at)
-            events.append(Event(fields["id"], "ActionEvent", "agent", at, fields, json.dumps(fields).encode()))
+            events.append(ReceivedEvent(fields["id"], "ActionEvent", "agent", at, fields, json.dumps(fields).encode()))
         self._store.events.append(conversation_id, events)
 
     def _decide(self) -> None:
@@ -100,11 +100,11 @@ class _Inbox:
 
     def _page(
         self, *, filters: InboxFilter = _ALL, descending: bool = False, limit: int = _PAGE, start: Cursor | None = None
-    ) -> tuple[list[PendingAction], Cursor | None]:
+    ) -> tuple[list[InboxAction], Cursor | None]:
         return self._store.approvals.inbox.page(filters, descending=descending, limit=limit, start=start)
 
 
-def streams(effort: Effort) -> list[Row]:
+def streams(effort: Effort) -> list[FigureRow]:
     """Measure at a rate that people could still read."""
     with (
         servers.redis_server() as url,
@@ -113,7 +113,7 @@ def streams(effort: Effort) -> list[Row]:
     ):
         received = _streamed([one, two], effort)
     return [
-        Row(
+        FigureRow(
             f"{effort.inbox_streams} inbox streams on 2 servers of {_WORKERS} workers, {effort.inbox_rate} actions/s: "
             "from append to the client's hand, p99",
             received.percentile(0.99),
@@ -143,7 +143,7 @@ def _streamed(ports: list[int], effort: Effort) -> Received:
 def _append(ports: list[int], conversations: list[ConversationId], commands: list[str], rate: float) -> None:
     random = Random(14)
     with ExitStack() as stack:
-        opened = [stack.enter_context(closing(load.Connection(port))) for port in ports]
+        opened = [stack.enter_context(closing(load.BenchConnection(port))) for port in ports]
         for number, command in enumerate(load.paced(commands, rate)):
             path = f"/api/v1/webhooks/events/{conversations[number // _WAITING]}"
             thought = {"thought": [{"type": "text", "text": "x" * 300}]}
@@ -218,7 +218,7 @@ class _Webhook(BaseHTTPRequestHandler):
         pass
 
 
-def notifications(effort: Effort) -> list[Row]:
+def notifications(effort: Effort) -> list[FigureRow]:
     """Open actions one after the other, on a server with one worker, a supervisor and one webhook."""
     arrived: dict[str, float] = {}
     webhook = ThreadingHTTPServer(("127.0.0.1", 0), type("Webhook", (_Webhook,), {"arrived": arrived}))
@@ -244,7 +244,7 @@ def notifications(effort: Effort) -> list[Row]:
         webhook.server_close()
     p99 = quantiles(seconds, n=100)[98] if len(seconds) > 1 else seconds[0]
     return [
-        Row(
+        FigureRow(
             "a notification: request that makes an action wait to its first try at a webhook, p99",
             1000 * p99,
             " ms",

@@ -53,7 +53,7 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 
 def ask(port: int, request: bytes) -> bytes:
     """Return the body of one response. Raises RuntimeError for any status except 200."""
-    with closing(Connection(port)) as connection:
+    with closing(BenchConnection(port)) as connection:
         return connection.exchange(request)
 
 
@@ -82,14 +82,16 @@ def drive(
     Raises RuntimeError for a status except 200, and for an unexpected body.
     """
     with ExitStack() as stack:
-        opened = [stack.enter_context(closing(Connection(port))) for _ in range(connections)]
+        opened = [stack.enter_context(closing(BenchConnection(port))) for _ in range(connections)]
         cpu, start = time.process_time(), time.perf_counter()
         latencies = _exchange(opened, iter(requests), start + seconds, expect)
         elapsed = time.perf_counter() - start
         return Load(latencies, elapsed, (time.process_time() - cpu) / elapsed)
 
 
-def _exchange(opened: list["Connection"], queue: Iterator[bytes], until: float, expect: bytes | None) -> list[float]:
+def _exchange(
+    opened: list["BenchConnection"], queue: Iterator[bytes], until: float, expect: bytes | None
+) -> list[float]:
     """Send from the queue on every free connection. Return the seconds of each request."""
     poll, by_number = select.poll(), {connection.number: connection for connection in opened}
     latencies, in_flight = list[float](), 0
@@ -115,7 +117,7 @@ def _give_up() -> list[tuple[int, int]]:
     raise RuntimeError(f"no response within {TIMEOUT:g} s")
 
 
-class Connection:
+class BenchConnection:
     """One keep-alive connection with at most one request in progress.
 
     any_status: accept a response of any status. Otherwise raises RuntimeError for a status except 200.
@@ -180,7 +182,7 @@ class Received:
         return 1000 * self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))]
 
 
-class Listener(Protocol):
+class LoadListener(Protocol):
     socket: socket.socket
     received: list[Any]
 
@@ -192,7 +194,7 @@ class Listener(Protocol):
         """Read the received bytes, and add the latency of each delivery in seconds."""
 
 
-def received(open_all: Callable[[], Sequence[Listener]], deliveries: int, append: Callable[[], None]) -> Received:
+def received(open_all: Callable[[], Sequence[LoadListener]], deliveries: int, append: Callable[[], None]) -> Received:
     """Open the listeners in another process, then append, and wait for `deliveries` deliveries in all.
 
     Raises RuntimeError if a delivery is missing, doubled or out of order.
@@ -208,7 +210,9 @@ def received(open_all: Callable[[], Sequence[Listener]], deliveries: int, append
     return Received(answer, time.monotonic() - start)
 
 
-def _listen(pipe: multiprocessing.connection.Connection, open_all: Callable[[], Sequence[Listener]], left: int) -> None:
+def _listen(
+    pipe: multiprocessing.connection.Connection, open_all: Callable[[], Sequence[LoadListener]], left: int
+) -> None:
     """Receive every delivery. Send back the latencies in seconds, or the error."""
     listeners = open_all()
     selector = selectors.DefaultSelector()

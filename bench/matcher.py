@@ -9,14 +9,14 @@ from pathlib import Path
 from statistics import median
 from time import thread_time_ns
 
-from bench.measure import Effort, Row
+from bench.measure import Effort, FigureRow
 from core import shell
-from core.approvals import Action, Conversation, Rule, matching
+from core.approvals import Action, Rule, RuledConversation, matching
 from core.effects import seen
 from core.wire import ConversationId
 
 _LINES = Path(__file__).parent.parent / "tests" / "core" / "shell_lines.toml"
-_HERE = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {})
+_HERE = RuledConversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {})
 _COMMANDS = ("git status *", "git log *", "ls *", "cat *", "npm test *", "make *", "grep *", "cd *")
 _NEVER = ("git push", "rm -rf *")
 
@@ -34,7 +34,7 @@ def rules(number: int) -> list[Rule]:
     return made
 
 
-def lines(effort: Effort) -> list[Row]:
+def lines(effort: Effort) -> list[FigureRow]:
     """Measure a line with few and with many rules, and its effects."""
     texts = [text for family in tomllib.loads(_LINES.read_text())["lines"].values() for _, text in family]
     texts = texts[: effort.shell_lines]
@@ -45,9 +45,11 @@ def lines(effort: Effort) -> list[Row]:
     return [*rows, _row("the effects of a shell line, read for the first time", *effect_times(texts), 1000)]
 
 
-def _row(what: str, first: list[float], again: list[float], most: float) -> Row:
+def _row(what: str, first: list[float], again: list[float], most: float) -> FigureRow:
     detail = f"p99 {_p99(first):,.0f} µs; again {median(again):,.0f} µs, p99 {_p99(again):,.0f} µs; {len(first)} lines"
-    return Row(f"{what}: CPU, median", median(first), " µs", detail, most=most, raw={"first": first, "again": again})
+    return FigureRow(
+        f"{what}: CPU, median", median(first), " µs", detail, most=most, raw={"first": first, "again": again}
+    )
 
 
 def _p99(taken: list[float]) -> float:

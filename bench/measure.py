@@ -111,7 +111,7 @@ QUICK = Effort(
 
 
 @dataclass(frozen=True)
-class Row:
+class FigureRow:
     """One figure. raw: its source figures, for the file of results."""
 
     what: str
@@ -162,12 +162,12 @@ class Rounds:
         least: float | None = None,
         most: float | None = None,
         **raw: Any,
-    ) -> Row:
+    ) -> FigureRow:
         """Return the ratio as a row, with both medians and `more` in its detail. unit: of the figures. raw: extras."""
         factor, form = _TOLD[unit]
         ours, theirs = (form.format(factor * figure) for figure in self.medians)
         figures = {"ours": self.ours, "theirs": self.theirs, "unit": unit, **raw}
-        return Row(what, self.ratio, " ×", f"{ours} against {theirs}{more}", least, most, figures)
+        return FigureRow(what, self.ratio, " ×", f"{ours} against {theirs}{more}", least, most, figures)
 
 
 def interleaved(rounds: int, ours: Callable[[], float], theirs: Callable[[], float]) -> Rounds:
@@ -218,7 +218,7 @@ def load() -> str:
     return " / ".join(f"{one:.1f}" for one in os.getloadavg())
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[FigureRow]) -> str:
     lines = ["| what | measured | target | | figures |", "|---|---:|---:|---|---|"]
     for row in rows:
         cells = (row.what, f"{_number(row.value)}{row.unit}", row.target, row.mark, row.detail)
@@ -226,7 +226,7 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-def write(rows: list[Row], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
+def write(rows: list[FigureRow], measured_on: dict[str, str | int], root: Path = _ROOT) -> None:
     """Write a run's section of docs/performance.md, and one file of all figures. Replace the previous run."""
     environment = ", ".join(f"{name} {value}" for name, value in measured_on.items())
     measured = f"{textwrap.fill(environment, 154, break_on_hyphens=False)}\n\n{table(rows)}\n"
@@ -245,7 +245,7 @@ def write_section(name: str, text: str, root: Path = _ROOT) -> None:
     file.write_text(marked.sub(lambda _: text, file.read_text()))
 
 
-def write_json(file: Path, rows: list[Row], measured_on: dict[str, str | int]) -> None:
+def write_json(file: Path, rows: list[FigureRow], measured_on: dict[str, str | int]) -> None:
     """Write every figure with its unit, medians and spreads, the machine, its load and the versions."""
     results = {
         "measured_on": measured_on,

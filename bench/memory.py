@@ -9,8 +9,8 @@ from statistics import median
 from redis import Redis
 
 from bench import corpus, servers
-from bench.measure import Effort, Row
-from core.wire import ConversationId, Event, read_event
+from bench.measure import Effort, FigureRow
+from core.wire import ConversationId, ReceivedEvent, read_event
 from store import Store
 from store.conversations.cold import ObjectMissing
 
@@ -18,7 +18,7 @@ from store.conversations.cold import ObjectMissing
 _COPIES = 11
 
 
-def memory(effort: Effort) -> list[Row]:
+def memory(effort: Effort) -> list[FigureRow]:
     """Measure a long log of the bench, then a log of 1,000 events like the recorded ones, with all keys."""
     long = list(corpus.agent_events(Random(4), effort.stored))
     texts = [text for text in corpus.recorded() if '"waiting_for_confirmation"' not in text]
@@ -29,12 +29,12 @@ def memory(effort: Effort) -> list[Row]:
     ]
 
 
-def _memory_row(what: str, events: Sequence[Event]) -> Row:
+def _memory_row(what: str, events: Sequence[ReceivedEvent]) -> FigureRow:
     own, whole, parts = _measured(events)
     shares = ", ".join(
         f"{name} {size:.0f}" for name, size in sorted(parts.items(), key=lambda part: -part[1]) if size >= 1
     )
-    return Row(
+    return FigureRow(
         f"memory in Redis per event, all included, against its own bytes: {what}",
         whole / own,
         " ×",
@@ -44,7 +44,7 @@ def _memory_row(what: str, events: Sequence[Event]) -> Row:
     )
 
 
-def _measured(events: Sequence[Event]) -> tuple[float, float, dict[str, float]]:
+def _measured(events: Sequence[ReceivedEvent]) -> tuple[float, float, dict[str, float]]:
     """Return the bytes per event: its own, Redis' total, and Redis' by key."""
     random = Random(5)
     own = sum(len(event.raw) for event in events) / len(events)
@@ -95,7 +95,7 @@ class _Objects:
         yield from list(self.kept)
 
 
-def cold(effort: Effort) -> list[Row]:
+def cold(effort: Effort) -> list[FigureRow]:
     """Measure a log like the recorded conversations, then a long log of the bench, each thawed by appends."""
     texts = [text for text in corpus.recorded() if '"waiting_for_confirmation"' not in text]
     short = [read_event(raw) for raw in corpus.varied(texts, _COPIES, seed=4)]
@@ -106,7 +106,7 @@ def cold(effort: Effort) -> list[Row]:
     ]
 
 
-def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
+def _cold_rows(what: str, events: Sequence[ReceivedEvent], thaws: int) -> Iterator[FigureRow]:
     """Yield the memory share of a frozen log, and the seconds of appends that each thaw the log."""
     stored, later = events[: len(events) - thaws], events[len(events) - thaws :]
     objects, identity = _Objects(), corpus.conversation(Random(6))
@@ -120,7 +120,7 @@ def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
         freezing = time.perf_counter() - began
         left, kept = _by_part(redis, identity), sum(map(len, objects.kept.values()))
         parts = ", ".join(f"{name} {size:,}" for name, size in left.most_common())
-        yield Row(
+        yield FigureRow(
             f"memory of a cold conversation's keys in Redis, against the same while it is warm: {what}",
             sum(left.values()) / warm,
             " ×",
@@ -136,7 +136,7 @@ def _cold_rows(what: str, events: Sequence[Event], thaws: int) -> Iterator[Row]:
             seconds.append(time.perf_counter() - began)
             _freeze(store, identity)
         if seconds:
-            yield Row(
+            yield FigureRow(
                 f"an append that brings a cold conversation of {len(stored):,} events back",
                 median(seconds),
                 " s",

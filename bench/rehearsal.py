@@ -18,9 +18,9 @@ from redis import Redis
 
 from bench import corpus, load, servers
 from bench.load import Received
-from bench.measure import Effort, Row
+from bench.measure import Effort, FigureRow
 from core.approvals import action_digest, shown_arguments
-from core.wire import ConversationId, Event, Micros, event_time, utc_time
+from core.wire import ConversationId, Micros, ReceivedEvent, event_time, utc_time
 from store.approvals.audit import audit_member, shown
 from store.keys import ApprovalKeys, ConversationKeys, audit_key
 
@@ -44,7 +44,7 @@ _DRAFT = {
 _LINES = Path(__file__).parent.parent / "tests" / "core" / "shell_lines.toml"
 
 
-def rehearsal(effort: Effort) -> list[Row]:
+def rehearsal(effort: Effort) -> list[FigureRow]:
     """Measure the seconds of a rehearsal, and the p99 of requests meanwhile against their p99 alone."""
     with ExitStack() as stack:
         url = stack.enter_context(servers.redis_server())
@@ -70,7 +70,7 @@ def rehearsal(effort: Effort) -> list[Row]:
     alone = Received(alone.latencies + after.latencies, alone.seconds + after.seconds)
     what = f"a rehearsal on {effort.decisions:,} decisions, one in {_SHARE} commands new, {_WORKERS} workers"
     return [
-        Row(
+        FigureRow(
             what,
             seconds,
             " s",
@@ -78,7 +78,7 @@ def rehearsal(effort: Effort) -> list[Row]:
             f"{state['rejected']:,} of them rejected",
             most=_MOST_SECONDS,
         ),
-        Row(
+        FigureRow(
             f"{what}: p99 of others, {_RATE} requests/s, against their p99 alone",
             meanwhile.percentile(0.99) / alone.percentile(0.99),
             " ×",
@@ -95,7 +95,7 @@ def _words(taken: Received) -> str:
 
 
 def _start(port: int) -> str:
-    with closing(load.Connection(port, any_status=True)) as connection:
+    with closing(load.BenchConnection(port, any_status=True)) as connection:
         body = connection.exchange(load.post("/api/v1/approval-rules/rehearsals", json.dumps(_DRAFT).encode()))
     started: str = json.loads(body)["id"]
     return started
@@ -118,7 +118,7 @@ class _Others:
     def measure(self, seconds: float) -> Received:
         latencies: list[float] = []
         start = time.monotonic()
-        with closing(load.Connection(self._port)) as connection:
+        with closing(load.BenchConnection(self._port)) as connection:
             for _ in load.paced(range(round(seconds * _RATE)), _RATE):
                 request = self._requests[self._number % len(self._requests)]
                 self._number += 1
@@ -142,16 +142,16 @@ def fill(url: str, decisions: int) -> None:
             _decide(redis, conversation_id, events, random)
 
 
-def _actions(random: Random, commands: list[str], first: int, number: int) -> Iterator[Event]:
+def _actions(random: Random, commands: list[str], first: int, number: int) -> Iterator[ReceivedEvent]:
     for place in range(first, first + number):
         at = Micros(corpus.FIRST + place * corpus.STEP)
         command = commands[place] if place < len(commands) else random.choice(commands)
         head = {"id": corpus.conversation(random), "timestamp": event_time(at), "source": "agent"}
         fields = {**head, **corpus.action_fields(random, command), "kind": "ActionEvent"}
-        yield Event(fields["id"], "ActionEvent", "agent", at, fields, json.dumps(fields).encode())
+        yield ReceivedEvent(fields["id"], "ActionEvent", "agent", at, fields, json.dumps(fields).encode())
 
 
-def _decide(redis: Redis, conversation_id: ConversationId, events: list[Event], random: Random) -> None:
+def _decide(redis: Redis, conversation_id: ConversationId, events: list[ReceivedEvent], random: Random) -> None:
     entries: list[str] = []
     places: dict[str, int] = {}
     for seq, event in enumerate(events, 1):

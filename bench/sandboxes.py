@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from bench import servers
-from bench.measure import Effort, Row
+from bench.measure import Effort, FigureRow
 from settings.specs import BUNDLED
 
 _WORKERS, _WARM = 2, 3
@@ -25,7 +25,7 @@ _WORKERS, _WARM = 2, 3
 _POLL, _TIMEOUT = 0.002, 60.0
 
 
-def sandboxes(effort: Effort) -> list[Row]:
+def sandboxes(effort: Effort) -> list[FigureRow]:
     """Start app conversations in new sandboxes, one after the other; then many sandboxes at once."""
     with _server() as client:
         ready(client)  # warm-up: the supervisor runs, and everything is loaded
@@ -37,7 +37,7 @@ def sandboxes(effort: Effort) -> list[Row]:
         together = _seconds(lambda: _run(client, effort.sandboxes))
     return [
         _row("an app conversation in a new sandbox: request to READY, median", starts, 150),
-        Row(
+        FigureRow(
             f"{effort.sandboxes} sandboxes at once on {_WORKERS} workers: request to the last RUNNING",
             together,
             " s",
@@ -47,7 +47,7 @@ def sandboxes(effort: Effort) -> list[Row]:
     ]
 
 
-def warm(effort: Effort) -> list[Row]:
+def warm(effort: Effort) -> list[FigureRow]:
     """Start app conversations one after the other, each in a warm sandbox. Then pause and resume one of them."""
     with _server(_WARM) as client:
         _start_warm(client)  # warm-up: everything is loaded
@@ -162,7 +162,7 @@ def _seconds(act: Callable[[], object]) -> float:
     return time.monotonic() - start
 
 
-def _row(what: str, seconds: list[float], most: float) -> Row:
+def _row(what: str, seconds: list[float], most: float) -> FigureRow:
     cuts = quantiles(seconds, n=100, method="inclusive")
     detail = f"p99 {1000 * cuts[98]:.1f} ms, largest {1000 * max(seconds):.1f} ms of {len(seconds)}"
-    return Row(what, 1000 * cuts[49], " ms", detail, most=most, raw={"seconds": seconds})
+    return FigureRow(what, 1000 * cuts[49], " ms", detail, most=most, raw={"seconds": seconds})

@@ -20,8 +20,8 @@ from redis import Redis
 
 from bench import corpus, load, servers
 from bench.load import TIMEOUT
-from bench.measure import QUICK, Effort, Row, write_section
-from bench.sockets import Listener, message
+from bench.measure import QUICK, Effort, FigureRow, write_section
+from bench.sockets import IdleListener, message
 from core.wire import ConversationId
 
 _WORKERS, _CONNECTIONS, _MIB = 2, 8, 1 << 20
@@ -55,7 +55,7 @@ class _Minute(NamedTuple):
     keys: int  #: of the store, without an expiry
 
 
-def soak(effort: Effort) -> list[Row]:
+def soak(effort: Effort) -> list[FigureRow]:
     """Measure ten minutes, or an hour if LONG is set. Write every fifth minute into docs/performance.md."""
     followed = corpus.conversation(Random(46))
     settings = {"TEXT_CACHE_BYTES": str(_TEXT_BYTES)}
@@ -95,12 +95,12 @@ def _lasting_keys(redis: Redis) -> int:
     return number
 
 
-def _row(name: str, minutes: list[_Minute], commands: int) -> Row:
+def _row(name: str, minutes: list[_Minute], commands: int) -> FigureRow:
     series = [float(one[list(_MOST).index(name)]) for one in minutes]
     before, after = series[min(_WARM, len(series)) - 1], max(series[_WARM:], default=series[-1])
     unit = " MiB" if name == "RSS" else ""
     what = {"RSS": "memory of the larger worker", "keys": "keys without an expiry"}.get(name, f"{name} of a worker")
-    return Row(
+    return FigureRow(
         f"a mixed load of {len(minutes)} minutes on {_WORKERS} workers: growth of the {what} after minute {_WARM}",
         max(0.0, after - before),
         unit,
@@ -171,7 +171,7 @@ def _followers(pipe: Connection, port: int, followed: ConversationId) -> None:
     opened = deque[socket.socket]()
     pipe.send("open")
     while True:
-        for one in (Listener(port, followed, []).socket, _stream(port, followed)):
+        for one in (IdleListener(port, followed, []).socket, _stream(port, followed)):
             one.setblocking(False)
             opened.append(one)
         while len(opened) > 2 * _FOLLOWERS:

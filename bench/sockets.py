@@ -15,7 +15,7 @@ from typing import Any
 
 from bench import corpus, load, servers
 from bench.load import TIMEOUT, Received, received
-from bench.measure import Effort, Row
+from bench.measure import Effort, FigureRow
 from core.wire import ConversationId
 
 _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
@@ -23,7 +23,7 @@ _CONVERSATIONS, _WORKERS, _CONNECTIONS = 5, 2, 4
 _BATCH = 100
 
 
-def sockets(effort: Effort) -> list[Row]:
+def sockets(effort: Effort) -> list[FigureRow]:
     """Measure at a moderate rate, then as fast as the server accepts."""
     random = Random(6)
     with servers.redis_server() as url, servers.gunicorn("app:create_app()", url, _WORKERS) as port:
@@ -33,7 +33,7 @@ def sockets(effort: Effort) -> list[Row]:
         burst = measure(port, random, effort, batches, None)
     what = f"{effort.sockets} sockets on {_WORKERS} workers, {_CONVERSATIONS} conversations"
     return [
-        Row(
+        FigureRow(
             f"{what}, {effort.socket_rate} events/s: from append to the client's hand, p99",
             steady.percentile(0.99),
             " ms",
@@ -41,7 +41,7 @@ def sockets(effort: Effort) -> list[Row]:
             most=25,
             raw={"p50": steady.percentile(0.5), "p99": steady.percentile(0.99), "unit": "ms"},
         ),
-        Row(
+        FigureRow(
             f"{what}, in batches of {_BATCH} as fast as they are taken: deliveries",
             len(burst.latencies) / burst.seconds,
             "/s",
@@ -66,7 +66,7 @@ def measure(port: int, random: Random, effort: Effort, batches: list[list[int]],
     ]
     places = [at % _CONVERSATIONS for at in range(effort.sockets)]
     return received(
-        lambda: [Listener(port, conversations[at], expected[at]) for at in places],
+        lambda: [IdleListener(port, conversations[at], expected[at]) for at in places],
         sum(len(expected[at]) for at in places),
         lambda: _append(port, conversations, batches, rate),
     )
@@ -75,7 +75,7 @@ def measure(port: int, random: Random, effort: Effort, batches: list[list[int]],
 def _append(port: int, conversations: list[ConversationId], batches: list[list[int]], rate: float | None) -> None:
     """Append on several connections in turn, so that both workers append."""
     with ExitStack() as stack:
-        opened = [stack.enter_context(closing(load.Connection(port))) for _ in range(_CONNECTIONS)]
+        opened = [stack.enter_context(closing(load.BenchConnection(port))) for _ in range(_CONNECTIONS)]
         for index, batch in enumerate(load.paced(batches, rate)):
             path = f"/api/v1/webhooks/events/{conversations[index % _CONVERSATIONS]}"
             body = json.dumps([message(number) for number in batch]).encode()
@@ -97,7 +97,7 @@ def message(number: int) -> dict[str, Any]:
     }
 
 
-class Listener:
+class IdleListener:
     """A client with the minimum protocol of an idle connection."""
 
     def __init__(self, port: int, conversation_id: ConversationId, expected: list[int]) -> None:

@@ -28,8 +28,8 @@ from redis import Redis
 from app import create_app
 from bench import corpus, load, servers
 from bench.load import TIMEOUT, Received
-from bench.measure import Effort, Row
-from bench.sockets import Listener, message
+from bench.measure import Effort, FigureRow
+from bench.sockets import IdleListener, message
 from core.wire import ConversationId
 from settings.config import Config
 from store import Store
@@ -78,7 +78,7 @@ _BATCH = 100
 _HOST = ("bench", "supervisor")
 
 
-def tails(effort: Effort) -> list[Row]:
+def tails(effort: Effort) -> list[FigureRow]:
     """Measure p99 and the longest request against the bare view, and the throughput of a count, in one run."""
     random = Random(16)
     counted, appended = corpus.conversation(random), corpus.conversation(random)
@@ -120,11 +120,11 @@ def _taken(ports: Sequence[int], requests: Iterator[bytes], connections: int, ef
     ]
 
 
-def _tail_rows(what: str, ours: Received, bare: Received) -> list[Row]:
+def _tail_rows(what: str, ours: Received, bare: Received) -> list[FigureRow]:
     words = f"{_words(ours)}; bare {_words(bare)}"
     shares = {"p99": (0.99, _MOST_P99), "the longest": (1.0, _MOST_LONGEST)}
     return [
-        Row(
+        FigureRow(
             f"{what}: {name} against a bare Flask view",
             ours.percentile(share) / bare.percentile(share),
             " ×",
@@ -141,9 +141,9 @@ def _words(taken: Received) -> str:
     return f"p50 {p50:.2f}, p99 {p99:.1f}, longest {longest:.0f} ms"
 
 
-def _throughput(connections: str, ours: Received, bare: Received) -> Row:
+def _throughput(connections: str, ours: Received, bare: Received) -> FigureRow:
     ours_rate, bare_rate = ours.rate, bare.rate
-    return Row(
+    return FigureRow(
         f"a count, {connections}: throughput against a bare Flask view",
         ours_rate / bare_rate,
         " ×",
@@ -161,7 +161,7 @@ class _Siege(NamedTuple):
     store_bytes: int = _SLACK
 
 
-def besieged(effort: Effort) -> list[Row]:
+def besieged(effort: Effort) -> list[FigureRow]:
     """Measure the good client's p99 in each siege against its p99 before, and the growth of workers and store."""
     random, config = Random(23), Config()
     with ExitStack() as stack:
@@ -199,7 +199,7 @@ def besieged(effort: Effort) -> list[Row]:
 
 def _besieged(
     siege: _Siege, port: int, redis: Redis, conversations: tuple[ConversationId, ConversationId], effort: Effort
-) -> list[Row]:
+) -> list[FigureRow]:
     """conversations: the good client's, and the crowd's."""
     own, theirs = conversations
     alone = _good_client(port, own, effort)
@@ -219,8 +219,8 @@ def _besieged(
     ]
 
 
-def _growth(what: str, before: int, after: int, allowed: int) -> Row:
-    return Row(
+def _growth(what: str, before: int, after: int, allowed: int) -> FigureRow:
+    return FigureRow(
         f"{what}, against what the settings add up to",
         max(0, after - before) / allowed,
         " ×",
@@ -230,9 +230,9 @@ def _growth(what: str, before: int, after: int, allowed: int) -> Row:
     )
 
 
-def _waits(what: str, alone: Received, crowded: Received) -> Row:
+def _waits(what: str, alone: Received, crowded: Received) -> FigureRow:
     """Return the good client's p99 against its p99 alone."""
-    return Row(
+    return FigureRow(
         f"{what}: p99 against p99 alone",
         crowded.percentile(0.99) / alone.percentile(0.99),
         " ×",
@@ -253,13 +253,13 @@ def _good_client(port: int, conversation_id: ConversationId, effort: Effort) -> 
     requests = chain.from_iterable(zip(*reads, _appends(conversation_id), strict=False))
     latencies: list[float] = []
     start = time.monotonic()
-    connection = load.Connection(port)
+    connection = load.BenchConnection(port)
     try:
         for number in load.paced(range(effort.good_requests), _RATE):
             sent = time.perf_counter()
             if number % _RENEWED == 0:
                 connection.close()
-                connection = load.Connection(port)
+                connection = load.BenchConnection(port)
             connection.exchange(next(requests))
             latencies.append(time.perf_counter() - sent)
             if time.monotonic() - start > _MOST_SECONDS:
@@ -276,21 +276,21 @@ def _appends(conversation_id: ConversationId) -> Iterator[bytes]:
 
 
 def _silent_sockets(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
-    sockets = [Listener(port, conversation_id, []) for _ in range(number)]
+    sockets = [IdleListener(port, conversation_id, []) for _ in range(number)]
     pipe.send("open")
     time.sleep(TIMEOUT * len(sockets))
 
 
 def _followers(pipe: Connection, port: int, conversation_id: ConversationId, number: int) -> None:
     """Open sockets that read everything, and send events at a steady rate."""
-    sockets = [Listener(port, conversation_id, []) for _ in range(number)]
+    sockets = [IdleListener(port, conversation_id, []) for _ in range(number)]
     selector = selectors.DefaultSelector()
     for one in sockets:
         selector.register(one.socket, selectors.EVENT_READ, one.socket)
     requests = _appends(conversation_id)
     pipe.send("open")
     following = time.monotonic()
-    with closing(load.Connection(port)) as connection:
+    with closing(load.BenchConnection(port)) as connection:
         while True:
             if time.monotonic() >= following:
                 following += 1 / _EVENTS
@@ -369,7 +369,7 @@ def _posts(
     selector, queues = selectors.DefaultSelector(), {}
     with ExitStack() as stack:
         for hook in hooks:
-            connection = stack.enter_context(closing(load.Connection(port, any_status=True)))
+            connection = stack.enter_context(closing(load.BenchConnection(port, any_status=True)))
             queues[connection.number] = (connection, _sandbox_batches(*hook))
             selector.register(connection.number, selectors.EVENT_READ)
             connection.send_next(queues[connection.number][1])

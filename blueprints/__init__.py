@@ -22,7 +22,7 @@ from agents.expiry import ExpiryDriver
 from agents.forwarding import Forwarding
 from boot.rehearsing import Runners
 from core.access import Joiner, Principal
-from core.approvals import Links
+from core.approvals import ApprovalLinks
 from core.people import voter
 from notifications.devices import DeviceDesk
 from notifications.sending import Desk
@@ -30,7 +30,7 @@ from settings.config import Config
 from settings.specs import Specs
 from store import Store
 from store.access import Quota
-from store.approvals.audit import Actor, ActorKind
+from store.approvals.audit import ActorKind, DecisionActor
 from telemetry.meter import Meter
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Server:
     forwarding: Forwarding
     desk: Desk
     devices: DeviceDesk
-    links: Links
+    links: ApprovalLinks
     guard: "Guard"
     posture: "Posture"
     console: "ConsoleFiles"
@@ -87,15 +87,15 @@ current_devices = cast(DeviceDesk, LocalProxy(lambda: current_server().devices))
 current_desk = cast(Desk, LocalProxy(lambda: current_server().desk))
 
 
-def current_actor() -> Actor:
+def current_actor() -> DecisionActor:
     """Return the caller as the audit names them."""
     return actor_of(g.principal, request.remote_addr or "")
 
 
-def actor_of(principal: Principal, address: str) -> Actor:
+def actor_of(principal: Principal, address: str) -> DecisionActor:
     """Return a principal at an address as the audit names them."""
     kind: ActorKind = "person" if principal.person else "key"
-    return Actor(
+    return DecisionActor(
         kind,
         principal.name,
         address,

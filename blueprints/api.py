@@ -30,9 +30,9 @@ from schemas.approvals import RuleMembers
 from schemas.client_settings import PROFILE_NAME, SECRET_NAME
 from schemas.errors import Error, HTTPValidationError
 from schemas.examples import add_examples
-from schemas.fields import BaseSchema, Fault, canonical_id, read_said, read_told
+from schemas.fields import BaseSchema, FieldFault, canonical_id, read_said, read_told
 from schemas.openai import OpenAIError
-from store.conversations.lists import Form
+from store.conversations.lists import ConversationForm
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -197,7 +197,7 @@ def refuse_unknown(known: Collection[str]) -> None:
     if unknown:
         allowed = f"the query may have {', '.join(sorted(known))}" if known else "this operation has no query"
         more = f"; and {len(unknown) - _MOST_NAMED} more are unknown" if len(unknown) > _MOST_NAMED else ""
-        fault = Fault(f"Unknown member of the query: {allowed}{more}", "extra_forbidden")
+        fault = FieldFault(f"Unknown member of the query: {allowed}{more}", "extra_forbidden")
         raise InvalidInput("query", {beginning(name, _LONGEST_NAME): [fault] for name in unknown[:_MOST_NAMED]})
 
 
@@ -288,9 +288,9 @@ def json_page(items: Sequence[bytes], following: str | None, **members: Any) -> 
     return b'{"items":[%b],%b' % (b",".join(items), rest[1:].encode())
 
 
-def form_of(name: str, dump: Callable[[Any], Any]) -> Form:
+def form_of(name: str, dump: Callable[[Any], Any]) -> ConversationForm:
     """Return a form that dumps a state with a schema, in the JSON style of all responses."""
-    return Form(name, lambda state: current_app.json.dumps(dump(state), separators=(",", ":")).encode())
+    return ConversationForm(name, lambda state: current_app.json.dumps(dump(state), separators=(",", ":")).encode())
 
 
 class UnicodeRequest(Request):
@@ -303,7 +303,7 @@ class UnicodeRequest(Request):
         pairs = parse_qsl(raw, keep_blank_values=True, errors="surrogateescape")
         for pair in pairs:
             if lone_surrogate([*pair]):
-                fault = Fault("String should be valid Unicode: its bytes are not UTF-8", "string_unicode")
+                fault = FieldFault("String should be valid Unicode: its bytes are not UTF-8", "string_unicode")
                 raise InvalidInput("query", {as_unicode(pair[0]): [fault]})
         return ImmutableMultiDict(pairs)
 

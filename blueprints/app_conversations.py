@@ -45,12 +45,12 @@ from core.modes import mode_named
 from core.wire import ConversationId, Micros, Seq
 from schemas import app_conversations as schemas
 from schemas.conversations import read_conversation_ids
-from schemas.fields import Fault, Success, canonical_id, page_id
+from schemas.fields import FieldFault, Success, canonical_id, page_id
 from settings.specs import Spec
 from store import Store
 from store.conversations.conversations import app_filter
 from store.errors import ConversationNotFound
-from store.sandboxes.files import Between, FileNotKept, FolderNotRecorded, Moment
+from store.sandboxes.files import Between, FileNotKept, FolderNotRecorded, FolderSnapshot
 from store.sandboxes.sandboxes import SandboxId
 from store.sandboxes.start_tasks import FINISHED, StartTask
 
@@ -390,7 +390,7 @@ def get_app_conversation_diff(query: dict[str, str], conversation_id: Conversati
 def list_app_conversation_records(conversation_id: ConversationId) -> dict[str, Any]:
     """List the records of the folder, the oldest first. A fork from a recorded event has the files of that event."""
     state = current_store.conversations.get(conversation_id)
-    has_files, found = has_own_forks(state), list[Moment]()
+    has_files, found = has_own_forks(state), list[FolderSnapshot]()
     if has_files:
         with suppress(FolderNotRecorded, FileNotKept, NotReachable):
             found = moments(current_store, _sandbox_and_state(conversation_id)[1])
@@ -481,7 +481,7 @@ def _within(state: dict[str, Any], path: str, member: str) -> str:
     try:
         return within(seen_folder(state), path, linked=linked_folder(state))
     except PathOutside as error:
-        raise InvalidInput("query", {member: [Fault(str(error), "value_error")]}) from None
+        raise InvalidInput("query", {member: [FieldFault(str(error), "value_error")]}) from None
 
 
 def _masked(state: dict[str, Any], told: Any) -> Any:

@@ -26,7 +26,7 @@ from agents.approval_links import (
     LinkExpired,
     LinkRefused,
     LinkUsed,
-    Shown,
+    ShownItem,
     decide_by_link,
     show_link,
 )
@@ -182,7 +182,7 @@ def _page(
     heading: str,
     sentence: str = "",
     *,
-    shown: Shown | None = None,
+    shown: ShownItem | None = None,
     link: Link | None = None,
     reason: str = "",
 ) -> Response:

@@ -47,11 +47,11 @@ from schemas.approvals import (
 from schemas.audit import place_id
 from schemas.events import read_some_ids
 from schemas.fields import Success
-from store.approvals.audit import Place
-from store.approvals.background import Progress
+from store.approvals.audit import AuditPosition
+from store.approvals.background import RehearsalProgress
 from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter
-from store.approvals.inbox_stream import Sent
+from store.approvals.inbox_stream import InboxStreamEvent
 from store.approvals.rehearsals import Tried
 from store.approvals.rules import UsedRule, is_short
 from store.errors import ConversationNotFound, Stopping
@@ -119,7 +119,7 @@ def stream_pending_actions(query: dict[str, Any]) -> Response:
         return ended_stream()
 
 
-def _lines(sent: Sent) -> bytes:
+def _lines(sent: InboxStreamEvent) -> bytes:
     return event_lines(sent.raw, sent.id, sent.name)
 
 
@@ -276,7 +276,7 @@ def list_approval_rules(search: dict[str, bool]) -> list[UsedRule]:
 @approval_rules.response(200, RehearsalResult)
 def rehearse_approval_rule(search: dict[str, Any], draft: dict[str, Any]) -> dict[str, Any]:
     """Try a rule on recorded decisions of people, the newest first. It makes no rule and decides nothing."""
-    start = None if search["start"] is None else Place(*search["start"])
+    start = None if search["start"] is None else AuditPosition(*search["start"])
     found = current_store.approvals.rehearsals.rehearse(Rule(**draft), limit=search["limit"], start=start)
     return {**found._asdict(), "next_page_id": place_id(True, found.following)}
 
@@ -287,7 +287,7 @@ def rehearse_approval_rule(search: dict[str, Any], draft: dict[str, Any]) -> dic
 @approval_rules.fails(429)
 @approval_rules.arguments(ApprovalRuleRequest())
 @approval_rules.response(202, BackgroundRehearsal)
-def start_rehearsal(draft: dict[str, Any]) -> tuple[Progress, int, dict[str, str]]:
+def start_rehearsal(draft: dict[str, Any]) -> tuple[RehearsalProgress, int, dict[str, str]]:
     """Try a rule on all recorded decisions, in the background. `GET` of its id returns the sums so far."""
     rehearsals = current_store.approvals.background
     rehearsal_id, runner = rehearsals.open(Rule(**draft))
@@ -301,7 +301,7 @@ def start_rehearsal(draft: dict[str, Any]) -> tuple[Progress, int, dict[str, str
 @needs("read")
 @approval_rules.fails()
 @approval_rules.response(200, BackgroundRehearsal)
-def get_rehearsal(rehearsal_id: str) -> Progress:
+def get_rehearsal(rehearsal_id: str) -> RehearsalProgress:
     """Get a rehearsal. It is kept for an hour after its end."""
     rehearsals = current_store.approvals.background
     found = rehearsals.get(rehearsal_id)

@@ -10,7 +10,7 @@ from blueprints.api import Blueprint, json_page, json_response, needs
 from blueprints.following import key_required
 from core.wire import ConversationId
 from schemas.audit import AuditPage, AuditSearch, ConversationAuditSearch, place_id
-from store.approvals.audit import AuditFilter, Place
+from store.approvals.audit import AuditFilter, AuditPosition
 
 audit = Blueprint("Audit", __name__, url_prefix="/api/v1")
 
@@ -58,10 +58,10 @@ def search_audit(search: dict[str, Any]) -> Response:
     descending, start = search.pop("descending"), search.pop("start")
     filters = AuditFilter(**search)
 
-    def read(start: Place | None, limit: int) -> tuple[list[bytes], Place | None]:
+    def read(start: AuditPosition | None, limit: int) -> tuple[list[bytes], AuditPosition | None]:
         return trail.search(filters, descending=descending, limit=limit, start=start)
 
-    start = None if start is None else Place(*start)
+    start = None if start is None else AuditPosition(*start)
     if form == "jsonl":
         return _lines(read, start, "audit")
     entries, following = read(start, limit)

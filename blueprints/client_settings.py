@@ -13,7 +13,7 @@ from agents.client_settings import OwnSettings, Show, Template
 from blueprints import current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from schemas import client_settings as schemas
-from schemas.fields import Fault, checked_text
+from schemas.fields import FieldFault, checked_text
 
 client_settings = Blueprint("Settings", __name__, url_prefix="/api/settings")
 
@@ -44,7 +44,7 @@ def asked_show(own: OwnSettings) -> Show | None:
     if not asked:
         return None
     if asked not in ("encrypted", "true"):  # older clients send `true`
-        fault = Fault("Secrets are not shown in plain text: should be `encrypted`, or absent", "enum")
+        fault = FieldFault("Secrets are not shown in plain text: should be `encrypted`, or absent", "enum")
         raise InvalidInput("header", {_EXPOSED: [fault]})
     if not g.principal.may("write"):
         raise Forbidden(

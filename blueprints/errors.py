@@ -43,10 +43,10 @@ from blueprints import current_store
 from blueprints.api import InvalidInput
 from blueprints.request_log import request_id
 from boot.http import BodyTooSlow
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import InvalidJson
 from schemas.errors import validation_errors
-from schemas.fields import Fault
+from schemas.fields import FieldFault
 from schemas.openai import error_of, faulty
 from store.approvals.decisions import StaleDecision
 from store.conversations.cold import StillCold
@@ -68,7 +68,7 @@ _CONFLICTS_IF_PAUSED = (
 def register_errors(app: Flask) -> None:
     app.register_error_handler(InvalidInput, lambda error: _refused(error.place, error.messages))
     app.register_error_handler(
-        InvalidJson, lambda error: _refused("body", [Fault(f"Invalid JSON: {error}", "json_invalid")])
+        InvalidJson, lambda error: _refused("body", [FieldFault(f"Invalid JSON: {error}", "json_invalid")])
     )
     app.register_error_handler(Refused, _respond)
     app.register_error_handler(StaleDecision, lambda error: _detail(str(error), 409, problems=error.problems))
@@ -109,8 +109,8 @@ def code_of(error: Exception) -> str:
 
 
 def _respond(error: Refused) -> Response:
-    if error.kind is Kind.MEMBER:
-        fault = Fault(str(error), error.fault)
+    if error.kind is RefusalKind.MEMBER:
+        fault = FieldFault(str(error), error.fault)
         return _refused(error.place, {error.member: [fault]} if error.member else [fault])
     if error.kind.is_passing:
         return _later(str(error), error.kind.status, error.retry_after, code_of(error))

@@ -31,7 +31,7 @@ from schemas.app_conversations import AppEventFilter, AppEventPage, AppEventSear
 from schemas.approvals import ConfirmationResponse, ConfirmationResult, PendingAction
 from schemas.events import (
     Event,
-    EventFilter,
+    EventFilterQuery,
     EventPage,
     EventSearch,
     FoundMessagePage,
@@ -48,10 +48,10 @@ from schemas.events import (
     read_receiver,
     read_some_ids,
 )
-from schemas.fields import UUID_TEXT, Fault, Place, Success
+from schemas.fields import UUID_TEXT, EventPlace, FieldFault, Success
 from store.approvals.audit import is_decision
 from store.conversations.events import EventHistogram
-from store.conversations.message_search import Cursor, FoundMessage, Query
+from store.conversations.message_search import Cursor, MessageMatch, Query
 from store.errors import EventsTooLong, Stopping
 from store.log.feed import FeedEntry
 from store.log.text import passes
@@ -77,7 +77,7 @@ _RECEIVER = {
 @events.get("/events/count")
 @needs("read")
 @events.fails(414)
-@events.arguments(EventFilter(), location="query")
+@events.arguments(EventFilterQuery(), location="query")
 @events.response(200, _NUMBER, description="The number of matching events")
 def count_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Count local events matching the given filters."""
@@ -159,7 +159,7 @@ def batch_get_conversation_events(conversation_id: ConversationId) -> Response:
     try:
         return _batch(conversation_id, ids)
     except EventsTooLong as error:
-        faults = [Fault(str(error), "too_long")]
+        faults = [FieldFault(str(error), "too_long")]
         raise InvalidInput(place, faults if place == "body" else {"event_ids": faults}) from None
 
 
@@ -274,7 +274,7 @@ def batch_get_app_conversation_events(conversation_id: ConversationId) -> Respon
 @stream.response(200, {"type": "string"}, content_type="text/event-stream", description="`id:` is the event's seq")
 def stream_conversation_events(filters: dict[str, Any], conversation_id: ConversationId) -> Response:
     """Follow events: first the stored events, then each new event."""
-    after = last_event_id(Place(), filters.pop("after_seq", 0))
+    after = last_event_id(EventPlace(), filters.pop("after_seq", 0))
     try:
         return streamed(
             current_store.streams.events.follow(conversation_id, after), lambda entry: _lines(entry, filters)
@@ -310,7 +310,7 @@ def search_messages(search: dict[str, Any]) -> Response:
     return json_response(json_page([*map(_written, items)], message_page_id(following)))
 
 
-def _written(found: FoundMessage) -> bytes:
+def _written(found: MessageMatch) -> bytes:
     """Serialise a message, with its event byte for byte as it was appended."""
     head = json.dumps(found.conversation_id).encode(), json.dumps(found.title).encode()
     return b'{"conversation_id":%b,"title":%b,"event":%b}' % (*head, found.event)

@@ -24,7 +24,7 @@ from schemas.app_conversations import AppConversation
 from schemas.conversations import ConversationInfo, with_skills
 from schemas.events import action_ids
 from schemas.exports import LINES, BadLine, export, read_export
-from schemas.fields import Fault
+from schemas.fields import FieldFault
 from store import Store
 from store.conversations.copies import RepeatedEvent
 
@@ -106,7 +106,7 @@ def import_conversation() -> tuple[dict[str, Any], int]:
     except BadLine as bad:
         raise _refused(bad.number, bad.messages) from None
     except RepeatedEvent as repeated:
-        raise _refused(repeated.seq + 1, {"id": [Fault(str(repeated), "value_error")]}) from None
+        raise _refused(repeated.seq + 1, {"id": [FieldFault(str(repeated), "value_error")]}) from None
     state = with_skills(current_store.conversations.get(conversation_id), include_skills=False)
     return state, 201 if created else 200
 

@@ -45,7 +45,7 @@ _CLIENT_POLL = 2.0
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-class Following:
+class FollowingRequests:
     """The long-lived requests of this worker. The thread that checks keys starts with the first revocable key."""
 
     def __init__(self, keys: AccessKeys, quota: Quota) -> None:
@@ -119,7 +119,7 @@ class Following:
                     threading.Thread(target=end, daemon=True).start()
 
 
-class Source(Protocol):
+class StreamSource(Protocol):
     """Source of a stream: a `store.log.feed.Follower`, or an object with the same methods."""
 
     @property
@@ -135,7 +135,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def streamed(source: Source, lines_of: Callable[[Any], bytes], first: bytes = _RETRY) -> Response:
+def streamed(source: StreamSource, lines_of: Callable[[Any], bytes], first: bytes = _RETRY) -> Response:
     """Stream a source until either side ends. It counts for the caller's limit. Raises TooManyFollowersOfKey.
 
     lines_of: the lines of an entry of the source; b"" for none. first: sent before all entries.
@@ -176,7 +176,7 @@ class _Body:
 
     def __init__(
         self,
-        source: Source,
+        source: StreamSource,
         lines_of: Callable[[Any], bytes],
         first: bytes,
         connection: socket.socket | None,

@@ -26,7 +26,15 @@ from flask import Response, g, jsonify, request
 from webargs import core
 from werkzeug.exceptions import Forbidden, NotFound
 
-from agents.forwarding import PATH, QUERY_PATHS, Answer, ClientGone, Folder, ForwardedCall, pairs_of
+from agents.forwarding import (
+    PATH,
+    QUERY_PATHS,
+    ClientGone,
+    ConversationFolder,
+    ForwardedCall,
+    ForwardedResponse,
+    pairs_of,
+)
 from agents.places import after_making_room
 from agents.waking import wake
 from blueprints import current_client, current_forwarding, current_server, current_specs, current_store
@@ -38,7 +46,7 @@ from core.filenames import from_text
 from core.origins import authority, is_loopback
 from core.wire import ConversationId
 from schemas.catalogs import Home
-from schemas.fields import Fault, canonical_id
+from schemas.fields import FieldFault, canonical_id
 from schemas.forwarding import CID, NAMED, ForwardedOperation
 from store.access.access_keys import SESSION_SECONDS, WORKSPACE_COOKIE
 from store.sandboxes.sandboxes import SandboxId
@@ -265,24 +273,24 @@ def _require_acceptable(rest: str) -> None:
     if not PATH.fullmatch(rest):
         raise NotFound("No agent server has such a path")
     if "X-Expose-Secrets" in request.headers:
-        fault = Fault("The secrets of a sandbox are not shown: send this request without it", "value_error")
+        fault = FieldFault("The secrets of a sandbox are not shown: send this request without it", "value_error")
         raise InvalidInput("header", {"X-Expose-Secrets": [fault]})
 
 
-def _folder_of(conversation_id: ConversationId) -> Folder:
-    return Folder.of(current_store.conversations.in_sandboxes.get(conversation_id))
+def _folder_of(conversation_id: ConversationId) -> ConversationFolder:
+    return ConversationFolder.of(current_store.conversations.in_sandboxes.get(conversation_id))
 
 
-def _named_sandbox() -> tuple[SandboxId, Callable[[], Folder]]:
+def _named_sandbox() -> tuple[SandboxId, Callable[[], ConversationFolder]]:
     """Return the sandbox of a call without a conversation, and a function that reads its folder."""
     own: str | None = g.principal.user_of
     named = dict(reversed(pairs_of(request.query_string))).get("cid")  # the first value of a repeated name counts
     if own is not None or named is None:
         if own is not None:
-            return SandboxId(own), lambda: Folder.in_sandbox(current_store, SandboxId(own))
+            return SandboxId(own), lambda: ConversationFolder.in_sandbox(current_store, SandboxId(own))
         owner: str = g.principal.owner
         sandbox_id = current_forwarding.own_sandbox(owner, _paths, partial(_workspace, owner), current_client())
-        return sandbox_id, lambda: Folder.in_sandbox(current_store, sandbox_id, owner)
+        return sandbox_id, lambda: ConversationFolder.in_sandbox(current_store, sandbox_id, owner)
     with refused("query", "cid"):
         conversation_id = ConversationId(canonical_id(named))
     return current_forwarding.sandbox_of(conversation_id), partial(_folder_of, conversation_id)
@@ -311,7 +319,7 @@ def _workspace(owner: str) -> SandboxId | None:
 
 def _paths() -> list[str]:
     """Return the paths in the query and the body of the current request."""
-    return _asked_paths() + (Folder.paths_of(request.get_data()) if core.is_json(request.mimetype) else [])
+    return _asked_paths() + (ConversationFolder.paths_of(request.get_data()) if core.is_json(request.mimetype) else [])
 
 
 def _asked_paths() -> list[str]:
@@ -319,7 +327,7 @@ def _asked_paths() -> list[str]:
     return [value for name, value in pairs_of(request.query_string) if name in QUERY_PATHS]
 
 
-def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callable[[], Folder]) -> Response:
+def _forward(sandbox_id: SandboxId, service: str, path: str, read_folder: Callable[[], ConversationFolder]) -> Response:
     if "/git/" in path:
         _require_within(cache(read_folder), path.partition("/git/")[2])
     # read once the sandbox runs, because its folder may have changed, for instance after a restore
@@ -358,7 +366,7 @@ def _whole_header(name: str) -> str | None:
     return None if name in ("Range", "If-Range") else request.headers.get(name)
 
 
-def _require_within(folder: Callable[[], Folder], rest: str) -> None:
+def _require_within(folder: Callable[[], ConversationFolder], rest: str) -> None:
     """Raise Forbidden for a path outside the folder, unless the caller may read all files of the sandbox."""
     if g.principal.user_of is not None or g.principal.may("approve"):
         return
@@ -371,7 +379,7 @@ def _require_within(folder: Callable[[], Folder], rest: str) -> None:
         raise Forbidden("A path outside of the conversation's folder needs a key with the scope approve")
 
 
-def _response(answer: Answer) -> Response:
+def _response(answer: ForwardedResponse) -> Response:
     response = Response(answer, answer.status)
     del response.headers["Content-Type"]
     response.headers.extend(answer.headers)

@@ -14,7 +14,7 @@ from flask import Flask, Response, g, request
 from werkzeug.exceptions import Forbidden, LengthRequired, Unauthorized
 
 from blueprints.api import InvalidInput, Needs, declared
-from blueprints.following import Following
+from blueprints.following import FollowingRequests
 from blueprints.people import ProxiedPeople
 from blueprints.posture import admit
 from blueprints.rates import count_failure
@@ -70,7 +70,7 @@ class Guard:
         self._until_key = until_key
         self._make_key = make_key
         self._people = people
-        self.following = Following(self._store.access.keys, followers)
+        self.following = FollowingRequests(self._store.access.keys, followers)
 
     def check(self) -> Response | None:
         """Authenticate the current request and set its `g.principal`, or return the response to a preflight.

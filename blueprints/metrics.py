@@ -23,7 +23,7 @@ from core.wire import API_VERSION, Micros
 from store.errors import UNAVAILABLE
 from store.gauges import StoreGauges
 from store.notifications import TargetState
-from telemetry.meter import Meter, ProcessCounts, RouteCounts, Seconds, template
+from telemetry.meter import Meter, ProcessCounts, RouteCounts, SecondsHistogram, template
 
 metrics = Blueprint("Metrics", __name__)
 
@@ -209,7 +209,7 @@ def _by(
     return family
 
 
-def _histograms(name: str, help: str, labels: str, values: Mapping[Any, Seconds]) -> Metric:
+def _histograms(name: str, help: str, labels: str, values: Mapping[Any, SecondsHistogram]) -> Metric:
     """Make a family of histograms, with labels as in `_by`. In Prometheus a bucket includes all smaller buckets."""
     family = HistogramMetricFamily(f"agent_server_{name}", help, labels=labels.split())
     for labelled, seconds in values.items():

@@ -22,7 +22,7 @@ from flask import Response, g, request
 from werkzeug.exceptions import Unauthorized
 
 from agents.starts import StartWaits, started
-from agents.turns import Piece, Turn, TurnNotDone, matches_claim
+from agents.turns import MessageTurn, Piece, TurnNotDone, matches_claim
 from blueprints import current_commands, current_joiner, current_server, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs, refused
 from blueprints.errors import code_of
@@ -30,7 +30,7 @@ from blueprints.following import caller_required, event_lines, streamed
 from core.access import REVOKED
 from core.approvals import digest
 from core.cuts import beginning
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import ConversationId, Seq
 from schemas.app_conversations import AppConversationStartRequest, combined, echo
 from schemas.fields import canonical_id
@@ -90,7 +90,7 @@ _REFUSALS = (404, 409, 410, 413, 415, 429, 502)
 class ModelNotFound(Refused):
     """No sandbox spec has a model of this name."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
 
     def __init__(self, model: str) -> None:
         name = json.dumps(beginning(model, 200))
@@ -100,7 +100,7 @@ class ModelNotFound(Refused):
 class PreviousResponseNotFound(Refused):
     """The previous response is unknown, or its conversation was deleted."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "previous_response_id is the id of no response whose conversation is there: send the messages without it"
 
 
@@ -153,7 +153,7 @@ def create_chat_completion(call: dict[str, Any]) -> Any:
     spec, words = _spec_of(call["model"]), call["words"]
     turn = _turn(spec, words, _conversation_in_header() or _of_chat(words))
     options = call.get("stream_options") or {}
-    telling = Chat(call["model"], turn, words, with_usage=options.get("include_usage", False))
+    telling = ChatTelling(call["model"], turn, words, with_usage=options.get("include_usage", False))
     return _streamed(telling) if call["stream"] else telling.whole(_waited(turn))
 
 
@@ -218,7 +218,7 @@ def _of_response(identity: str) -> ConversationId:
     return found
 
 
-def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
+def _turn(spec: Spec, words: Words, named: ConversationId | None) -> MessageTurn:
     """Return the turn of a call: in a new conversation, after another message, or a running turn."""
     conversation_id = named or ConversationId(str(minted("conversation")))
     g.conversation_of_call = conversation_id
@@ -242,7 +242,7 @@ def _turn(spec: Spec, words: Words, named: ConversationId | None) -> Turn:
         after, content = under_way
     elif not is_new:
         after, content = None, instructed if is_instructed else content
-    turn = Turn(
+    turn = MessageTurn(
         current_store._get_current_object(),  # type: ignore[attr-defined]
         conversation_id,
         current_store.streams.events.follow(conversation_id, after),
@@ -304,7 +304,7 @@ def _under_way(
     return None
 
 
-def _waited(turn: Turn) -> list[Piece]:
+def _waited(turn: MessageTurn) -> list[Piece]:
     """Return an agent's output until it stops, or until an action has waited _DECISION_SECONDS for a decision.
 
     Raises TurnNotDone, ClientGone, Unauthorized if the key ends meanwhile, and the failure of the turn.
@@ -333,7 +333,7 @@ def _waited(turn: Turn) -> list[Piece]:
 class Telling(ABC):
     """Formats a turn in a shape of OpenAI's. As the source of a stream it returns frames."""
 
-    def __init__(self, model: str, turn: Turn) -> None:
+    def __init__(self, model: str, turn: MessageTurn) -> None:
         self.model = model
         self._turn = turn
         self._conversation_id: ConversationId = g.conversation_of_call
@@ -430,8 +430,8 @@ def _frame(data: Any, name: str = "") -> bytes:
     return event_lines(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode(), name=name)
 
 
-class Chat(Telling):
-    def __init__(self, model: str, turn: Turn, words: Words, *, with_usage: bool) -> None:
+class ChatTelling(Telling):
+    def __init__(self, model: str, turn: MessageTurn, words: Words, *, with_usage: bool) -> None:
         super().__init__(model, turn)
         self.id = f"chatcmpl-{self._own_id()}"
         self._words = words
@@ -485,7 +485,7 @@ class Chat(Telling):
 class Responses(Telling):
     """A response of the Responses API."""
 
-    def __init__(self, call: dict[str, Any], turn: Turn) -> None:
+    def __init__(self, call: dict[str, Any], turn: MessageTurn) -> None:
         super().__init__(call["model"], turn)
         self._call = call
         self.id = f"{_RESPONSE}{self._own_id()}"

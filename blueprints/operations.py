@@ -15,7 +15,7 @@ from blueprints import current_desk, current_server, current_store
 from blueprints.api import API_TITLE, Blueprint, needs
 from boot.http import is_draining
 from core.wire import API_VERSION, micros
-from notifications.sending import Outcome
+from notifications.sending import TargetTestOutcome
 from schemas.operations import NotificationOutcome, Notifications, NotificationTest, Readiness, ServerInfo, Status
 from settings.specs import unsupported
 from store.errors import UNAVAILABLE, Stopping
@@ -207,6 +207,6 @@ def list_notifications() -> dict[str, Any]:
 @notifications.fails(409)
 @notifications.arguments(NotificationTest())
 @notifications.response(200, NotificationOutcome(many=True))
-def send_test_notifications(wanted: dict[str, Any]) -> list[Outcome]:
+def send_test_notifications(wanted: dict[str, Any]) -> list[TargetTestOutcome]:
     """Send a test message to one target or to all, and report each result."""
     return current_desk.test(wanted["target"])

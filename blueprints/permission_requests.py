@@ -14,7 +14,7 @@ from flask import Response, g, jsonify, request, url_for
 from marshmallow import ValidationError
 from werkzeug.exceptions import NotFound
 
-from agents.asking import Asking, Call, Session, check_hook
+from agents.asking import Asking, HookSession, ToolCall, check_hook
 from agents.forwarding import ClientGone
 from blueprints import current_actor, current_server
 from blueprints.api import Blueprint, InvalidInput, needs
@@ -23,7 +23,7 @@ from core.hooks import Adapter, Heard, HookRefused
 from core.hooks.claude import CLAUDE, QWEN
 from core.hooks.copilot import COPILOT
 from core.wire import as_unicode
-from schemas.fields import Fault
+from schemas.fields import FieldFault
 from schemas.permission_requests import (
     HookAnswer,
     HookEvent,
@@ -73,7 +73,7 @@ def open_permission_request(wanted: dict[str, Any]) -> tuple[dict[str, Any], int
     """
     ask = {"kind": wanted["kind"], "order": wanted["order"]}
     ask |= {"lease": wanted["lease_seconds"], "patience": wanted["expires_in"]}
-    call = Call(wanted["tool_name"], wanted["arguments"], wanted["complete"])
+    call = ToolCall(wanted["tool_name"], wanted["arguments"], wanted["complete"])
     found = _asking().open(_session(wanted), call, ask)
     return found.shown, 201, {"Location": url_for(".get_permission_request", request_id=found.id)}
 
@@ -118,7 +118,7 @@ def tell_permission_outcome(told: dict[str, Any], request_id: str) -> dict[str, 
 @permission_requests.response(200, PermissionRequestState)
 def tell_outcome_of_call(told: dict[str, Any]) -> dict[str, Any]:
     """Report the outcome of a call without a request's id: of its oldest pending, else newest allowed request."""
-    call = Call(told["tool_name"], told["arguments"])
+    call = ToolCall(told["tool_name"], told["arguments"])
     return _asking().tell_of_call(_session(told), call, told["outcome"]).shown
 
 
@@ -144,16 +144,16 @@ def report_of_agent(told: dict[str, Any]) -> Response:
     return Response(status=204)
 
 
-def _session(told: Mapping[str, Any]) -> Session:
-    return Session.of(told["agent"], told["session"])
+def _session(told: Mapping[str, Any]) -> HookSession:
+    return HookSession.of(told["agent"], told["session"])
 
 
-def _report(asking: Asking, session: Session, heard: Heard) -> None:
+def _report(asking: Asking, session: HookSession, heard: Heard) -> None:
     match heard.kind:
         case "prompt":
             asking.report_prompt(session, heard.text)
         case "call":
-            call = Call(heard.tool_name, heard.arguments)
+            call = ToolCall(heard.tool_name, heard.arguments)
             asking.report_call(session, call, heard.result, is_error=heard.is_error)
         case "turn":
             asking.report_turn(session)
@@ -190,7 +190,7 @@ def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) ->
     try:
         heard = adapter.read(event)
     except HookRefused as fault:
-        raise InvalidInput("body", [Fault(str(fault), "value_error")]) from None
+        raise InvalidInput("body", [FieldFault(str(fault), "value_error")]) from None
     if heard.kind == "nothing":
         return jsonify({})
     if heard.tool_name:
@@ -201,14 +201,14 @@ def take_hook_event(query: dict[str, Any], event: dict[str, Any], agent: str) ->
         return jsonify({})
     patience = query["patience"] or adapter.patience
     ask = {"kind": heard.kind, "order": adapter.order, "lease": _LEASE, "patience": patience}
-    found = asking.open(session, Call(heard.tool_name, heard.arguments), ask)
+    found = asking.open(session, ToolCall(heard.tool_name, heard.arguments), ask)
     if found.state != "pending":
         return jsonify(adapter.answer(event, found.shown))
     body = _Awaited(asking, found.id, lambda shown: json.dumps(adapter.answer(event, shown)).encode())
     return Response(body, mimetype="application/json", headers={"X-Accel-Buffering": "no"})
 
 
-def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
+def _session_of_hook(adapter: Adapter, heard: Heard) -> HookSession:
     """Return the session of a hook's event. Raises InvalidInput."""
     address = (request.remote_addr or "").replace(":", "-").strip("-") or "unknown"
     session = {"id": heard.session, "cwd": heard.cwd, "mode": heard.mode, "subagent": heard.subagent or None}
@@ -217,7 +217,7 @@ def _session_of_hook(adapter: Adapter, heard: Heard) -> Session:
     version = request.headers.get("X-Agent-Version", "")
     agent = {"name": adapter.agent, "version": version, "can_edit": adapter.can_edit}
     try:
-        return Session.of(*read_asking(agent, {**session, **named}))
+        return HookSession.of(*read_asking(agent, {**session, **named}))
     except ValidationError as fault:
         found = fault.normalized_messages()
         if of_headers := {f"X-Agent-{name.title()}": found[name] for name in named if name in found}:

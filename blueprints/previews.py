@@ -360,7 +360,7 @@ class _HostRequest:
             raise _Refusal("403 Forbidden", "A preview has no service workers: they would stay in the browser")
         upgrade = self._upgrade()
         self._exchanges.take(preview.sandbox_id)
-        served = _Served(lambda: self._exchanges.give_back(preview.sandbox_id))
+        served = _ServedBody(lambda: self._exchanges.give_back(preview.sandbox_id))
         try:
             # Requests of scripts resume no sandbox. Otherwise a tab that polls would keep a paused sandbox running.
             tunnel = _tunnel(self._forwarding, preview, wakes=self._opens_page())
@@ -412,7 +412,7 @@ class _HostRequest:
         return iter(lambda: stream.read(PIECE), b"")
 
 
-class _Served:
+class _ServedBody:
     """The body of a response, with its cleanup. A class, because a generator that never started is not closed."""
 
     def __init__(self, *ends: Callable[[], None]) -> None:

@@ -13,13 +13,13 @@ from werkzeug.exceptions import Forbidden
 from agents import pushes as git
 from agents.client import AgentServer
 from agents.inquiries import PathOutside, folder_of, linked_folder, seen_folder, within
-from agents.pull_requests import Api, NoApi, PullRequestFailed, api_of, open_request
+from agents.pull_requests import HostApi, NoApi, PullRequestFailed, api_of, open_request
 from blueprints import current_actor, current_commands, current_specs, current_store
 from blueprints.api import Blueprint, InvalidInput, needs
 from blueprints.conversations import join_sandbox_of
 from core.wire import ConversationId, now, own_event
 from schemas import app_conversations as schemas
-from schemas.fields import Fault
+from schemas.fields import FieldFault
 from settings.egress import UnusableSecret, header_values
 from settings.specs import Spec
 from store.errors import ConversationNotFound, SecretsRefused
@@ -86,7 +86,7 @@ def push_app_conversation(wanted: dict[str, Any], conversation_id: ConversationI
                 "The remote's default branch is not known: give the pull request's base branch as base"
             )
     author = git.author_of(g.principal.person or g.principal.belongs_to or g.principal.name)
-    work = git.PushRequest(wanted["branch"], wanted["title"].strip(), wanted["description"].strip(), author)
+    work = git.RequestedPush(wanted["branch"], wanted["title"].strip(), wanted["description"].strip(), author)
     commit = git.commit(agent, folder, remote, work)
     identity = str(minted("push"))
     facts = (commit, work.branch, remote.url)
@@ -117,7 +117,7 @@ def _tell(state: dict[str, Any], identity: str, made: dict[str, Any]) -> None:
 
 def _looked_at(
     conversation_id: ConversationId, path: str | None, place: str
-) -> tuple[AgentServer, dict[str, Any], str, Spec, git.Remote]:
+) -> tuple[AgentServer, dict[str, Any], str, Spec, git.ConversationRemote]:
     """Return a conversation's agent server, its state, its folder, its spec and its repository's remote.
 
     place: of `path` in the request. Raises Forbidden, CannotPush, PushFailed, and the errors of resuming a sandbox.
@@ -132,7 +132,7 @@ def _looked_at(
         try:
             path = within(seen_folder(state), path, linked=linked_folder(state))
         except PathOutside as error:
-            raise InvalidInput(place, {"path": [Fault(str(error), "value_error")]}) from None
+            raise InvalidInput(place, {"path": [FieldFault(str(error), "value_error")]}) from None
     agent = current_commands.awake_agent_of(conversation_id)
     if agent is None:
         raise ConversationNotFound
@@ -141,7 +141,7 @@ def _looked_at(
     return agent, state, folder, spec, git.find_remote(agent, folder, path, spec, sandbox.egress_url)
 
 
-def _api(state: dict[str, Any], spec: Spec, remote: git.Remote) -> Api:
+def _api(state: dict[str, Any], spec: Spec, remote: git.ConversationRemote) -> HostApi:
     """Return the API of a remote's host, with the secrets of the sandbox's conversations in its headers.
 
     Raises NoApi.

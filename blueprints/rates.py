@@ -34,7 +34,7 @@ _READING = ("GET", "HEAD", "OPTIONS")
 _UNLIMITED = (None, "static")
 
 
-class Limit(NamedTuple):
+class RateLimit(NamedTuple):
     """A maximum number of a client's requests in a window."""
 
     name: str  #: the setting with its value, so that a changed value begins new windows
@@ -62,15 +62,15 @@ def register_rates(app: Flask, settings: AccessSettings) -> None:
                 _count(limit, _client())
 
 
-def _limit(setting: str, value: str, what: str, applies: Callable[[], bool]) -> Limit | None:
+def _limit(setting: str, value: str, what: str, applies: Callable[[], bool]) -> RateLimit | None:
     if value == NO_LIMIT:
         return None
     most, _, unit = value.partition("/")
     words = f"At most {value} {what} ({setting})"
-    return Limit(f"{setting} {value}", words, int(most), _SECONDS[unit], applies)
+    return RateLimit(f"{setting} {value}", words, int(most), _SECONDS[unit], applies)
 
 
-def _count(limit: Limit, client: str) -> None:
+def _count(limit: RateLimit, client: str) -> None:
     """Count a request of a client. Raises TooManyRequests beyond the limit, and one of UNAVAILABLE."""
     name = f"{client} {limit.name}"
     counters = current_store.access.counters

@@ -17,7 +17,7 @@ from flask import Flask, Response, g, has_request_context, request, request_star
 from core import wire
 from core.access import ANYONE, NOBODY, Principal
 from core.cuts import beginning
-from telemetry.logs import ABOUT, Lines, TextLines, is_json, is_terminal, log_to_stderr, readable
+from telemetry.logs import ABOUT, LineFormatter, TextLines, is_json, is_terminal, log_to_stderr, readable
 from telemetry.meter import template
 
 #: Form of a client's request id.
@@ -138,7 +138,7 @@ def _path(status: int | str) -> str | None:
 def register_logs(app: Flask, level: str) -> None:
     """Set the format of the process's log, and the level of the app's log."""
     log_to_stderr("agent-server", logging.WARNING)
-    Lines.context = staticmethod(_of_request)
+    LineFormatter.context = staticmethod(_of_request)
     if is_json():
         app.after_request(_leave)
     app.logger.setLevel(level.upper())

@@ -21,7 +21,7 @@ from blueprints.webhooks import keep_report
 from boot.http import body_of
 from core.wire import ConversationId
 from schemas.app_conversations import AppConversation
-from schemas.fields import Fault, Success
+from schemas.fields import FieldFault, Success
 from schemas.sandboxes import (
     DaySearch,
     DaySpending,
@@ -35,14 +35,14 @@ from schemas.sandboxes import (
     SandboxSpecPage,
     SandboxSpending,
     SpecSearch,
-    StartSandbox,
+    StartSandboxQuery,
     is_sandbox_id,
     read_names,
 )
 from settings.specs import SpecNotFound
 from store.errors import UNAVAILABLE, NotDoneYet, SandboxNotFound, SandboxRefuses
 from store.link.attempts import minted
-from store.sandboxes.files import Outcome, Receiver, Sender
+from store.sandboxes.files import StreamOutcome, StreamReceiver, StreamSender
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 
 sandboxes = Blueprint("Sandboxes", __name__, url_prefix="/api/v1/sandboxes")
@@ -98,7 +98,7 @@ def batch_get_sandboxes() -> Response:
 @sandboxes.starts
 @sandboxes.replay(remade=True, has_key=True)
 @sandboxes.fails(400, 404, 409, 413, 415, 429)
-@sandboxes.arguments(StartSandbox(), location="query")
+@sandboxes.arguments(StartSandboxQuery(), location="query")
 @sandboxes.doc(requestBody=_ARCHIVE_BODY)
 @sandboxes.response(200, SandboxInfo)
 def start_sandbox(query: dict[str, str]) -> Sandbox:
@@ -117,7 +117,7 @@ def start_sandbox(query: dict[str, str]) -> Sandbox:
     copied = current_store.sandboxes.get(_own(source, "from", reveals=True))
     spec = current_specs.get(spec_id or copied.spec_id)
     if spec.runtime != current_specs.get(copied.spec_id).runtime:
-        fault = Fault(f"A copy needs the runtime of its source, whose spec is {copied.spec_id}", "value_error")
+        fault = FieldFault(f"A copy needs the runtime of its source, whose spec is {copied.spec_id}", "value_error")
         raise InvalidInput("query", {"sandbox_spec_id": [fault]})
     if not copied.host or copied.wanted == "deleted":
         raise SandboxRefuses("copy", "being deleted" if copied.host else copied.status)
@@ -164,7 +164,7 @@ def resume_sandbox(sandbox_id: str) -> dict[str, bool]:
 def delete_sandbox(query: dict[str, str | None], sandbox_id: str) -> dict[str, bool]:
     """End a sandbox and delete its data from its host. Its conversations stay readable."""
     if query["sandbox_id"] not in (None, sandbox_id):
-        fault = Fault(f"sandbox_id must be the id in the path, {sandbox_id}, or absent", "value_error")
+        fault = FieldFault(f"sandbox_id must be the id in the path, {sandbox_id}, or absent", "value_error")
         raise InvalidInput("query", {"sandbox_id": [fault]})
     current_store.sandboxes.ask(_checked(sandbox_id), "delete", wait=DONE_TIMEOUT)
     return _DONE
@@ -245,7 +245,7 @@ class ArchiveBody:
     A class, because a generator that never started is not closed.
     """
 
-    def __init__(self, receiver: Receiver, require_caller: Callable[[], None]) -> None:
+    def __init__(self, receiver: StreamReceiver, require_caller: Callable[[], None]) -> None:
         self._receiver, self._require_caller = receiver, require_caller
 
     def __iter__(self) -> Iterator[bytes]:
@@ -257,7 +257,7 @@ class ArchiveBody:
         return next(self._receiver)
 
     def close(self) -> None:
-        self._receiver.close(Outcome.FAILED, "The client has disconnected")
+        self._receiver.close(StreamOutcome.FAILED, "The client has disconnected")
 
 
 def start_from_archive(spec_id: str, owner: str) -> Sandbox:
@@ -289,10 +289,10 @@ def start_from_archive(spec_id: str, owner: str) -> Sandbox:
     return current_store.sandboxes.get(sandbox.id)
 
 
-def _discard(sandbox_id: SandboxId, sender: Sender) -> None:
+def _discard(sandbox_id: SandboxId, sender: StreamSender) -> None:
     """Delete a sandbox whose archive is incomplete. If Redis is unavailable, the supervisor sets it to ERROR."""
     with suppress(*UNAVAILABLE):
-        sender.fail(Outcome.FAILED, "The upload stopped before its end")
+        sender.fail(StreamOutcome.FAILED, "The upload stopped before its end")
         with suppress(SandboxNotFound, NotDoneYet):
             current_store.sandboxes.ask(sandbox_id, "delete", wait=_END_TIMEOUT)
 
@@ -307,7 +307,7 @@ def search_sandbox_specs(search: dict[str, Any]) -> dict[str, Any]:
     try:
         items, following = current_specs.page(**search)
     except SpecNotFound:
-        fault = Fault("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
+        fault = FieldFault("Unknown cursor: page_id must be a next_page_id of this search", "value_error")
         raise InvalidInput("query", {"page_id": [fault]}) from None
     return {"items": items, "next_page_id": following}
 

@@ -77,11 +77,11 @@ def follow_events(conversation_id: ConversationId) -> Response:
         if g.principal is NOBODY:
             g.principal = first_frame(socket, guard)
         with guard.following.going_on(g.principal, lambda: socket.close(UNAUTHORIZED, REVOKED)):
-            Session(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
+            SocketSession(current_commands.of(current_actor()), g.principal, conversation_id, socket, **cursor).serve()
     return TakenOver()
 
 
-class Session:
+class SocketSession:
     """A client that follows a conversation."""
 
     def __init__(

@@ -35,7 +35,7 @@ from flask import Blueprint, Response, g, request
 from marshmallow import ValidationError
 
 from agents.client import MOST_BYTES, AgentUnreachable, ResponseTooLong
-from agents.forwarding import ClientGone, Folder, ForwardedCall, Forwarding, SandboxNotNamed
+from agents.forwarding import ClientGone, ConversationFolder, ForwardedCall, Forwarding, SandboxNotNamed
 from agents.tunnels import Tunnel, open_tunnel
 from agents.waking import NotReachable
 from blueprints import current_actor, current_server, current_store
@@ -58,12 +58,12 @@ from blueprints.websocket import (
 from core.access import NOBODY, REVOKED, Scope
 from core.refused import Refused
 from core.wire import MOST_VALUES, ConversationId, InvalidJson, TooManyValues, event_time, now
-from schemas.conversations import BashCommand
+from schemas.conversations import SocketBashCommand
 from schemas.errors import validation_errors
 from schemas.fields import read_said, read_told
 from schemas.forwarding import TerminalMessage, TerminalSize
 from store import Store
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.errors import UNAVAILABLE, Stopping, StoreError
 from store.sandboxes.sandboxes import SandboxId
 
@@ -146,7 +146,12 @@ class TerminalSession:
     """A terminal of a client. The request's thread receives input, and a second thread sends output."""
 
     def __init__(
-        self, store: Store, forwarding: Forwarding, conversation_id: ConversationId, actor: Actor, socket: WebSocket
+        self,
+        store: Store,
+        forwarding: Forwarding,
+        conversation_id: ConversationId,
+        actor: DecisionActor,
+        socket: WebSocket,
     ) -> None:
         self._store = store
         self._forwarding = forwarding
@@ -308,7 +313,7 @@ class CommandSocket:
             received = read_said(message)
             if isinstance(received, dict) and received.get("type") == "auth":
                 return
-            command = BashCommand().load(received)
+            command = SocketBashCommand().load(received)
         except InvalidJson as fault:
             return self._send_error("JSONDecodeError", f"Invalid JSON: {fault}")
         except ValidationError as fault:
@@ -340,19 +345,19 @@ class CommandSocket:
             self._room.release()
 
     def _mapped(self, sandbox_id: SandboxId, command: dict[str, Any]) -> bytes:
-        folder = Folder.in_sandbox(self._store, sandbox_id, self._owner)
+        folder = ConversationFolder.in_sandbox(self._store, sandbox_id, self._owner)
         return folder.mapped_json(json.dumps(command).encode(), is_command=True)
 
     def _follow(self, sandbox_id: SandboxId, command_id: str, seconds: int) -> None:
         deadline, pause, order = time.monotonic() + seconds + _GRACE, _FIRST_POLL, -1
-        pages = _Pages(self._ask, sandbox_id)
+        pages = _TerminalPages(self._ask, sandbox_id)
         while time.monotonic() < deadline:
             query = f"kind__eq=BashOutput&command_id__eq={quote(command_id)}&order__gt={order}&sort_order=TIMESTAMP"
             try:
                 outputs = _events_of(pages.ask(query))
             except ResponseTooLong as fault:  # skip a single output that is too long
                 self._send_error(type(fault).__name__, f"Output {order + 1} of this command is left out: {fault}")
-                order, pages = order + 1, _Pages(self._ask, sandbox_id)
+                order, pages = order + 1, _TerminalPages(self._ask, sandbox_id)
                 if self._has_ended.wait(_FIRST_POLL):
                     return
                 continue
@@ -371,7 +376,7 @@ class CommandSocket:
     def _resend(self) -> None:
         try:
             sandbox_id, page_id = self._forwarding.own_sandbox(self._owner, lambda: ()), ""
-            pages = _Pages(self._ask, sandbox_id)
+            pages = _TerminalPages(self._ask, sandbox_id)
             while True:
                 page = pages.ask(page_id)
                 for event in _events_of(page):
@@ -442,7 +447,7 @@ class CommandSocket:
             self._has_ended.set()
 
 
-class _Pages:
+class _TerminalPages:
     """Pages of the commands and outputs of a sandbox.
 
     A page that is too long is requested again with half the limit.

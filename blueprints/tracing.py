@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, Tracer
 from blueprints.websocket import TakenOver
 from telemetry import traces
 from telemetry.meter import Meter, template
-from telemetry.spans import CONVERSATION, METHOD, Spans, SpanTrace, sent_trace
+from telemetry.spans import CONVERSATION, METHOD, ProcessSpans, SpanTrace, sent_trace
 
 ROUTE, STATUS, TRIPS = "http.route", "http.response.status_code", "agent_server.redis.round_trips"
 
@@ -28,7 +28,7 @@ class Tracing:
 
     def __init__(self, app: Flask, meter: Meter) -> None:
         """Trace all further requests of the app. Raises ValueError for a variable that the SDK cannot read."""
-        self._spans = Spans()
+        self._spans = ProcessSpans()
         traces.use(self._spans)
         self._meter = meter
         app.after_request_funcs.setdefault(None, []).insert(0, self._describe)  # the first function is called last

@@ -14,7 +14,7 @@ from marshmallow import ValidationError
 
 from blueprints import current_actor, current_store
 from blueprints.api import Blueprint, json_body, needs, refused
-from core.wire import EXECUTION_STATUSES, ConversationId, Event
+from core.wire import EXECUTION_STATUSES, ConversationId, ReceivedEvent
 from schemas.conversations import ConversationReport
 from schemas.events import MOST_EVENTS, AppendResult, read_batch
 from schemas.fields import Success
@@ -134,7 +134,7 @@ def _place(size: int) -> Iterator[None]:
             _places.release()
 
 
-def _stops(event: Event) -> bool:
+def _stops(event: ReceivedEvent) -> bool:
     """Return whether an event reports that the agent stops, at the end of a turn or for a pending action."""
     told = event.fields
     return (

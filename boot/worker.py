@@ -29,7 +29,7 @@ _FIRST_HEAD_SECONDS = 20
 _MOST_HEAD_BYTES, _MOST_HEAD_PIECES = 64 * 1024, 256
 
 
-class _Served(local):
+class _ServedConnection(local):
     """The connection of this greenlet."""
 
     client: socket.socket
@@ -47,7 +47,7 @@ def network_of(address: Any) -> str:
     return str(getattr(found, "ipv4_mapped", None) or found)
 
 
-class Connection(socket.socket):
+class WorkerConnection(socket.socket):
     """A client's connection. Its write timeout restarts whenever the client reads."""
 
     _head: tuple[int, int] | None = None  #: bytes and chunks of the head that is being read
@@ -101,7 +101,7 @@ class Worker(GeventWorker):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._served = _Served()
+        self._served = _ServedConnection()
         self._open = 0
         self._waiting: dict[socket.socket, str] = {}  #: closable, the oldest first → network
 
@@ -128,7 +128,7 @@ class Worker(GeventWorker):
         take_turns()
         is_new, self._served.is_new = self._served.is_new, False
         client = self._served.client
-        reading = client.reading_head() if isinstance(client, Connection) else nullcontext()
+        reading = client.reading_head() if isinstance(client, WorkerConnection) else nullcontext()
         with self._giving_way(), reading, Timeout(_FIRST_HEAD_SECONDS if is_new else self.cfg.keepalive, False):
             yield
 
@@ -145,7 +145,7 @@ class Worker(GeventWorker):
     def handle(self, listener: Any, client: Any, addr: Any) -> None:
         """Serve a connection until it closes."""
         if type(client) is socket.socket:  # not one with TLS
-            client = Connection(client.family, client.type, client.proto, fileno=client.detach())
+            client = WorkerConnection(client.family, client.type, client.proto, fileno=client.detach())
         self._served.client, self._served.network = client, network_of(addr)
         self._open += 1
         if self._open > self.worker_connections * _CROWDED and self._waiting:

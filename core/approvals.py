@@ -122,7 +122,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class RuledConversation:
     id: ConversationId
     tags: Mapping[str, str]
     folder: str | None = None  #: absolute path of its agent's folder; None: unknown
@@ -190,7 +190,7 @@ class Matched(NamedTuple):
         return ()
 
 
-def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Matched:
+def matching(rules: Iterable[Rule], action: Action, conversation: RuledConversation) -> Matched:
     """Return the matching rules, first those that reject, then by age, and the rejecting rules that may match."""
     matched: list[Rule] = []
     doubts: list[Rule] = []
@@ -209,7 +209,7 @@ def matching(rules: Iterable[Rule], action: Action, conversation: Conversation) 
     return Matched(matched, doubts, parts)
 
 
-def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | None:
+def matches(rule: Rule, action: Action, conversation: RuledConversation) -> bool | None:
     """Return whether a rule matches an action, apart from expiry and uses. None: a rejecting or asking rule may."""
     if not _is_about(rule, action, conversation):
         return False
@@ -220,7 +220,7 @@ def matches(rule: Rule, action: Action, conversation: Conversation) -> bool | No
     return (rule.arguments is None or _fits(rule.arguments, action)) and _is_safe(rule, action, conversation)
 
 
-def _is_safe(rule: Rule, action: Action, conversation: Conversation) -> bool:
+def _is_safe(rule: Rule, action: Action, conversation: RuledConversation) -> bool:
     """Return whether an approving rule allows the risk and the effects of an action, by the agent's and our rating."""
     if rule.max_risk is None and rule.effects is None:
         return True
@@ -229,7 +229,7 @@ def _is_safe(rule: Rule, action: Action, conversation: Conversation) -> bool:
     return is_low and (rule.effects is None or effects.names <= set(rule.effects))
 
 
-def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
+def _is_about(rule: Rule, action: Action, conversation: RuledConversation) -> bool:
     return (
         rule.tool_name == action.tool_name
         and holds_for(rule, conversation)
@@ -237,7 +237,7 @@ def _is_about(rule: Rule, action: Action, conversation: Conversation) -> bool:
     )
 
 
-def holds_for(rule: Rule, conversation: Conversation) -> bool:
+def holds_for(rule: Rule, conversation: RuledConversation) -> bool:
     """Return whether a conversation is in the scope of a rule, apart from its tags."""
     if rule.conversation_ids is not None and conversation.id not in rule.conversation_ids:
         return False
@@ -245,7 +245,7 @@ def holds_for(rule: Rule, conversation: Conversation) -> bool:
     return holds_in(conversation.origin, named, is_wide=rule.decision != "approve")
 
 
-def _part(rule: Rule, action: Action, conversation: Conversation) -> Part | None:
+def _part(rule: Rule, action: Action, conversation: RuledConversation) -> Part | None:
     """Return the commands of a line that an approving rule approves; None if its other conditions fail."""
     tests = rule.arguments or {}
     names = [name for name, test in tests.items() if "command" in test]
@@ -526,7 +526,7 @@ class LinkForged(Exception):
         super().__init__("This link is incomplete, or is not one of this server. Open the whole link.")
 
 
-class Links:
+class ApprovalLinks:
     """Makes and reads links. All secret keys verify, the first signs."""
 
     def __init__(

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from core.pauses import take_turns
-from core.wire import EXECUTION_STATUSES, Event, parse_json
+from core.wire import EXECUTION_STATUSES, ReceivedEvent, parse_json
 
 #: Replacement of a secret. Source: the published agent server, which masks the output of its terminal
 HIDDEN = "<secret-hidden>"
@@ -125,7 +125,7 @@ class Mask:
     def __bool__(self) -> bool:
         return bool(self._values)
 
-    def event(self, event: Event) -> Event:
+    def event(self, event: ReceivedEvent) -> ReceivedEvent:
         """Mask an event; an event without a secret is returned unchanged, with the same bytes.
 
         Its id, its kind and other identifiers stay.

@@ -250,28 +250,28 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class ModelBudget:
     """A limit for spending on models, in billionths of a dollar and in tokens; None: unlimited."""
 
     nanos: int | None = None
     tokens: int | None = None
 
-    def beyond(self, nanos: int, tokens: int) -> "Budget":
+    def beyond(self, nanos: int, tokens: int) -> "ModelBudget":
         """Raise the limit by an amount, for the units that are limited."""
         more_nanos = None if self.nanos is None else self.nanos + nanos
-        return Budget(more_nanos, None if self.tokens is None else self.tokens + tokens)
+        return ModelBudget(more_nanos, None if self.tokens is None else self.tokens + tokens)
 
 
 #: Unlimited.
-NO_BUDGET = Budget()
+NO_BUDGET = ModelBudget()
 
 
 class Budgets(NamedTuple):
     """Budgets of a conversation's sandbox, of a key's sandboxes per day, and of all sandboxes per day."""
 
-    conversation: Budget = Budget()
-    key: Budget = Budget()
-    day: Budget = Budget()
+    conversation: ModelBudget = ModelBudget()
+    key: ModelBudget = ModelBudget()
+    day: ModelBudget = ModelBudget()
 
 
 #: The settings of the three budgets.
@@ -282,7 +282,7 @@ BUDGET_SETTINGS = tuple(f"MODEL_BUDGET_{of.upper()}" for of in Budgets._fields)
 NO_BUDGETS = Budgets()
 
 
-def read_budget(text: str) -> Budget:
+def read_budget(text: str) -> ModelBudget:
     """Parse a budget such as `5`, `2000000 tokens` or `5, 2000000 tokens`; an empty text is unlimited.
 
     Dollars limit models that have a price, tokens all models. Raises ValueError with a sentence about the form.
@@ -297,4 +297,4 @@ def read_budget(text: str) -> Budget:
         else:
             form = "DOLLARS, `NUMBER tokens` or both with a comma, each greater than 0, such as `5, 2000000 tokens`"
             raise ValueError(f"must be {form}, not {text!r}")
-    return Budget(nanos, tokens)
+    return ModelBudget(nanos, tokens)

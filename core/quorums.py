@@ -7,7 +7,7 @@ rules wins: the largest quorum, and every exclusion. Source: docs/approvals.md, 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from core.approvals import Action, Conversation, Rule, matches
+from core.approvals import Action, Rule, RuledConversation, matches
 
 
 class Hold(NamedTuple):
@@ -19,7 +19,7 @@ class Hold(NamedTuple):
     rules: tuple[str, ...] = ()  #: ids
 
 
-def hold_of(rules: Iterable[Rule], action: Action, conversation: Conversation) -> Hold:
+def hold_of(rules: Iterable[Rule], action: Action, conversation: RuledConversation) -> Hold:
     """Return the quorum of an action. rules: those in force."""
     found = [rule for rule in rules if rule.decision == "ask" and matches(rule, action, conversation) is not False]
     return Hold(

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import ClassVar
 
 
-class Kind(Enum):
+class RefusalKind(Enum):
     """The reason of a refusal: the status of the response, and whether a retry may succeed by itself."""
 
     MISSING = (404, False)  #: not found
@@ -40,7 +40,7 @@ class Kind(Enum):
 class Refused(Exception):
     """Base of all refusals. The message is for the client."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[RefusalKind]
     #: The message, if it is a constant.
     words: ClassVar[str] = ""
     #: For the kind MEMBER: the place of the member, `body`, `query` or `header`, and its name; empty: the whole body.

@@ -9,7 +9,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
 
-from core.approvals import SHELL_ARGUMENTS, Action, Conversation, Rule, Test, equal_to, matches, matching, says_nothing
+from core.approvals import (
+    SHELL_ARGUMENTS,
+    Action,
+    Rule,
+    RuledConversation,
+    Test,
+    equal_to,
+    matches,
+    matching,
+    says_nothing,
+)
 from core.effects import seen
 from core.paths import fits_path, path_fault
 from core.scopes import Origin, Scope, narrowest_useful, quoted, scopes_of
@@ -44,7 +54,7 @@ _SYSTEM = frozenset(
 _HOLDING = frozenset({"home", "media", "mnt", "opt", "root", "srv", "Users"})
 
 #: A conversation that no rule names.
-_ANYWHERE = Conversation(ConversationId(""), {})
+_ANYWHERE = RuledConversation(ConversationId(""), {})
 
 AnswerKind = Literal["exactly", "like", "reads", "tool"]
 
@@ -71,7 +81,7 @@ _OF_DIGEST = frozenset(
 _OF_CONVERSATION = _OF_DIGEST | {"conversation_ids", "effects", "tags", *Origin._fields}
 
 
-class Answer(NamedTuple):
+class RuleAnswer(NamedTuple):
     """A rule that approves an action and others like it, in all conversations, with the words of what it covers."""
 
     kind: AnswerKind
@@ -84,7 +94,7 @@ class Answer(NamedTuple):
         return f"{self.words}, in every conversation."
 
 
-class ScopedAnswer(NamedTuple):
+class AnswerInScope(NamedTuple):
     """An answer that holds in one scope."""
 
     scope: Scope
@@ -92,15 +102,15 @@ class ScopedAnswer(NamedTuple):
     rule: Rule
 
 
-class ReadyAnswer(NamedTuple):
+class OfferedAnswer(NamedTuple):
     """An answer with the scopes that a person may choose from."""
 
-    answer: Answer
-    scoped: list[ScopedAnswer]  #: the narrowest first
-    first: ScopedAnswer  #: the one that is proposed
+    answer: RuleAnswer
+    scoped: list[AnswerInScope]  #: the narrowest first
+    first: AnswerInScope  #: the one that is proposed
 
 
-def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversation: Conversation) -> bool:
+def would_answer(draft: Rule, rules: Sequence[Rule], action: Action, conversation: RuledConversation) -> bool:
     """Whether a draft would decide an action, alone or with other rules, if it were the oldest rule of its kind.
 
     rules: those in force. A rule that rejects wins over the draft, and one that may reject leaves the action to a
@@ -171,7 +181,7 @@ def basis_of(rules: Iterable[Rule]) -> Basis:
     return "conversation" if named <= _OF_CONVERSATION else "event"
 
 
-def ready_answers(action: Action, conversation: Conversation, key_name: str = "") -> list[ReadyAnswer]:
+def ready_answers(action: Action, conversation: RuledConversation, key_name: str = "") -> list[OfferedAnswer]:
     """The rules that a person may want of an action: exactly this, like this, all that only reads, this tool in this
     conversation.
 
@@ -184,28 +194,28 @@ def ready_answers(action: Action, conversation: Conversation, key_name: str = ""
         scoped = [_in_scope(answer, scope) for scope in of_answer]
         first = scoped[of_answer.index(narrowest_useful(of_answer))]
         if all(matches(one.rule, action, conversation) for one in scoped):
-            found.append(ReadyAnswer(answer, scoped, first))
+            found.append(OfferedAnswer(answer, scoped, first))
     return found
 
 
-def _in_scope(answer: Answer, scope: Scope) -> ScopedAnswer:
-    return ScopedAnswer(scope, f"{answer.words}, {scope.words}.", replace(answer.rule, **scope.members))
+def _in_scope(answer: RuleAnswer, scope: Scope) -> AnswerInScope:
+    return AnswerInScope(scope, f"{answer.words}, {scope.words}.", replace(answer.rule, **scope.members))
 
 
-def _answers(action: Action, folder: str | None) -> Iterator[Answer]:
+def _answers(action: Action, folder: str | None) -> Iterator[RuleAnswer]:
     if not isinstance(action.tool_name, str):
         return
     if isinstance(action.arguments, dict):
-        yield Answer("exactly", _exactly(action), Rule("approve", action.tool_name, equal_to(action.arguments)))
+        yield RuleAnswer("exactly", _exactly(action), Rule("approve", action.tool_name, equal_to(action.arguments)))
         if answer := like_answer(action):
             yield answer
         if answer := _reads_answer(action, folder):
             yield answer
     words = f"Allows everything that {quoted(action.tool_name)} is asked to do"
-    yield Answer("tool", words, Rule("approve", action.tool_name))
+    yield RuleAnswer("tool", words, Rule("approve", action.tool_name))
 
 
-def like_answer(action: Action) -> Answer | None:
+def like_answer(action: Action) -> RuleAnswer | None:
     """Return a rule for actions like this one: the same command, or the same edit in the same folder.
 
     None where none can be proposed safely, or where it would not approve this action.
@@ -217,7 +227,7 @@ def like_answer(action: Action) -> Answer | None:
     return answer if answer and matches(answer.rule, action, _ANYWHERE) else None
 
 
-def _reads_answer(action: Action, folder: str | None) -> Answer | None:
+def _reads_answer(action: Action, folder: str | None) -> RuleAnswer | None:
     """Return a rule for every command that only reads, as far outside as this one; None if this one does more.
 
     folder: absolute path of the conversation's folder; None if it is unknown.
@@ -229,7 +239,7 @@ def _reads_answer(action: Action, folder: str | None) -> Answer | None:
     effects = _READS if "reads_outside" in names else _READS[1:]
     where = "inside the folder and outside" if len(effects) > 1 else "inside the folder"
     words = f"Allows every command that only reads, {where}, and no file that usually holds secrets"
-    return Answer("reads", words, Rule("approve", action.tool_name, _any(said.keys()), effects=effects))
+    return RuleAnswer("reads", words, Rule("approve", action.tool_name, _any(said.keys()), effects=effects))
 
 
 def _is_command(said: dict[str, Any]) -> bool:
@@ -238,7 +248,7 @@ def _is_command(said: dict[str, Any]) -> bool:
     return len(names) == 1 and not said.keys() - names - _FREE - _WHERE
 
 
-def _like_command(tool_name: str, said: dict[str, Any]) -> Answer | None:
+def _like_command(tool_name: str, said: dict[str, Any]) -> RuleAnswer | None:
     if not _is_command(said):
         return None
     names = SHELL_ARGUMENTS & said.keys()
@@ -251,10 +261,10 @@ def _like_command(tool_name: str, said: dict[str, Any]) -> Answer | None:
     folder = next((value for value in (said.get(one) for one in sorted(_WHERE)) if isinstance(value, str)), "")
     inside = f" run in {quoted(folder)}" if folder else ""
     words = f"Allows {quoted(pattern.removesuffix(' *'))} with any words after it{inside}"
-    return Answer("like", words, Rule("approve", tool_name, tests))
+    return RuleAnswer("like", words, Rule("approve", tool_name, tests))
 
 
-def _like_file(tool_name: str, said: dict[str, Any]) -> Answer | None:
+def _like_file(tool_name: str, said: dict[str, Any]) -> RuleAnswer | None:
     names = [name for name in _PATHS if name in said]
     if len(names) != 1 or said.keys() - {*names, "command"} - _CONTENTS:
         return None
@@ -265,7 +275,7 @@ def _like_file(tool_name: str, said: dict[str, Any]) -> Answer | None:
     if verb is not None:
         tests["command"] = {"equals": verb}
     done = f"{quoted(verb)} by {quoted(tool_name)}" if verb else quoted(tool_name)
-    return Answer(
+    return RuleAnswer(
         "like",
         f"Allows {done} on any file in {quoted(folder)} and its folders",
         Rule("approve", tool_name, tests),

@@ -134,7 +134,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class Event(NamedTuple):
+class ReceivedEvent(NamedTuple):
     """An event as it was received: the four members of every event, and its raw JSON."""
 
     id: str
@@ -213,7 +213,7 @@ def bare_kind(kind: str) -> str:
     return kind.rpartition(".")[2]
 
 
-def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> Event:
+def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> ReceivedEvent:
     """Build the event of a user's message. Source: the agent-server wire."""
     fields: dict[str, Any] = {
         "id": str(identity),
@@ -224,19 +224,21 @@ def user_message(content: list[dict[str, Any]], at: Micros, identity: UUID) -> E
         "extended_content": [],
         "kind": "MessageEvent",
     }
-    return Event(fields["id"], "MessageEvent", "user", at, fields, json.dumps(fields).encode())
+    return ReceivedEvent(fields["id"], "MessageEvent", "user", at, fields, json.dumps(fields).encode())
 
 
-def own_event(identity: str, kind: str, at: Micros, source: str = "environment", **members: Any) -> Event:
+def own_event(identity: str, kind: str, at: Micros, source: str = "environment", **members: Any) -> ReceivedEvent:
     """Build an event of this server."""
     head = {"id": identity, "timestamp": event_time(at), "source": source}
     return read_event(json.dumps({**head, **members, "kind": kind}).encode())
 
 
-def read_event(raw: bytes) -> Event:
+def read_event(raw: bytes) -> ReceivedEvent:
     """Parse an event of a log, which was validated when it was appended."""
     fields = parse_json(raw)
-    return Event(fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw)
+    return ReceivedEvent(
+        fields["id"], bare_kind(fields["kind"]), fields["source"], micros(fields["timestamp"]), fields, raw
+    )
 
 
 def has_tag(tags: Mapping[str, str], name: str, value: str | None) -> bool:

@@ -8,8 +8,8 @@ from importlib.resources import files
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from store.record import Record, stored
-from store.scripts import Source
+from store.record import HashRecord, stored
+from store.scripts import ScriptSource
 
 #: Names of a key's root in the heads of scripts, by the beginning of the key.
 _ROOTS = (
@@ -72,9 +72,9 @@ def keys() -> Iterator[Key]:
 
 
 @cache
-def records() -> tuple[type[Record], ...]:
+def records() -> tuple[type[HashRecord], ...]:
     """The classes of the store's hashes."""
-    ours = (one for one in Record.__subclasses__() if one.__module__.startswith("store."))
+    ours = (one for one in HashRecord.__subclasses__() if one.__module__.startswith("store."))
     return tuple({one.__qualname__: one for one in ours}.values())  # the last one has slots
 
 
@@ -114,6 +114,6 @@ def parted(name: str) -> tuple[str, str]:
     return root, re.split(r"[A-Z…]", name[len(root) :])[0]
 
 
-def roots_of(source: Source) -> list[str]:
+def roots_of(source: ScriptSource) -> list[str]:
     """Return the beginnings of the keys that a script may name."""
     return [root for root, words in _ROOTS if re.search(rf"\b(?:{words})\b", source.head["KEYS"])]

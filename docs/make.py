@@ -29,7 +29,7 @@ from werkzeug.routing import RequestRedirect
 
 from app import create_app
 from blueprints.api import OPENAPI, Needs
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from docs import data_model
 from settings import allowed
 from settings.config import Config, groups
@@ -251,7 +251,7 @@ def errors() -> str:
     of_status = dict[int, dict[str, list[str]]]()
     for one in sorted((one for one in refusals(Refused) if "kind" in vars(one)), key=lambda one: one.__name__):
         kind = one.kind
-        member = f" `{one.member or one.place}`" if kind is Kind.MEMBER else ""
+        member = f" `{one.member or one.place}`" if kind is RefusalKind.MEMBER else ""
         again = " ↻" if kind.is_passing else ""
         first_line = (one.__doc__ or "").splitlines()[0]
         words = next((text for pattern, text in _ALIKE if fnmatchcase(one.__name__, pattern)), first_line)

@@ -30,8 +30,8 @@ class _AnyCalls(ModuleType):
 if __name__ == "__main__":
     sys.modules["store.scripts.calls"] = _AnyCalls("store.scripts.calls")
 
-from store.scripts import Source, sources  # noqa: E402
-from store.scripts.heads import TYPES, Contract, Field, Reply  # noqa: E402
+from store.scripts import ScriptSource, sources  # noqa: E402
+from store.scripts.heads import TYPES, Contract, Field, ReplyAlternative  # noqa: E402
 
 #: Python types for shapes of arguments, whose `args` are their words.
 _GIVEN = {"stamp": "Stamp"}
@@ -91,7 +91,7 @@ def calls() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _namespace(name: str, source: Source) -> Iterator[str]:
+def _namespace(name: str, source: ScriptSource) -> Iterator[str]:
     """Yield the classes of a script's outcomes and rows."""
     contract = source.contract
     classes = dict[str, tuple[Field, ...]]()
@@ -116,7 +116,7 @@ def _tuple(title: str, fields: tuple[Field, ...], indent: str, space: str = "") 
         yield f"{indent}    {one.name}: {_hint(one, space)}"
 
 
-def _method(name: str, source: Source) -> Iterator[str]:
+def _method(name: str, source: ScriptSource) -> Iterator[str]:
     contract = source.contract
     parameters = [f"{one.name}: {_parameter(one)}" for one in contract.arguments]
     named = f", *, {', '.join(parameters)}" if parameters else ""
@@ -159,7 +159,7 @@ def _read_reply(name: str, contract: Contract) -> Iterator[str]:
     yield f'raise UnknownReply("{name}", reply)'
 
 
-def _made(one: Reply, contract: Contract, space: str) -> str:
+def _made(one: ReplyAlternative, contract: Contract, space: str) -> str:
     if not one.fields:
         return f'"{one.outcome}"'
     values = (_read(part, "words" if part.many == "*" else "next(words)", contract, space) for part in one.fields)
@@ -240,7 +240,7 @@ def _words_sent(one: Field) -> str:
     return f'"" if {one.name} is None else {sent}' if one.is_optional else sent
 
 
-def _first_sentence(source: Source) -> str:
+def _first_sentence(source: ScriptSource) -> str:
     words = " ".join(line.removeprefix("--").strip() for line in source.prose)
     sentence = re.split(r"\. |; ", words.partition(": ")[2], maxsplit=1)[0].rstrip(".")
     return f"{sentence[:1].upper()}{sentence[1:]}."
@@ -253,7 +253,7 @@ def _fields(contract: Contract) -> Iterator[Field]:
             yield one.value
 
 
-def _is_missing(one: Reply) -> bool:
+def _is_missing(one: ReplyAlternative) -> bool:
     return not (one.outcome or one.fields or one.value)
 
 

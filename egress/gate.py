@@ -13,7 +13,7 @@ from egress.spending import Accounts
 from settings.egress import MODEL_SERVICE, NAMED, Service, UnusableSecret, header_values
 from settings.specs import Spec, Specs
 from store import Store
-from store.destinations import Verdict
+from store.destinations import DestinationVerdict
 from store.errors import UNAVAILABLE, SecretsRefused, StoreError
 from store.sandboxes.sandboxes import SandboxId
 
@@ -22,7 +22,7 @@ log = logging.getLogger("egress")
 #: Maximum number of sandboxes whose spec is cached. A sandbox's spec never changes.
 _MOST_REMEMBERED = 10_000
 
-_BY_SPEC = Verdict(True, "", False)
+_BY_SPEC = DestinationVerdict(True, "", False)
 
 _NOT_NOTED: tuple[type[Exception], ...] = (StoreError, *UNAVAILABLE)
 
@@ -94,7 +94,7 @@ class Gate:
                 values |= header_values(others, {name})
         return service.with_secrets(values)
 
-    def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> Verdict:
+    def verdict(self, speaker: Speaker, name: str, port: int, program: str = "") -> DestinationVerdict:
         """Decide whether a sandbox may reach a destination. Ask a person if neither spec nor rule decides.
 
         Raises UNAVAILABLE.

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from core.prices import NO_BUDGET, Budget, Budgets, Prices, Used
+from core.prices import NO_BUDGET, Budgets, ModelBudget, Prices, Used
 from egress.services import Headers
 from store.errors import UNAVAILABLE, StoreError
 from store.spending import Account, ModelSpending, SoFar
@@ -223,7 +223,7 @@ class OverBudget(Exception):
     more: what a person can allow, the same amount once more; bounding nothing: nobody can.
     """
 
-    def __init__(self, setting: str, sentence: str, more: Budget = NO_BUDGET, spent: SoFar | None = None) -> None:
+    def __init__(self, setting: str, sentence: str, more: ModelBudget = NO_BUDGET, spent: SoFar | None = None) -> None:
         super().__init__(sentence)
         self.setting, self.more = setting, more
         self.allowed = (spent.allowed_nanos, spent.allowed_tokens) if spent else (0, 0)
@@ -239,7 +239,7 @@ def check(budgets: Budgets, account: Account, prices: Prices) -> None:
             raise OverBudget(setting, f"{_OF[setting]} {why}")
 
 
-def _used_up(setting: str, budget: Budget, spent: SoFar) -> str:
+def _used_up(setting: str, budget: ModelBudget, spent: SoFar) -> str:
     """Why a budget admits no further call, with what was allowed beyond it; empty: it does."""
     if budget.nanos is not None and spent.nanos >= budget.nanos:
         used = f"${spent.nanos / 1e9:.4f} of ${budget.nanos / 1e9:g}"
@@ -250,7 +250,7 @@ def _used_up(setting: str, budget: Budget, spent: SoFar) -> str:
     return ""
 
 
-def _uncounted(setting: str, budget: Budget, spent: SoFar, prices: Prices) -> str:
+def _uncounted(setting: str, budget: ModelBudget, spent: SoFar, prices: Prices) -> str:
     """Why a budget admits no call after one that it cannot count; empty: it does."""
     if budget.nanos is not None and budget.tokens is None and spent.unpriced and not prices.known(spent.model):
         form = f"name its price in MODEL_PRICES, or a number of tokens in {setting}"

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from core import wire
 from core.access import Principal, SettingsKeys
 from core.people import Person
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import ConversationId, Micros
 from notifications.rings import test_ring
 from notifications.sending import NotDelivered, Posts, TargetGone, refusal
@@ -43,7 +43,7 @@ _PADDED = 512
 class EndpointRefused(StoreError):
     """No device has its push service there."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "endpoint"
 
 
@@ -71,7 +71,7 @@ def host_of(endpoint: str, *, private: bool) -> str:
     return host
 
 
-class Standing:
+class DeviceStanding:
     """Checks which devices still belong to a valid owner, and may decide."""
 
     def __init__(self, store: Store, keys: SettingsKeys, is_open: Callable[[], bool]) -> None:
@@ -203,7 +203,7 @@ class RingOutcome(NamedTuple):
 class DeviceDesk:
     """The operations of owners on their devices."""
 
-    def __init__(self, store: Store, standing: Standing, sender: Rings, *, private: bool) -> None:
+    def __init__(self, store: Store, standing: DeviceStanding, sender: Rings, *, private: bool) -> None:
         """private: push services may have private addresses."""
         self.standing = standing
         self._store = store

@@ -29,7 +29,7 @@ import httpx
 from standardwebhooks import Webhook
 
 from core import wire
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros
 from net.addresses import Reach, reach
 from net.connections import Backend, deadline
@@ -64,7 +64,7 @@ SERVICE_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class SendingTarget:
     """A webhook or a service of Apprise. Its id and its name contain no secret."""
 
     id: str  #: of its URL: independent of restarts and of its secret
@@ -78,11 +78,11 @@ class Target:
         return "webhook" if self.secret else "apprise"
 
 
-def targets_of(settings: NotifySettings) -> tuple[Target, ...]:
+def targets_of(settings: NotifySettings) -> tuple[SendingTarget, ...]:
     """Return the targets in the order of the settings, each URL once."""
     pairs = [one.rpartition("|")[::2] for one in settings.notify_webhooks.split()]
-    found = [Target(_id(url), _name(url), url, secret) for url, secret in pairs]
-    found += [Target(_id(url), _name(url), url) for url in settings.notify_urls.split()]
+    found = [SendingTarget(_id(url), _name(url), url, secret) for url, secret in pairs]
+    found += [SendingTarget(_id(url), _name(url), url) for url in settings.notify_urls.split()]
     return tuple({target.id: target for target in found}.values())
 
 
@@ -194,7 +194,7 @@ class Webhooks:
         """Arguments: as for Posts."""
         self._posts = Posts(private=private, seconds=seconds)
 
-    def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
+    def send(self, target: SendingTarget, message_id: str, body: str, at: Micros) -> None:
         """Send a message once. at: the current time, which the signature covers. Raises NotDelivered, TargetGone."""
         time = datetime.fromtimestamp(at // 1_000_000, UTC)
         headers = {
@@ -222,7 +222,7 @@ class Services:
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
         logging.getLogger("urllib3").setLevel(logging.ERROR)
 
-    def send(self, target: Target, title: str, text: str) -> None:
+    def send(self, target: SendingTarget, title: str, text: str) -> None:
         """Send a message once, in a thread that is abandoned on timeout. Raises NotDelivered."""
         if target.id in self._hanging:
             raise NotDelivered("the try before it still hangs")
@@ -252,7 +252,7 @@ class Services:
         if not any(delivered):
             raise NotDelivered(reasons[0] if reasons else "Apprise could not deliver it")
 
-    def _service(self, target: Target) -> "NotifyBase":
+    def _service(self, target: SendingTarget) -> "NotifyBase":
         """Return the service of a URL, after checking its hosts. Raises NotDelivered."""
         apprise = import_module("apprise")  # takes a tenth of a worker's start, and few servers have such a target
         asset = apprise.AppriseAsset(app_id="agent-server", app_desc="agent-server", secure_logging=True)
@@ -271,14 +271,14 @@ class Services:
         return service
 
 
-class Sender:
+class NotificationSender:
     """Sends to all targets. Threads may use it for different targets at the same time."""
 
     def __init__(self, webhooks: Webhooks, services: Services) -> None:
         self._webhooks = webhooks
         self._services = services
 
-    def send(self, target: Target, message_id: str, body: str, at: Micros) -> None:
+    def send(self, target: SendingTarget, message_id: str, body: str, at: Micros) -> None:
         """Send a message once. at: the current time. Raises NotDelivered, TargetGone."""
         if target.kind == "webhook":
             self._webhooks.send(target, message_id, body, at)
@@ -286,29 +286,29 @@ class Sender:
             self._services.send(target, *text_of(body))
 
 
-def open_sender(*, private: bool) -> Sender:
+def open_sender(*, private: bool) -> NotificationSender:
     """Make the sender for all targets of this process. private: targets may have private addresses."""
-    return Sender(Webhooks(private=private), Services(private=private))
+    return NotificationSender(Webhooks(private=private), Services(private=private))
 
 
 class NoTargets(StoreError):
     """The settings have no notification target."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "There is no target to test: neither NOTIFY_URLS nor NOTIFY_WEBHOOKS is set"
 
 
 class UnknownTarget(StoreError):
     """The settings have no notification target with this id."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "target"
 
     def __init__(self, known: Sequence[str]) -> None:
         super().__init__(f"Input should be the id of a target: one of {', '.join(known)}")
 
 
-class Outcome(NamedTuple):
+class TargetTestOutcome(NamedTuple):
     """The result of a test of a target."""
 
     id: str
@@ -320,7 +320,7 @@ class Outcome(NamedTuple):
 class Desk:
     """Shows the queues, and sends test messages from this process."""
 
-    def __init__(self, store: Store, targets: Sequence[Target], sender: Sender) -> None:
+    def __init__(self, store: Store, targets: Sequence[SendingTarget], sender: NotificationSender) -> None:
         self._store = store
         self._targets = targets
         self._sender = sender
@@ -338,7 +338,7 @@ class Desk:
             "outboxes": self._store.notifications.outboxes.states(),
         }
 
-    def test(self, target_id: str | None) -> list[Outcome]:
+    def test(self, target_id: str | None) -> list[TargetTestOutcome]:
         """Send a test message to one target or to all in parallel. A success makes the target's queue due at once.
 
         Raises NoTargets, UnknownTarget.
@@ -351,13 +351,13 @@ class Desk:
         with ThreadPoolExecutor(len(chosen)) as pool:
             return list(pool.map(self._test, chosen))
 
-    def _test(self, target: Target) -> Outcome:
+    def _test(self, target: SendingTarget) -> TargetTestOutcome:
         at = wire.now()
         try:
             self._sender.send(target, f"msg_test-{uuid4()}", body_of_test(wire.utc_time(at)), at)
             self._store.notifications.targets.hurry(target.id)
         except NotDelivered as error:
-            return Outcome(target.id, target.name, False, str(error))
+            return TargetTestOutcome(target.id, target.name, False, str(error))
         except UNAVAILABLE:
             pass  # the test itself has succeeded
-        return Outcome(target.id, target.name, True, "")
+        return TargetTestOutcome(target.id, target.name, True, "")

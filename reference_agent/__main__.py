@@ -13,9 +13,9 @@ from werkzeug.serving import make_server
 
 from core.prices import Prices, read_prices
 from reference_agent.acp.agents import chosen
-from reference_agent.api import Server, create_app
-from reference_agent.log import Webhooks
-from reference_agent.mind import Llm
+from reference_agent.api import ReferenceServer, create_app
+from reference_agent.log import AgentWebhooks
+from reference_agent.mind import ModelEndpoint
 from reference_agent.services import services
 from reference_agent.tunnels import ports, terminals
 
@@ -73,10 +73,10 @@ def main() -> None:
         home.mkdir(parents=True, exist_ok=True)
         (home.parent / ".gitignore").write_text("*\n")
         os.environ["HOME"] = str(home)
-    llm = Llm(model, url, model_key, prices=prices)
+    llm = ModelEndpoint(model, url, model_key, prices=prices)
     folder = Path(os.environ.get("OH_CONVERSATIONS_PATH") or ".agent-server/conversations").absolute()
-    webhooks = Webhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
-    server = Server(key, folder, webhooks, llm, secret, acp)
+    webhooks = AgentWebhooks(os.environ.get("OH_WEBHOOKS_0_BASE_URL", ""), json.loads(headers or "{}"))
+    server = ReferenceServer(key, folder, webhooks, llm, secret, acp)
     app = create_app(server)
     for blueprint in (services, terminals):
         app.register_blueprint(blueprint, url_prefix="/api")

@@ -19,15 +19,15 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.local import LocalProxy
 
 from core.wire import lone_surrogate
-from reference_agent.acp.agents import Agent, refusal
-from reference_agent.commands import Commands
-from reference_agent.conversation import Conversation, read_decisions
+from reference_agent.acp.agents import AcpAgent, refusal
+from reference_agent.commands import ClientCommands
+from reference_agent.conversation import AgentConversation, read_decisions
 from reference_agent.events import Event, now
 from reference_agent.ignored import brings_agent, ignored, servers_in
-from reference_agent.log import MOST_RESPONSES, DiskError, Hidden, Journal, Log, Webhooks
-from reference_agent.mind import NO_LLM, OPENAI, Conflict, Llm, Mind, Model, ModelError, Rule, Seal
+from reference_agent.log import MOST_RESPONSES, AgentWebhooks, DiskError, Hidden, Journal, Log
+from reference_agent.mind import NO_LLM, OPENAI, Conflict, Mind, ModelEndpoint, ModelError, ModelMind, RuleMind, Seal
 from reference_agent.search import written_at
-from reference_agent.shell import Terminal
+from reference_agent.shell import ShellTerminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reference_agent.acp.conversation import AcpConversation
 
 #: A conversation of the bundled agent, or of a program that speaks ACP.
-AnyConversation = Union[Conversation, "AcpConversation"]
+AnyConversation = Union[AgentConversation, "AcpConversation"]
 #: Maximum number and size in bytes of a page of several events. The server reads at most 8 MiB.
 MOST_ITEMS, PAGE_BYTES = 100, 1 << 20
 #: Names of settings of an agent or a workspace that are neither stored nor shown.
@@ -46,20 +46,26 @@ OPENHANDS = "The OpenHands agent may: make openhands."  #: the agent that serves
 ACTION_WAITS = "An action waits for a decision. Decide it, or send a message, which rejects it."
 
 
-class Server:
+class ReferenceServer:
     """The state of one process. Every method raises DiskError.
 
     folder: of all conversations. llm: the default model. secret: seals keys. acp: the agent that replaces the model.
     """
 
     def __init__(
-        self, key: str, folder: Path, webhooks: Webhooks, llm: Llm = NO_LLM, secret: str = "", acp: Agent | None = None
+        self,
+        key: str,
+        folder: Path,
+        webhooks: AgentWebhooks,
+        llm: ModelEndpoint = NO_LLM,
+        secret: str = "",
+        acp: AcpAgent | None = None,
     ) -> None:
         self.key, self.folder, self.acp = key, folder, acp
         self.started = self.used = time.monotonic()
         self._webhooks, self._llm, self._seal = webhooks, llm, Seal(secret)
         self._hidden = Hidden()
-        self.commands = Commands(self._hidden)
+        self.commands = ClientCommands(self._hidden)
         self._loaded: dict[UUID, AnyConversation] = {}
         self._lock = threading.RLock()
 
@@ -157,9 +163,9 @@ class Server:
             known = mcp or {**{one: {} for one in kept.start.get("mcp_servers", [])}, **unsealed}
             files, around = (Files(one, self.folder) for one in (folder, Path.cwd()))
             tools = Toolbox(log, files, around, said, known if llm.model else {})
-            mind: Mind = Model(llm, folder, tools) if llm.model else Rule()
-            terminal = Terminal(folder, hands_back=bool(llm.model))
-            conversation = Conversation(log, mind, terminal, tools, secrets)
+            mind: Mind = ModelMind(llm, folder, tools) if llm.model else RuleMind()
+            terminal = ShellTerminal(folder, hands_back=bool(llm.model))
+            conversation = AgentConversation(log, mind, terminal, tools, secrets)
         if kept.state is None:
             conversation.begin()
         else:
@@ -199,10 +205,10 @@ def described(agent: dict[str, Any] | None, model: str) -> dict[str, Any]:
 
 api = Blueprint("api", __name__, url_prefix="/api/conversations")
 health = Blueprint("health", __name__)
-server = cast(Server, LocalProxy(lambda: current_app.extensions["server"]))
+server = cast(ReferenceServer, LocalProxy(lambda: current_app.extensions["server"]))
 
 
-def create_app(state: Server) -> Flask:
+def create_app(state: ReferenceServer) -> Flask:
     """Create the Flask app. Every path under /api needs the server's key, unless the key is empty."""
     app = Flask(__name__)
     app.extensions["server"] = state

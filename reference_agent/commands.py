@@ -1,4 +1,4 @@
-"""Commands that clients start in a sandbox, beside the agent's, and their output. The oldest are dropped."""
+"""ClientCommands that clients start in a sandbox, beside the agent's, and their output. The oldest are dropped."""
 
 import codecs
 import subprocess
@@ -20,7 +20,7 @@ MOST_RUNNING, MOST_COMMANDS, MOST_KEPT = 8, 64, 1 << 20
 class TooManyRun(Exception): ...
 
 
-class Command:
+class ClientCommand:
     """A client's command and its output. Any thread may read it."""
 
     def __init__(self, command: str, folder: Path, seconds: int, mask: Mask) -> None:
@@ -77,30 +77,30 @@ class Command:
         self.events.append({**named, "order": len(self.events) - 1, **output})
 
 
-class Commands:
+class ClientCommands:
     """The last MOST_COMMANDS commands of one process."""
 
     def __init__(self, hidden: Hidden) -> None:
         self._hidden, self._lock = hidden, threading.Lock()
-        self._known: dict[str, Command] = {}
+        self._known: dict[str, ClientCommand] = {}
 
     def work(self) -> bool:
         with self._lock:
             return any(not command.has_ended.is_set() for command in self._known.values())
 
-    def start(self, command: str, folder: Path, seconds: int) -> Command:
+    def start(self, command: str, folder: Path, seconds: int) -> ClientCommand:
         """Start a command that is killed after `seconds`. Raises TooManyRun, OSError and ValueError."""
         with self._lock:
             if sum(not one.has_ended.is_set() for one in self._known.values()) >= MOST_RUNNING:
                 raise TooManyRun(f"{MOST_RUNNING} commands run already: stop one, or wait for its end")
-            begun = Command(command, folder, seconds, self._hidden.mask)
+            begun = ClientCommand(command, folder, seconds, self._hidden.mask)
             self._known[begun.id] = begun
             ended = [one for one in self._known.values() if one.has_ended.is_set()]
             for old in ended[: max(len(self._known) - MOST_COMMANDS, 0)]:
                 del self._known[old.id]
             return begun
 
-    def find(self, identity: str) -> Command | None:
+    def find(self, identity: str) -> ClientCommand | None:
         return self._known.get(identity)
 
     def events(self) -> list[dict[str, Any]]:

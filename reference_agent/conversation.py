@@ -17,10 +17,10 @@ from typing import Any
 from core.cuts import beginning
 from reference_agent import delegation, events
 from reference_agent.events import Event, parts
-from reference_agent.log import DiskError, Log, State, moved, taken_up, usage
+from reference_agent.log import DiskError, Log, StepState, moved, taken_up, usage
 from reference_agent.loops import HINT, loop_in
 from reference_agent.mind import Conflict, Mind, Response, Unwanted
-from reference_agent.shell import Terminal
+from reference_agent.shell import ShellTerminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MCP, RISKS, TOOLS, BadCall, Tools, read_call
 
@@ -68,7 +68,7 @@ def read_decisions(given: Any, reason: str) -> list[Decision]:
     return read
 
 
-def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[State, list[Event]]:
+def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[StepState, list[Event]]:
     """Return the state and the events after decisions. rest: the status if all were rejected. Raises Stale."""
     state = log.state
     new = [one for one in decisions if not _is_repeat(log, one)]
@@ -86,12 +86,12 @@ def decided(log: Log, decisions: list[Decision], rest: str = "idle") -> tuple[St
     return state, step
 
 
-def undecided(state: State) -> list[str]:
+def undecided(state: StepState) -> list[str]:
     waits = state.status == "waiting_for_confirmation"
     return [action_id for action_id in state.ready if waits and action_id not in state.decided]
 
 
-def as_decided(action: Event, state: State, tools: Tools = TOOLS) -> Event:
+def as_decided(action: Event, state: StepState, tools: Tools = TOOLS) -> Event:
     """Return an action as it is executed, with a person's edited arguments. Raises BadCall."""
     decision = state.decided.get(action["id"], {})
     if decision.get("decision") != "edit":
@@ -131,13 +131,13 @@ def _is_repeat(log: Log, decision: Decision) -> bool:
     return any(one["kind"] == "UserRejectObservation" and one["action_id"] == action_id for one in reversed(log.events))
 
 
-class Conversation:
+class AgentConversation:
     """One conversation and its worker thread. It resumes after the last step of its log.
 
     A method raises DiskError if it cannot write its step. Then nothing has happened, except that a pause takes effect.
     """
 
-    def __init__(self, log: Log, mind: Mind, terminal: Terminal, tools: Toolbox, secrets: dict[str, str]) -> None:
+    def __init__(self, log: Log, mind: Mind, terminal: ShellTerminal, tools: Toolbox, secrets: dict[str, str]) -> None:
         self.log, self._mind, self._terminal, self._tools, self._secrets = log, mind, terminal, tools, secrets
         log.hide(*secrets.values())
         self._lock = threading.RLock()
@@ -171,7 +171,7 @@ class Conversation:
         if folder := self.log.state.mind.get("folder"):
             self._terminal.resume(folder)
 
-    def _cut_short(self, words: str) -> tuple[State, list[Event]]:
+    def _cut_short(self, words: str) -> tuple[StepState, list[Event]]:
         """Return the state without the interrupted action, and the event that closes it."""
         state = self.log.state
         if not state.started:
@@ -281,7 +281,7 @@ class Conversation:
         self._tools.close()
         self._terminal.end()
 
-    def _own(self) -> tuple[list[Event], State]:
+    def _own(self) -> tuple[list[Event], StepState]:
         """Return the events and the state of the conversation itself, also during a sub-task."""
         with self._lock:
             return delegation.own(self.log.way), self.log.state._replace(task={})
@@ -295,7 +295,7 @@ class Conversation:
     def _decided(self, action_id: str) -> Event:
         return as_decided(self.log.known(action_id), self.log.state, self._tools.known())
 
-    def _rejected(self, reason: str) -> tuple[State, list[Event]]:
+    def _rejected(self, reason: str) -> tuple[StepState, list[Event]]:
         """Return the state and the events after a rejection of the undecided actions. Approved actions stay open."""
         rejections = [{"action_id": one, "decision": "reject", "reason": reason} for one in undecided(self.log.state)]
         return decided(self.log, rejections)
@@ -391,13 +391,13 @@ class Conversation:
             return ""
         return delegation.OVERTAKEN if state.unanswered else delegation.end_of(state.task, seen, state.stats)
 
-    def _without_task(self, state: State, report: str, *, is_error: bool = False) -> tuple[State, list[Event]]:
+    def _without_task(self, state: StepState, report: str, *, is_error: bool = False) -> tuple[StepState, list[Event]]:
         """Return the state without the current sub-task, which has no open action, and the sub-task's result."""
         report_members = {"content": parts(report), "is_error": is_error, "tool_name": "delegate"}
         result = events.observation(self._decided(state.task["id"]), report_members)
         return state._replace(open=state.open[1:], task={}), [result]
 
-    def _respond(self, so_far: list[Event], state: State) -> None:
+    def _respond(self, so_far: list[Event], state: StepState) -> None:
         self._tools.connect(again=bool(state.unanswered))
         response = self._mind.respond(so_far, state, self._show)
         with self._lock:

@@ -38,7 +38,7 @@ CAPABILITIES = ["decide_each", "edit", "history", "return"]
 MODULES = {name: f"openhands.tools.{name}.definition" for name in ("terminal", "file_editor", "task_tracker")}
 
 
-class Webhooks:
+class AgentWebhooks:
     """Posts events and changes in order, and retries each until the webhook accepts it.
 
     Limitation: the queue is in memory. After a kill of the agent, the server reads the rest from GET …/events/search.
@@ -108,7 +108,7 @@ class DiskError(Exception):
         super().__init__(f"The agent server cannot {verb} {folder}: {reason}")
 
 
-class Kept(NamedTuple):
+class KeptLog(NamedTuple):
     start: dict[str, Any]
     events: list[Event]
     state: dict[str, Any] | None  #: None before the first step
@@ -138,13 +138,13 @@ class Journal:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise DiskError("write to", self._folder, error) from error
 
-    def load(self) -> Kept | None:
+    def load(self) -> KeptLog | None:
         """Return the folder's content without a torn last step; None if it holds no conversation."""
         try:
             if not self._start.exists():
                 return None
             start = json.loads(self._start.read_bytes())
-            return Kept(start, *self._read(self._steps.read_bytes()))
+            return KeptLog(start, *self._read(self._steps.read_bytes()))
         except (OSError, ValueError) as error:
             raise DiskError("read", self._folder, error) from error
 
@@ -231,7 +231,7 @@ def _sync(folder: Path) -> None:
     os.close(number)
 
 
-class State(NamedTuple):
+class StepState(NamedTuple):
     """The state after a step. The lists hold ids of events. Open actions are approved unless they wait."""
 
     policy: dict[str, Any]
@@ -250,7 +250,7 @@ class State(NamedTuple):
         return self.open[: self.open.index(self.task["id"])] if self.task else self.open
 
 
-def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
+def taken_up(history: list[Event], policy: dict[str, Any]) -> StepState:
     """Return the state of a fork after its first events, in which nothing is open."""
     unanswered = list[str]()
     for event in events.way(history):
@@ -259,16 +259,16 @@ def taken_up(history: list[Event], policy: dict[str, Any]) -> State:
                 unanswered.append(identity)
             case {"kind": "MessageEvent" | "ActionEvent", "source": "agent"}:
                 unanswered = []
-    return State(policy, unanswered=unanswered)
+    return StepState(policy, unanswered=unanswered)
 
 
 class Log:
     """The events and the state of a conversation. A step is written before it is visible. Not thread-safe."""
 
-    def __init__(self, kept: Kept, journal: Journal, webhooks: Webhooks, hidden: Hidden | None = None) -> None:
+    def __init__(self, kept: KeptLog, journal: Journal, webhooks: AgentWebhooks, hidden: Hidden | None = None) -> None:
         self.start, self.events = kept.start, kept.events
         self.way = events.way(kept.events)  #: events of the current branch
-        self.state = State(**kept.state) if kept.state else State(kept.start["confirmation_policy"])
+        self.state = StepState(**kept.state) if kept.state else StepState(kept.start["confirmation_policy"])
         self._last_user_message = _last_user_message(kept.events)
         self._journal, self._webhooks, self._hidden, self._secrets = journal, webhooks, hidden or Hidden(), set[str]()
         self.capabilities = CAPABILITIES  #: what the conversation's agent supports
@@ -314,7 +314,7 @@ class Log:
     def first_open(self) -> Event:
         return self.known(self.state.open[0])
 
-    def step(self, state: State, step: list[Event]) -> None:
+    def step(self, state: StepState, step: list[Event]) -> None:
         """Write a step, then show and post it. Raises DiskError; then nothing has changed."""
         step = [*self._unsaid, *map(self._masked, step)]
         self._journal.append(step, state._asdict())
@@ -334,7 +334,7 @@ class Log:
         if message or any(event["kind"] == "ConversationStateUpdateEvent" for event in step):
             self.post_info()
 
-    def begin(self, action: Event, state: State) -> None:
+    def begin(self, action: Event, state: StepState) -> None:
         """Write that the first open action begins, as it is executed, and print it. Raises DiskError."""
         self.step(state, [])
         self._print(action)
@@ -343,7 +343,7 @@ class Log:
         if line := log_line(event, self.mask, is_begun=is_begun):
             print(UUID(self.start["id"]).hex[:8], line, flush=True)
 
-    def record(self, state: State, step: list[Event]) -> None:
+    def record(self, state: StepState, step: list[Event]) -> None:
         """Write a step that cannot be undone. After a DiskError the state is kept, and the next step writes both."""
         self.state = state
         self._unsaid += map(self._masked, step)
@@ -419,7 +419,7 @@ def usage(stats: dict[str, Any]) -> dict[str, Any]:
     return {"usage_to_metrics": {"agent": stats} if stats else {}}
 
 
-def moved(state: State, status: str, step: list[Event]) -> State:
+def moved(state: StepState, status: str, step: list[Event]) -> StepState:
     """Return the state with another status, and add the event of the change to the step."""
     step.append(events.change("execution_status", status))
     return state._replace(status=status)

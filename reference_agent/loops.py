@@ -17,7 +17,7 @@ _MOST_EVENTS = 500  #: maximum number of events that are searched
 _FILE = re.compile(r"\.outputs/[0-9a-f]{12}\.txt")  #: file name of a whole output, different each time
 
 
-class Loop(NamedTuple):
+class RepeatedSteps(NamedTuple):
     words: str  #: the repetition, as a clause
     is_told: bool  #: whether the model already got the hint
 
@@ -29,7 +29,7 @@ class _Step(NamedTuple):
     failures: list[bool]
 
 
-def loop_in(so_far: list[Event]) -> Loop | None:
+def loop_in(so_far: list[Event]) -> RepeatedSteps | None:
     """Return the loop since the last user message. After a hint, a loop counts only after another step."""
     recent = so_far[-_MOST_EVENTS:]
     begin = next((index for index in reversed(range(len(recent))) if is_user(recent[index])), -1) + 1
@@ -52,7 +52,7 @@ def loop_in(so_far: list[Event]) -> Loop | None:
     for words, length, holds in patterns:
         last = steps[-length:]
         if len(last) == length and holds(last):
-            return Loop(words, any(index > last[0].position for index in hints))
+            return RepeatedSteps(words, any(index > last[0].position for index in hints))
     return None
 
 

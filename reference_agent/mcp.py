@@ -27,7 +27,7 @@ from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation, Pagina
 from core.cuts import beginning, head_and_tail
 from reference_agent.events import Event, parts
 from reference_agent.toolbox import headers_of, texts_of
-from reference_agent.tools import MCP, Refused, Tool
+from reference_agent.tools import MCP, AgentTool, ToolRefused
 
 #: Timeouts in seconds: start of a server with its list of tools, minimum for a call, end of a program.
 START_SECONDS, CALL_SECONDS, END_SECONDS = 30.0, 120.0, 5.0
@@ -39,7 +39,7 @@ _loop = asyncio.new_event_loop()
 threading.Thread(target=_loop.run_forever, daemon=True).start()
 
 
-class McpServer:
+class McpConnection:
     """One MCP server, started on first use. Not thread-safe, except `close`."""
 
     def __init__(self, name: str, given: dict[str, Any], folder: Path) -> None:
@@ -52,9 +52,9 @@ class McpServer:
         self._task: asyncio.Task[None] | None = None
         self._session: ClientSession | None = None
 
-    def tools(self) -> dict[str, Tool]:
-        """Return its tools by name. Raises Refused."""
-        found, params = dict[str, Tool](), PaginatedRequestParams()
+    def tools(self) -> dict[str, AgentTool]:
+        """Return its tools by name. Raises ToolRefused."""
+        found, params = dict[str, AgentTool](), PaginatedRequestParams()
         while len(found) < MOST_TOOLS:
             page = self._ask(partial(ClientSession.list_tools, params=params), START_SECONDS)
             found |= {one.name: _tool(one.model_dump(by_alias=True)) for one in page.tools}
@@ -64,7 +64,7 @@ class McpServer:
         return found
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[list[Event], bool]:
-        """Return the content of a tool's response, and whether it is an error. Raises Refused."""
+        """Return the content of a tool's response, and whether it is an error. Raises ToolRefused."""
         answer = self._ask(lambda session: session.call_tool(tool, arguments), self._seconds)
         content = [_part(block.model_dump(by_alias=True, mode="json")) for block in answer.content]
         text = head_and_tail("\n".join(part["text"] for part in content if "text" in part), MOST_RESULT)
@@ -85,7 +85,7 @@ class McpServer:
             text = self._words(error, seconds)
             if not _is_answer(error):
                 self.close()
-            raise Refused(text) from None
+            raise ToolRefused(text) from None
 
     async def _asked(self, request: Callable[[ClientSession], Awaitable[Any]], seconds: float) -> Any:
         if self._session is None:
@@ -118,7 +118,9 @@ class McpServer:
             client = await stack.enter_async_context(create_mcp_http_client(headers=headers))
             return await stack.enter_async_context(streamable_http_client(str(given["url"]), http_client=client))
         if not given.get("command"):
-            raise Refused("its settings name no command and no URL, or were not kept when the agent server restarted")
+            raise ToolRefused(
+                "its settings name no command and no URL, or were not kept when the agent server restarted"
+            )
         arguments = given.get("args")
         program = StdioServerParameters(
             command=str(given["command"]),
@@ -133,7 +135,7 @@ class McpServer:
         if isinstance(error, TimeoutError):
             return f"it does not answer within {seconds:g} s"
         text = beginning(str(error) or type(error).__name__, _MOST_ERROR)
-        if not self._given.get("command") or _is_answer(error) or isinstance(error, Refused | OSError):
+        if not self._given.get("command") or _is_answer(error) or isinstance(error, ToolRefused | OSError):
             return text
         size = os.fstat(self._errors.fileno()).st_size
         output = os.pread(self._errors.fileno(), _MOST_ERROR, max(size - _MOST_ERROR, 0)).decode(errors="replace")
@@ -151,11 +153,11 @@ def _first(error: BaseException) -> Exception:
     return error if isinstance(error, Exception) else ConnectionError("the connection ended")
 
 
-def _tool(one: dict[str, Any]) -> Tool:
+def _tool(one: dict[str, Any]) -> AgentTool:
     schema = one["inputSchema"] if isinstance(one.get("inputSchema"), dict) else {}
     described = beginning(str(one.get("description") or one["name"]), MOST_DESCRIPTION)
     properties, required = schema.get("properties") or {}, schema.get("required") or []
-    return Tool(MCP, described, dict(properties), tuple(map(str, required)), schema=schema)
+    return AgentTool(MCP, described, dict(properties), tuple(map(str, required)), schema=schema)
 
 
 def _part(block: dict[str, Any]) -> Event:

@@ -1,8 +1,9 @@
 """The minds, which decide the agent's next actions. Write your own to replace them.
 
-`Rule` needs no model. `Model` uses one. A response is one streamed chat completion of an OpenAI-compatible endpoint. It
-is parsed from bytes, because endpoints send members that no client library's types allow. The model's key is sealed on
-the disk. Source: https://platform.openai.com/docs/api-reference/chat, and the observed behaviour of other endpoints.
+`RuleMind` needs no model. `ModelMind` uses one.
+A response is one streamed chat completion of an OpenAI-compatible endpoint. It is parsed from bytes, because endpoints
+send members that no client library's types allow. The model's key is sealed on the disk.
+Source: https://platform.openai.com/docs/api-reference/chat, and the observed behaviour of other endpoints.
 """
 
 import base64
@@ -25,7 +26,7 @@ from core.prices import Prices, Used
 from reference_agent import condensing, events, tools
 from reference_agent.condensing import CHARACTERS_PER_TOKEN
 from reference_agent.events import RESULTS, Event, last_step, messages
-from reference_agent.log import State
+from reference_agent.log import StepState
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import MOST_SUMMARY
 
@@ -103,27 +104,27 @@ class Mind:
     def beginning(self) -> list[Event]:
         return []
 
-    def has_to_respond(self, _so_far: list[Event], state: State) -> bool:
+    def has_to_respond(self, _so_far: list[Event], state: StepState) -> bool:
         """Return whether the conversation goes on. Called when no action is open."""
         return bool(state.unanswered)
 
-    def respond(self, so_far: list[Event], state: State, show: Show) -> Response:
+    def respond(self, so_far: list[Event], state: StepState, show: Show) -> Response:
         """Return the next step. Called without the conversation's lock, because it may take long."""
         raise NotImplementedError
 
-    def answer(self, _question: str, _so_far: list[Event], _state: State) -> str:
+    def answer(self, _question: str, _so_far: list[Event], _state: StepState) -> str:
         """Answer a side question without changing the conversation. Raises Conflict and ModelError."""
         raise Conflict(NO_ANSWER)
 
-    def condense(self, _so_far: list[Event], _state: State) -> Response | None:
+    def condense(self, _so_far: list[Event], _state: StepState) -> Response | None:
         """Return a summary of older steps; None if there are too few. Raises Conflict and ModelError."""
         raise Conflict(NO_ANSWER)
 
 
-class Rule(Mind):
+class RuleMind(Mind):
     """Turns each `run: CMD` line of a message into an action. Replies to other messages that it has no model."""
 
-    def respond(self, so_far: list[Event], state: State, _show: Show) -> Response:
+    def respond(self, so_far: list[Event], state: StepState, _show: Show) -> Response:
         message_id = state.unanswered[0]
         message = next(event for event in so_far if event["id"] == message_id)
         text = events.text_of(message["llm_message"]["content"])
@@ -154,7 +155,7 @@ def _action(command: str, response_id: str) -> Event:
 
 
 @dataclass(frozen=True)
-class Llm:
+class ModelEndpoint:
     """A model of an OpenAI-compatible endpoint; without a name, no model."""
 
     model: str = ""
@@ -164,7 +165,7 @@ class Llm:
     reasoning_effort: str = ""  #: such as "high"; "": the endpoint's default
     prices: Prices = field(default=_PRICES, repr=False)
 
-    def with_given(self, given: dict[str, Any]) -> "Llm":
+    def with_given(self, given: dict[str, Any]) -> "ModelEndpoint":
         """Return the model with a start request's settings. A key is sent only to the endpoint that it belongs to."""
         names = ("model", "base_url", "api_key", "reasoning_effort")
         model, url, key, effort = (str(given.get(name) or "") for name in names)
@@ -180,7 +181,7 @@ class Llm:
         )
 
 
-NO_LLM = Llm()
+NO_LLM = ModelEndpoint()
 
 
 class Seal:
@@ -229,7 +230,7 @@ class EndpointError(Exception):
         super().__init__(f"{self.status} {message}")
 
 
-class Reply:
+class ModelReply:
     def __init__(self) -> None:
         self.id = self.text = self.reasoning = ""
         self.is_cut = False  #: too long for us or for the endpoint
@@ -279,12 +280,12 @@ class Reply:
 class Endpoint:
     """Thread-safe."""
 
-    def __init__(self, llm: Llm) -> None:
+    def __init__(self, llm: ModelEndpoint) -> None:
         self._model = re.sub(r"^(openai|litellm_proxy)/", "", llm.model)  # LiteLLM's names have a provider prefix
         self._key, self._url, self._effort = llm.api_key, llm.base_url, llm.reasoning_effort
         self._headers = {"Authorization": f"Bearer {llm.api_key or 'none'}"}
 
-    def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], show: Show) -> Reply:
+    def ask(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], show: Show) -> ModelReply:
         """Request a response, within RESPONSE_SECONDS per try. Raises ModelError and the errors of `show`."""
         body: dict[str, Any] = {"model": self._model, "messages": messages, **({"tools": tools} if tools else {})}
         body |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -307,8 +308,8 @@ class Endpoint:
                     time.sleep(pause)
         raise AssertionError("the last try returns or raises")
 
-    def _try(self, client: httpx.Client, body: dict[str, Any], show: Show) -> Reply:
-        reply, unshown, shown_at = Reply(), ["", ""], time.monotonic()
+    def _try(self, client: httpx.Client, body: dict[str, Any], show: Show) -> ModelReply:
+        reply, unshown, shown_at = ModelReply(), ["", ""], time.monotonic()
         with client.stream("POST", f"{(self._url or OPENAI).rstrip('/')}/chat/completions", json=body) as response:
             if response.status_code >= 400:
                 raise EndpointError(response)
@@ -421,10 +422,10 @@ def _line(error: Any, hidden: str = "") -> str:
     return (beginning(text, 500) or type(error).__name__).encode(errors="replace").decode()
 
 
-class Model(Mind):
+class ModelMind(Mind):
     """A mind for one conversation. It is stateless: everything is in the events and the state."""
 
-    def __init__(self, llm: Llm, folder: Path, tools: Toolbox) -> None:
+    def __init__(self, llm: ModelEndpoint, folder: Path, tools: Toolbox) -> None:
         self._llm, self._folder, self._tools = llm, folder, tools
 
     @cached_property
@@ -436,7 +437,7 @@ class Model(Mind):
         known = tools.for_clients(self._tools.known())
         return [events.event("SystemPromptEvent", "agent", system_prompt=prompt, tools=known, dynamic_context=context)]
 
-    def has_to_respond(self, so_far: list[Event], state: State) -> bool:
+    def has_to_respond(self, so_far: list[Event], state: StepState) -> bool:
         """Return True after a message, and after the result of any call except finish."""
         ours = (event for event in reversed(so_far) if event["source"] != "environment" or event["kind"] in RESULTS)
         last = next((event for event in ours if event["kind"] in (*RESULTS, "MessageEvent")), None)
@@ -445,7 +446,7 @@ class Model(Mind):
         is_end = last["kind"] == "ObservationEvent" and last["tool_name"] == "finish"
         return last["kind"] in RESULTS and not is_end
 
-    def answer(self, question: str, so_far: list[Event], state: State) -> str:
+    def answer(self, question: str, so_far: list[Event], state: StepState) -> str:
         message = {"role": "user", "content": QUESTION.format(question=question)}
         conversation = [*messages(so_far, state.unanswered), message]
         reply = self._endpoint.ask(conversation, self._offered(state), lambda *_: None)
@@ -453,11 +454,11 @@ class Model(Mind):
             raise ModelError("LLMNoResponseError", "The model called a tool instead of answering. Ask again")
         return reply.text
 
-    def condense(self, so_far: list[Event], state: State) -> Response | None:
+    def condense(self, so_far: list[Event], state: StepState) -> Response | None:
         window = condensing.tokens(so_far, messages(so_far, state.unanswered), self._offered(state), state.stats)
         return self._condensed(so_far, state, window, lambda *_: None)
 
-    def respond(self, so_far: list[Event], state: State, show: Show) -> Response:
+    def respond(self, so_far: list[Event], state: StepState, show: Show) -> Response:
         conversation = messages(so_far, state.unanswered)
         if so_far[0]["kind"] != "SystemPromptEvent":  # the conversation began without a model
             conversation.insert(0, {"role": "system", "content": "".join(self._prompt())})
@@ -479,10 +480,10 @@ class Model(Mind):
     def _prompt(self) -> tuple[str, str]:
         return self._tools.prompt(PROMPT.format(folder=self._folder)), self._tools.context()
 
-    def _offered(self, state: State) -> list[dict[str, Any]]:
+    def _offered(self, state: StepState) -> list[dict[str, Any]]:
         return tools.for_model(self._tools.known(state.task))
 
-    def _counted(self, reply: Reply, estimated: int, state: State) -> tuple[dict[str, Any], str]:
+    def _counted(self, reply: ModelReply, estimated: int, state: StepState) -> tuple[dict[str, Any], str]:
         """Return the stats after a reply, and its id. estimated: tokens of the request, if uncounted."""
         used = reply.usage or {"prompt_tokens": estimated, "completion_tokens": reply.size // CHARACTERS_PER_TOKEN}
         response_id = _fresh(reply.id, {event.get("llm_response_id") for event in self._tools.log.events}, "response")
@@ -490,7 +491,7 @@ class Model(Mind):
             response_id = f"{state.task['id']}/{response_id}"
         return counted(state.stats, used, self._llm, response_id), response_id
 
-    def _condensed(self, so_far: list[Event], state: State, window: int, show: Show) -> Response | None:
+    def _condensed(self, so_far: list[Event], state: StepState, window: int, show: Show) -> Response | None:
         """Replace older steps by a summary of the model. Return None if there are too few. Raises ModelError."""
         window = window or condensing.WINDOW
         if not (old := condensing.older(so_far, state.unanswered, window)):
@@ -507,7 +508,9 @@ class Model(Mind):
         event = condensing.condensation(so_far, old, reply.text.strip(), response_id)
         return Response([event], stats=stats)
 
-    def _shorter(self, error: ModelError, so_far: list[Event], state: State, estimated: int, show: Show) -> Response:
+    def _shorter(
+        self, error: ModelError, so_far: list[Event], state: StepState, estimated: int, show: Show
+    ) -> Response:
         """Handle a request that was too long for the model: summarize more, or end the run."""
         window = min(self._llm.context_window or condensing.WINDOW, estimated)
         try:
@@ -519,7 +522,7 @@ class Model(Mind):
         return _without_last(error, so_far, state)
 
 
-def _without_last(error: ModelError, so_far: list[Event], state: State) -> Response:
+def _without_last(error: ModelError, so_far: list[Event], state: StepState) -> Response:
     unanswered = [] if state.task else state.unanswered
     steps, of_task = last_step(so_far, unanswered), f"{state.task['id']}/" if state.task else ""
     details = {"forgotten_event_ids": [*steps, *unanswered], "llm_response_id": f"{of_task}none-{uuid4().hex}"}
@@ -530,7 +533,7 @@ def _without_last(error: ModelError, so_far: list[Event], state: State) -> Respo
 
 
 def _steps(
-    reply: Reply, past: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
+    reply: ModelReply, past: list[Event], response_id: str, known_tools: tools.Tools, task: dict[str, Any]
 ) -> list[Event]:
     """Return the events of a response. In a sub-task, text without a call is the report. past: has the used ids."""
     reasoning = {"reasoning_content": reply.reasoning} if reply.reasoning else {}
@@ -571,7 +574,7 @@ def _fresh(given: str, known: set[Any], prefix: str) -> str:
     return given if is_usable else f"{prefix}_{uuid4().hex}"
 
 
-def counted(stats: dict[str, Any], used: dict[str, Any], llm: Llm, response_id: str) -> dict[str, Any]:
+def counted(stats: dict[str, Any], used: dict[str, Any], llm: ModelEndpoint, response_id: str) -> dict[str, Any]:
     """Add a response's usage, as the endpoint counts it, to the metrics of the wire."""
     before = stats["accumulated_token_usage"] if stats else {}
     prompt, completion = _number(used, "prompt_tokens"), _number(used, "completion_tokens")

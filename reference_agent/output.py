@@ -24,7 +24,7 @@ _MARK = re.compile(r"^… ([\d,]+) (of [\d,]+ bytes are not shown here\. .*) …
 _CONTINUED = bytes(range(0x80, 0xC0))  #: continuation bytes of UTF-8
 
 
-class Output:
+class CommandOutput:
     """The output of one command. `close` closes its file."""
 
     def __init__(self, folder: Path, mask: Mask = NOTHING) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.cuts import beginning, beginning_in_bytes
-from reference_agent.tools import Files, Refused
+from reference_agent.tools import Files, ToolRefused
 
 #: Files of a folder's instructions. The first existing one is used.
 INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", ".openhands/microagents/repo.md")
@@ -27,7 +27,7 @@ MOST_SKILLS, MOST_DESCRIPTION, MOST_PATHS = 100, 300, 50
 _GIT_SECONDS, _COMMITS, _MOST_COMMIT = 5, 5, 120
 
 
-class Skill(NamedTuple):
+class RepositorySkill(NamedTuple):
     name: str
     description: str
     triggers: tuple[str, ...]  #: words of a message that add it
@@ -38,7 +38,7 @@ class Skill(NamedTuple):
         return any(re.search(rf"(?<!\w){re.escape(one)}(?!\w)", text, re.IGNORECASE) for one in self.triggers)
 
 
-class Repository:
+class FolderRepository:
     """The repository of one conversation's folder, or that folder alone. Not thread-safe."""
 
     def __init__(self, folder: Path, files: Files) -> None:
@@ -57,9 +57,9 @@ class Repository:
         new = [one for one in self._within(_folders(self._folder, action)) if one not in self._known]
         return "\n".join(text for one in new for text in self._of_folder(one))
 
-    def skills(self) -> list[Skill]:
+    def skills(self) -> list[RepositorySkill]:
         """Return the repository's readable skills."""
-        found: dict[str, Skill] = {}
+        found: dict[str, RepositorySkill] = {}
         for name in SKILLS:
             folder = self._root() / name
             for path in sorted([*folder.glob("*.md"), *folder.glob("*/SKILL.md")])[:MOST_SKILLS]:
@@ -105,15 +105,15 @@ class Repository:
         """Return a file's text, truncated with a notice; "" if it cannot be read."""
         try:
             text = self._files.text(str(path)).strip()
-        except (Refused, OSError, ValueError):
+        except (ToolRefused, OSError, ValueError):
             return ""
         cut = beginning_in_bytes(text, MOST_FILE)
         return text if cut == text else f"{cut}\n(Cut off here: {path} has {len(text.encode()):,} bytes.)"
 
 
-def given_skills(context: dict[str, Any]) -> tuple[list[Skill], list[str]]:
+def given_skills(context: dict[str, Any]) -> tuple[list[RepositorySkill], list[str]]:
     """Return the skills of a start request's `agent_context`, and the texts that always apply."""
-    skills, always = list[Skill](), list[str]()
+    skills, always = list[RepositorySkill](), list[str]()
     listed = context.get("skills")
     for one in listed if isinstance(listed, list) else []:
         if not (isinstance(one, dict) and isinstance(one.get("content"), str)):
@@ -126,7 +126,7 @@ def given_skills(context: dict[str, Any]) -> tuple[list[Skill], list[str]]:
             always.append(f'<instructions of="the client, {name}">\n{content}\n</instructions>')
         else:
             described = beginning(str(one.get("description") or ""), MOST_DESCRIPTION)
-            skills.append(Skill(name, described, tuple(map(str, words)), content, "the client"))
+            skills.append(RepositorySkill(name, described, tuple(map(str, words)), content, "the client"))
     return skills[:MOST_SKILLS], always[:MOST_SKILLS]
 
 
@@ -146,14 +146,14 @@ def git(folder: Path, *words: str, seconds: float, errors: str = "replace") -> s
     return None if run.returncode else run.stdout.decode(errors=errors)
 
 
-def _skill(path: Path, text: str) -> Skill:
+def _skill(path: Path, text: str) -> RepositorySkill:
     head, body = front_matter(text)
     name = head.get("name") or (path.parent.name if path.name == "SKILL.md" else path.stem)
     described = head.get("description") or body.strip().partition("\n")[0].strip("# ")
     words = head.get("triggers", [])
     words = words if isinstance(words, list) else words.split(",")
     triggers = tuple(one.strip() for one in words if one.strip())
-    return Skill(str(name), beginning(str(described), MOST_DESCRIPTION), triggers, body.strip(), str(path))
+    return RepositorySkill(str(name), beginning(str(described), MOST_DESCRIPTION), triggers, body.strip(), str(path))
 
 
 def front_matter(text: str) -> tuple[dict[str, str | list[str]], str]:

@@ -17,7 +17,7 @@ from typing import Any
 from core.cuts import beginning
 from reference_agent.printed import kill
 from reference_agent.repository import git
-from reference_agent.tools import Files, Refused
+from reference_agent.tools import Files, ToolRefused
 
 #: Maximum number of lines and of files in a result, and characters of one line.
 MOST_LINES, MOST_FOUND, MOST_LINE = 200, 100, 300
@@ -38,10 +38,10 @@ class Search:
         self._process: subprocess.Popen[bytes] | None = None
 
     def grep(self, pattern: str, path: str = ".", include: str = "") -> str:
-        """Return the matching lines, each with its file and number. Raises Refused, OSError and ValueError."""
+        """Return the matching lines, each with its file and number. Raises ToolRefused, OSError and ValueError."""
         place, matches = self._files.inside(path), matcher(include)
         if not place.exists():
-            raise Refused("the path does not exist")
+            raise ToolRefused("the path does not exist")
 
         shown, files, is_more = list[str](), set[str](), False
         for name, line in self._lines(pattern, place):
@@ -56,10 +56,10 @@ class Search:
         return "\n".join([f"{len(shown)} lines in {len(files)} files below {path}:", *shown, *more])
 
     def glob(self, pattern: str, path: str = ".") -> str:
-        """Return the files with a matching name, the newest first. Raises Refused, OSError and ValueError."""
+        """Return the files with a matching name, the newest first. Raises ToolRefused, OSError and ValueError."""
         place, matches = self._files.inside(path), matcher(pattern)
         if not place.is_dir():
-            raise Refused("is not a folder")
+            raise ToolRefused("is not a folder")
         if Path(pattern).is_absolute():
             matches = matcher(os.path.relpath(pattern, place))
         found = sorted(((written_at(place / name), name) for name in self._names(place) if matches(name)), reverse=True)
@@ -82,7 +82,7 @@ class Search:
         yield from self._read(command, folder, {**os.environ, "GIT_LITERAL_PATHSPECS": "0" if skipped else "1"})
 
     def _read(self, command: list[str], folder: Path, env: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield the output lines of a search. Raises Refused with its error, and on timeout."""
+        """Yield the output lines of a search. Raises ToolRefused with its error, and on timeout."""
         null, pipe = subprocess.DEVNULL, subprocess.PIPE
         self._process = process = subprocess.Popen(
             command, cwd=folder, env=env, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True
@@ -102,9 +102,9 @@ class Search:
                         before = b""
                 if process.wait() > 1:
                     said = process.stderr.read().decode(errors="replace")
-                    raise Refused(f"the pattern is invalid: {beginning(said, 300)}")
+                    raise ToolRefused(f"the pattern is invalid: {beginning(said, 300)}")
                 if process.returncode < 0:
-                    raise Refused(f"the search exceeded {_SECONDS:g} s, or was interrupted")
+                    raise ToolRefused(f"the search exceeded {_SECONDS:g} s, or was interrupted")
         finally:
             timer.cancel()
 
@@ -125,10 +125,10 @@ class Search:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a matcher of paths by a shell pattern. Raises Refused. Cost: grows with both lengths."""
+    """Return a matcher of paths by a shell pattern. Raises ToolRefused. Cost: grows with both lengths."""
     whole = list(islice(_expanded(pattern.removeprefix("./").strip("/")), MOST_PATTERNS + 1))
     if len(whole) > MOST_PATTERNS:
-        raise Refused(f"the braces of the pattern expand to more than {MOST_PATTERNS} patterns")
+        raise ToolRefused(f"the braces of the pattern expand to more than {MOST_PATTERNS} patterns")
     several = [one.split("/") if "/" in one else ["**", one] for one in whole]
     matchers = [[None if part == "**" else re.compile(translate(part)).match for part in parts] for parts in several]
     return lambda path: not pattern or any(_fits(path.split("/"), parts) for parts in matchers)

@@ -17,11 +17,11 @@ from core.cuts import beginning
 from core.filenames import as_text
 from core.wire import as_unicode, micros
 from reference_agent.api import asked_number, body, check_key, done, encoded, page_of, parsed, server, working_folder
-from reference_agent.commands import Command, TooManyRun
+from reference_agent.commands import ClientCommand, TooManyRun
 from reference_agent.events import Event
 from reference_agent.repository import run_git
 from reference_agent.shell import COMMAND_SECONDS
-from reference_agent.tools import MOST_FILE, Files, Refused, replaced
+from reference_agent.tools import MOST_FILE, Files, ToolRefused, replaced
 
 _GIT_SECONDS = 30  #: Git's timeout, in seconds
 _LONGEST_NAME = 64  #: maximum characters of a query member's name in an error
@@ -76,7 +76,7 @@ def folder_of(identity: str | None) -> Path:
 def placed(identity: str | None, path: str) -> Path:
     try:
         return Files(Path.cwd(), server.folder).inside(str(folder_of(identity) / path))
-    except (Refused, OSError, ValueError) as refused:
+    except (ToolRefused, OSError, ValueError) as refused:
         abort(400, f"{as_text(path)} {refused}")
 
 
@@ -85,7 +85,7 @@ def asked_path() -> str:
     return next((value for name, value in query if name == "path"), None) or abort(422, "path is needed in the query")
 
 
-def begun(identity: str | None) -> Command:
+def begun(identity: str | None) -> ClientCommand:
     given = body()
     command, seconds, cwd = given.get("command"), given.get("timeout", 300), given.get("cwd") or "."
     if not isinstance(command, str):

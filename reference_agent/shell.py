@@ -30,7 +30,7 @@ from core.cuts import beginning
 from core.masking import NOTHING, Mask
 from core.pseudo_terminals import pseudo_terminals
 from reference_agent.events import Event
-from reference_agent.output import Output
+from reference_agent.output import CommandOutput
 from reference_agent.printed import Pipe, end_marked, pieces
 
 #: Seconds until a command is handed back: in all, without output, and without output after input.
@@ -248,7 +248,7 @@ class _Shell:
 
 
 class _Shown:
-    def __init__(self, output: Output, show: Show) -> None:
+    def __init__(self, output: CommandOutput, show: Show) -> None:
         self._output, self._show = output, show
         self._at, self._size = time.monotonic() - _SHOWN_EACH + _SHOWN_FIRST, 0
 
@@ -259,7 +259,7 @@ class _Shown:
             self._show(self._output.tail(), size)
 
 
-class Terminal:
+class ShellTerminal:
     """The shell of one conversation. `kill` and `end` are thread-safe."""
 
     def __init__(self, folder: Path, *, hands_back: bool = True) -> None:
@@ -348,13 +348,13 @@ class Terminal:
 
         Limitation: the output of a process that the command leaves behind is lost, unless it goes to a file.
         """
-        with self._busy, closing(Output(self._home, mask)) as output:
+        with self._busy, closing(CommandOutput(self._home, mask)) as output:
             assert self._running is not None
             code, words = self._wait(self._running, action, output, _Shown(output, show))
             text = "\n".join(part for part in (output.text().removesuffix("\n" if words else ""), words) if part)
             return seen(action["command"], self._told(text), code)
 
-    def _wait(self, shell: _Shell, action: Event, output: Output, shown: _Shown) -> tuple[int, str]:
+    def _wait(self, shell: _Shell, action: Event, output: CommandOutput, shown: _Shown) -> tuple[int, str]:
         """Follow a command. Return its exit code, and a notice about its end."""
         began = at = time.monotonic()
         limit = min(action.get("timeout") or COMMAND_SECONDS, COMMAND_SECONDS)
@@ -389,7 +389,7 @@ class Terminal:
         self.folder = shell.folder
         return KILLED if is_late or self._is_killed else code, " ".join(words)
 
-    def _read(self, shell: _Shell, output: Output) -> None:
+    def _read(self, shell: _Shell, output: CommandOutput) -> None:
         pipe = shell.output.fileno()
         ready, _, _ = select.select([pipe, shell.terminal, shell.status], [], [], _CHECK)
         if pipe in ready:
@@ -398,7 +398,7 @@ class Terminal:
         if shell.terminal in ready:
             output.add(shell.printed())
 
-    def _drain(self, shell: _Shell, output: Output) -> None:
+    def _drain(self, shell: _Shell, output: CommandOutput) -> None:
         self._running = None
         os.close(shell.holder)
         for piece in pieces(lambda: True, [shell.output], time.monotonic() + COMMAND_SECONDS):
@@ -408,7 +408,7 @@ class Terminal:
     def _drop_ended(self) -> None:
         """Note the end of a command that was handed back, with its last output."""
         if running := self._running:
-            with closing(Output(self._home)) as output:
+            with closing(CommandOutput(self._home)) as output:
                 self._drain(running, output)
                 code, last = running.report(), output.tail()
             how = "" if code is None else f" with exit code {code}"

@@ -17,13 +17,13 @@ from reference_agent import events
 from reference_agent.delegation import tools_of_task
 from reference_agent.events import Event, parts, text_of
 from reference_agent.log import Log
-from reference_agent.repository import Repository, Skill, given_skills
+from reference_agent.repository import FolderRepository, RepositorySkill, given_skills
 from reference_agent.search import Search
-from reference_agent.tools import TOOLS, Files, Refused, Tool, Tools
+from reference_agent.tools import TOOLS, AgentTool, Files, ToolRefused, Tools
 from reference_agent.web import PERSON_SECONDS, fetch
 
 if TYPE_CHECKING:
-    from reference_agent.mcp import McpServer
+    from reference_agent.mcp import McpConnection
 
 _ALWAYS = ("finish", "think", "invoke_skill")  #: tools that a client's list cannot remove
 #: Maximum length of a tool's name at model endpoints, and of the context of a prompt or a message, in characters.
@@ -53,9 +53,9 @@ class Toolbox:
     ) -> None:
         """files: in the working folder. around: in the agent server's working directory. given: the start's agent."""
         self.log, self._files = log, files
-        self._repository, self._search = Repository(files.folder, around), Search(files)
+        self._repository, self._search = FolderRepository(files.folder, around), Search(files)
         self._untried, self._failed, self._failures = servers or {}, dict[str, Any](), list[str]()
-        self._servers, self._of = list["McpServer"](), dict[str, tuple["McpServer", str]]()
+        self._servers, self._of = list["McpConnection"](), dict[str, tuple["McpConnection", str]]()
         self._given = given or {}
         context = self._given.get("agent_context")
         self._context = context if isinstance(context, dict) else {}
@@ -103,7 +103,7 @@ class Toolbox:
         untried, self._untried = self._untried | (self._failed if again else {}), {}
         if not untried:
             return
-        made = import_module("reference_agent.mcp").McpServer  # imports the library
+        made = import_module("reference_agent.mcp").McpConnection  # imports the library
         servers = [made(name, given, self._files.folder) for name, given in untried.items()]
         self._servers = [*(one for one in self._servers if one.name not in untried), *servers]
         with ThreadPoolExecutor(len(untried)) as pool:
@@ -168,14 +168,14 @@ class Toolbox:
         except (re.error, TypeError):
             return True
 
-    def _add(self, server: "McpServer", name: str, tool: Tool) -> None:
+    def _add(self, server: "McpConnection", name: str, tool: AgentTool) -> None:
         names = (re.sub(r"[^\w-]", "_", one, flags=re.ASCII)[:MOST_NAME] for one in (name, f"{server.name}_{name}"))
         own = next((one for one in names if one not in {**TOOLS, **self._tools}), "")
         if own and self._passes(own):
             self._tools = {**self._tools, own: tool}
             self._of[own] = (server, name)
 
-    def _skills(self) -> list[Skill]:
+    def _skills(self) -> list[RepositorySkill]:
         names = {one.name for one in self._of_client}
         found = [*self._of_client, *(one for one in self._repository.skills() if one.name not in names)]
         disabled = self._context.get("disabled_skills")
@@ -204,7 +204,7 @@ class Toolbox:
             if name not in run:
                 return parts(f"The MCP server of {name} is no longer available. Call another tool."), True
             return parts(run[name](**data, **more)), False
-        except (Refused, OSError, ValueError, re.error) as error:
+        except (ToolRefused, OSError, ValueError, re.error) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return parts(f"{name}: {reason}"), True
 
@@ -231,7 +231,7 @@ def names_in(things: Any) -> list[str]:
     return [str(one.get("name", "?")) if isinstance(one, dict) else str(one) for one in listed]
 
 
-def _tools_of(server: "McpServer") -> dict[str, Tool] | str:
+def _tools_of(server: "McpConnection") -> dict[str, AgentTool] | str:
     """Return the tools of a server, or why it has none."""
     try:
         return server.tools()
@@ -245,7 +245,7 @@ def _system() -> str:
     return f"{platform.system()} {platform.machine()}"
 
 
-def _skill_text(skill: Skill) -> str:
+def _skill_text(skill: RepositorySkill) -> str:
     return f'<skill name="{skill.name}" of="{skill.source}">\n{skill.content}\n</skill>'
 
 

@@ -51,7 +51,7 @@ class BadCall(Exception):
     """A call that cannot be executed. The message is for the model."""
 
 
-class Tool(NamedTuple):
+class AgentTool(NamedTuple):
     stem: str  #: of the names of its kinds on the wire, such as TerminalAction
     description: str
     parameters: dict[str, dict[str, Any]]  #: JSON schemas by name
@@ -60,10 +60,10 @@ class Tool(NamedTuple):
     schema: dict[str, Any] | None = None  #: of an MCP server's tool; its server checks the arguments
 
 
-Tools = Mapping[str, Tool]
+Tools = Mapping[str, AgentTool]
 
 TOOLS = {
-    "terminal": Tool(
+    "terminal": AgentTool(
         "Terminal",
         "Run a command in a bash that lasts: `cd`, variables, functions and background jobs stay for the next command. "
         "It begins in the working folder. Chain commands by && or ;. Run a server in the background, with its output "
@@ -85,7 +85,7 @@ TOOLS = {
         },
         ("command",),
     ),
-    "file_editor": Tool(
+    "file_editor": AgentTool(
         "FileEditor",
         "View, create and edit text files in the working folder. `view` numbers a file's lines, or lists a folder. "
         "`create` writes a new file and never replaces one. `str_replace` replaces the only occurrence of old_str. "
@@ -105,7 +105,7 @@ TOOLS = {
         },
         ("command", "path"),
     ),
-    "grep": Tool(
+    "grep": AgentTool(
         MCP,
         "Search files by a regular expression: each line that matches, with its file and number. Not in files that "
         "Git ignores.",
@@ -117,7 +117,7 @@ TOOLS = {
         ("pattern",),
         rated=False,
     ),
-    "glob": Tool(
+    "glob": AgentTool(
         MCP,
         "Find files by name, the newest first: `**/test_*.py`, or without a slash at any depth. Not those that "
         "Git ignores.",
@@ -125,13 +125,13 @@ TOOLS = {
         ("pattern",),
         rated=False,
     ),
-    "fetch": Tool(
+    "fetch": AgentTool(
         MCP,
         "Read a web page or a text by its URL; HTML becomes text. A person may have to allow the host first.",
         {"url": _TEXT, "start": {**_NUMBER, "description": "The first character, after a call that was cut off."}},
         ("url",),
     ),
-    "task_tracker": Tool(
+    "task_tracker": AgentTool(
         "TaskTracker",
         "Keep the list of tasks of a job that takes several steps; the user sees it. `plan` replaces the whole list, "
         "`view` shows it. Have one task in progress at a time, and mark each as done as soon as it is.",
@@ -142,7 +142,7 @@ TOOLS = {
         ("command",),
         rated=False,
     ),
-    "delegate": Tool(
+    "delegate": AgentTool(
         MCP,
         "Give a part of the job to a helper, which works in the same folder and shell and returns a report. It knows "
         "nothing of this conversation. Use it for what takes many steps and has a short answer.",
@@ -153,11 +153,13 @@ TOOLS = {
         ("task",),
         rated=False,
     ),
-    "invoke_skill": Tool(
+    "invoke_skill": AgentTool(
         "InvokeSkill", "Read one of the skills that your instructions list.", {"name": _TEXT}, ("name",), rated=False
     ),
-    "think": Tool("Think", "Write down a thought. It changes nothing.", {"thought": _TEXT}, ("thought",), rated=False),
-    "finish": Tool(
+    "think": AgentTool(
+        "Think", "Write down a thought. It changes nothing.", {"thought": _TEXT}, ("thought",), rated=False
+    ),
+    "finish": AgentTool(
         "Finish",
         "End the task: it is done, or you need the user's help.",
         {"message": {**_TEXT, "description": "What was done, or what is missing, for the user."}},
@@ -171,14 +173,14 @@ def for_model(tools: Tools = TOOLS) -> list[dict[str, Any]]:
     return [{"type": "function", "function": _function(name, tool)} for name, tool in tools.items()]
 
 
-def _function(name: str, tool: Tool) -> dict[str, Any]:
+def _function(name: str, tool: AgentTool) -> dict[str, Any]:
     rating = _rating(tool)
     asked = {"properties": {**tool.parameters, **rating}, "required": [*tool.required, *rating]}
     schema = {**(tool.schema or {}), "type": "object", **asked}
     return {"name": name, "description": tool.description, "parameters": schema}
 
 
-def _rating(tool: Tool) -> dict[str, Any]:
+def _rating(tool: AgentTool) -> dict[str, Any]:
     """Return the rating parameters of a call, except a parameter of the tool itself."""
     return {name: schema for name, schema in _RATING.items() if tool.rated and name not in tool.parameters}
 
@@ -250,7 +252,7 @@ def _check(place: str, schema: dict[str, Any], value: Any) -> None:
             raise BadCall(f"{place} needs {name}.")
 
 
-class Refused(Exception):
+class ToolRefused(Exception):
     """The tool refuses an action. The message is for the model."""
 
 
@@ -272,7 +274,7 @@ class Files:
         said = {"command": action["command"], "path": action["path"]}
         try:
             text, more = self._execute(action)
-        except (Refused, OSError, ValueError) as error:
+        except (ToolRefused, OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             text, more = f"{action['command']} {action['path']}: {reason}", {"is_error": True}
         return {"content": parts(text), "is_error": False, **said, **more}
@@ -288,19 +290,19 @@ class Files:
                 return self._undo(path)
             case "create":
                 if os.path.lexists(path):
-                    raise Refused("already exists; edit it with str_replace or insert")
+                    raise ToolRefused("already exists; edit it with str_replace or insert")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 old, new, line = None, _needed(action, "file_text"), 0
             case "str_replace":
                 old, replaced = _read(path), _needed(action, "old_str")
                 if old.count(replaced) != 1 or not replaced:
-                    raise Refused(f"old_str occurs {old.count(replaced) if replaced else 0} times, not once")
+                    raise ToolRefused(f"old_str occurs {old.count(replaced) if replaced else 0} times, not once")
                 new, line = old.replace(replaced, action.get("new_str", "")), old[: old.index(replaced)].count("\n")
             case _:
                 old, line = _read(path), action.get("insert_line", 0)
                 lines = old.split("\n")
                 if line > len(lines) - (lines[-1] == ""):
-                    raise Refused(f"insert_line is {line}, and the file has fewer lines")
+                    raise ToolRefused(f"insert_line is {line}, and the file has fewer lines")
                 lines.insert(line, _needed(action, "new_str").removesuffix("\n"))
                 new = "\n".join(lines)
         _write(path, new)
@@ -316,10 +318,10 @@ class Files:
         """Undo the last edit of a file. Edits are known until the agent server ends."""
         last = next((edit for edit in reversed(self._edits) if edit[0] == path), None)
         if last is None:
-            raise Refused("has no edit that can be undone")
+            raise ToolRefused("has no edit that can be undone")
         _, before, after = last
         if hash(_read(path)) != after:
-            raise Refused("has changed since your last edit, so the edit was not undone")
+            raise ToolRefused("has changed since your last edit, so the edit was not undone")
         if before is None:
             path.unlink()
             text = f"{path.relative_to(self.folder)} is deleted, because the edit had created it."
@@ -332,9 +334,9 @@ class Files:
     def inside(self, given: str) -> Path:
         path = Path(os.path.realpath(self.folder / given))
         if not path.is_relative_to(self.folder):
-            raise Refused(f"is outside of the working folder, {self.folder}")
+            raise ToolRefused(f"is outside of the working folder, {self.folder}")
         if path.is_relative_to(self.private):
-            raise Refused("belongs to the agent server")
+            raise ToolRefused("belongs to the agent server")
         return path
 
     def _listing(self, folder: Path) -> str:
@@ -357,19 +359,19 @@ def _read(path: Path) -> str:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would block
     with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise Refused("is not a regular file")
+            raise ToolRefused("is not a regular file")
         content = file.read(MOST_FILE + 1)
     if len(content) > MOST_FILE:
-        raise Refused(f"is larger than {MOST_FILE} bytes; the terminal can show a part")
+        raise ToolRefused(f"is larger than {MOST_FILE} bytes; the terminal can show a part")
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise Refused("is not UTF-8 text") from None
+        raise ToolRefused("is not UTF-8 text") from None
 
 
 def _write(path: Path, text: str) -> None:
     if len(content := text.encode()) > MOST_FILE:
-        raise Refused(f"would be larger than {MOST_FILE} bytes")
+        raise ToolRefused(f"would be larger than {MOST_FILE} bytes")
     with replaced(path) as draft:
         draft.write_bytes(content)
 
@@ -390,7 +392,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 def _needed(action: Event, name: str) -> str:
     if name not in action:
-        raise Refused(f"{action['command']} needs {name}")
+        raise ToolRefused(f"{action['command']} needs {name}")
     return str(action[name])
 
 
@@ -398,7 +400,7 @@ def _range(action: Event) -> tuple[int, int]:
     match action.get("view_range", [1, -1]):
         case [first, last]:
             return first, MOST_FILE if last == -1 else last
-    raise Refused("view_range should have two numbers")
+    raise ToolRefused("view_range should have two numbers")
 
 
 def _numbered(text: str, first: int, last: int) -> str:

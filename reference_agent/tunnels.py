@@ -64,18 +64,18 @@ _CONNECT = 2.0  #: seconds for a program to accept a connection
 _MARK = "AGENT_SANDBOX"
 
 
-class UpgradeRequired(HTTPException):
+class TunnelUpgradeRequired(HTTPException):
     code = 426  #: a plain request to a path that needs an upgrade; Werkzeug has no exception for it
 
 
-class TakenOver(Response):
+class ConsumedConnection(Response):
     """The response of a view that consumed the connection: nothing more is written on it."""
 
     def __call__(self, *_: Any) -> Any:
         raise ConnectionAbortedError("the connection has ended")
 
 
-class Terminal:
+class TunnelTerminal:
     def __init__(self, folder: Path, cols: int, rows: int) -> None:
         self._master, slave = pseudo_terminals.open()
         self._name, self._waiting, self._refused, self._has_dropped = os.ttyname(slave), bytearray(), 0, False
@@ -202,10 +202,10 @@ class Terminal:
 
 
 def taken_over(protocol: str) -> socket.socket:
-    """Return the connection of the current request, which asked for this protocol. Raises UpgradeRequired."""
+    """Return the connection of the current request, which asked for this protocol. Raises TunnelUpgradeRequired."""
     connection = request.environ.get("werkzeug.socket")
     if not isinstance(connection, socket.socket) or request.headers.get("Upgrade", "").lower() != protocol:
-        raise UpgradeRequired(f"This path needs Connection: Upgrade and Upgrade: {protocol}")
+        raise TunnelUpgradeRequired(f"This path needs Connection: Upgrade and Upgrade: {protocol}")
     return connection
 
 
@@ -232,7 +232,7 @@ def open_terminal(identity: str | None = None) -> Response:
     cols, rows = asked_number("cols", 80, 1, MOST_COLS), asked_number("rows", 24, 1, MOST_ROWS)
     with place_among(_terminals, f"{MOST_TERMINALS} terminals of this sandbox are open already. Close one first"):
         try:
-            terminal = Terminal(folder, cols, rows)
+            terminal = TunnelTerminal(folder, cols, rows)
         except OSError as error:
             abort(409, f"The sandbox cannot open a terminal: {error.strerror or error}")
         printer = threading.Thread(target=show, args=(terminal, connection), daemon=True)
@@ -248,7 +248,7 @@ def open_terminal(identity: str | None = None) -> Response:
             if printer.ident is not None:
                 printer.join()
             terminal.close()
-    return TakenOver()
+    return ConsumedConnection()
 
 
 @contextlib.contextmanager
@@ -261,7 +261,7 @@ def place_among(places: threading.Semaphore, refusal: str) -> Iterator[None]:
         places.release()
 
 
-def show(terminal: Terminal, connection: socket.socket) -> None:
+def show(terminal: TunnelTerminal, connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while piece := terminal.printed():
             connection.sendall(piece)
@@ -269,7 +269,7 @@ def show(terminal: Terminal, connection: socket.socket) -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
 
-def serve(terminal: Terminal, connection: socket.socket) -> None:
+def serve(terminal: TunnelTerminal, connection: socket.socket) -> None:
     """Type and resize on the server's command, until it closes the connection. Raises OSError."""
     for message in lines(connection):
         if isinstance(message.get("input"), str):
@@ -321,7 +321,7 @@ def open_port(port: int) -> Response:
                 answers.start()
                 carry(connection, program)
                 answers.join()
-    return TakenOver()
+    return ConsumedConnection()
 
 
 def _is_served(port: int) -> bool:

@@ -8,7 +8,7 @@ from html import unescape
 import httpx
 
 from core.cuts import beginning
-from reference_agent.tools import Refused
+from reference_agent.tools import ToolRefused
 
 #: Timeout of connecting and between two parts, in seconds; maximum number of redirects, and bytes of a page.
 _SECONDS, _REDIRECTS, MOST_PAGE = 20.0, 5, 4 << 20
@@ -22,9 +22,9 @@ _BLANK = "\ue000"  #: replaces a blank of preformatted text, which is kept
 
 
 def fetch(url: str, start: int = 0, waits: Callable[[], bool] = lambda: False) -> str:
-    """Return the text of a page from a character on. waits: for a person to allow the host. Raises Refused."""
+    """Return the text of a page from a character on. waits: for a person to allow the host. Raises ToolRefused."""
     if not re.match(r"https?://[^/\s]", url):
-        raise Refused("the URL should begin with http:// or https:// and a host")
+        raise ToolRefused("the URL should begin with http:// or https:// and a host")
     body = bytearray()
     try:
         with (
@@ -39,10 +39,10 @@ def fetch(url: str, start: int = 0, waits: Callable[[], bool] = lambda: False) -
         if _ASKED in str(error) and waits():
             time.sleep(_TRY_SECONDS)
             return fetch(url, start, waits)
-        raise Refused(f"{url} cannot be reached: {beginning(str(error) or type(error).__name__, 500)}") from None
+        raise ToolRefused(f"{url} cannot be reached: {beginning(str(error) or type(error).__name__, 500)}") from None
     kind = response.headers.get("content-type", "of an unknown type")
     if b"\0" in body[:8192]:
-        raise Refused(f"{response.url} is not text but {kind}, {len(body):,} bytes")
+        raise ToolRefused(f"{response.url} is not text but {kind}, {len(body):,} bytes")
     text = (html_text if "html" in kind else str)(body[:MOST_PAGE].decode(errors="replace"))
     rest = max(len(text) - start - MOST_TEXT, 0)
     more = f"\n… {rest:,} characters more: call again with start={start + MOST_TEXT}" if rest else ""

@@ -27,19 +27,19 @@ PROJECT = Path(__file__).parent.parent
 Handle = NewType("Handle", dict[str, Any])
 
 
-class RuntimeFailure(Exception):
+class RuntimeCallFailed(Exception):
     """A call of a runtime failed. The message is a sentence for the operator."""
 
 
-class FolderNotKept(RuntimeFailure):
+class FolderNotKept(RuntimeCallFailed):
     """A folder of an agent is outside of the sandbox's persistent folder."""
 
 
-class FileTooLong(RuntimeFailure):
+class FileOverLimit(RuntimeCallFailed):
     """A file is larger than the caller accepts."""
 
 
-class PartlyMeasured(RuntimeFailure):
+class PartlyMeasured(RuntimeCallFailed):
     """Directories were moved or unreadable during a measurement. `least`: the bytes that were found."""
 
     def __init__(self, least: int) -> None:
@@ -59,7 +59,7 @@ def folders_of(handle: Handle) -> dict[str, str]:
     return {name: handle.get(name, "") for name in ("working_dir", "linked_dir")}
 
 
-class State(StrEnum):
+class ProcessState(StrEnum):
     """The state of a sandbox's processes, not of its agent server."""
 
     RUNNING = "running"
@@ -70,13 +70,13 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    state: State
+    state: ProcessState
     detail: str = ""  #: how a GONE sandbox ended, if known; why a BROKEN one is unusable
     by_order: bool = False  #: the runtime ended it; otherwise a GONE sandbox crashed
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResourceUsage:
     """Resource usage of a sandbox's processes; None if unknown."""
 
     memory_bytes: int | None
@@ -121,7 +121,7 @@ class Launch:
 
 
 class Runtime(Protocol):
-    """A runtime. All calls are idempotent; all except `observe` and `logs` raise RuntimeFailure."""
+    """A runtime. All calls are idempotent; all except `observe` and `logs` raise RuntimeCallFailed."""
 
     in_folder: bool  #: whether the files of sandboxes are in the host's folder
     freezes: bool  #: whether a paused sandbox keeps its processes; otherwise a pause is a stop, and a resume a start
@@ -161,7 +161,7 @@ class Runtime(Protocol):
     def occupied_bytes(self, sandbox_id: str) -> int | None:
         """Return the bytes and inodes in use on the sandbox's file system, cheaply; None if unknown."""
 
-    def usage(self, sandbox_id: str) -> Usage:
+    def usage(self, sandbox_id: str) -> ResourceUsage:
         """Return the current resource usage of its processes."""
         ...
 
@@ -171,7 +171,7 @@ class Runtime(Protocol):
     def pack(self, launch: Launch) -> Iterator[bytes]:
         """Stream the working folder as an uncompressed tar with members "./…". Links to the outside are not followed.
 
-        Raises RuntimeFailure, also within the stream, which is then incomplete.
+        Raises RuntimeCallFailed, also within the stream, which is then incomplete.
         """
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
@@ -181,7 +181,7 @@ class Runtime(Protocol):
         """
 
     def content(self, launch: Launch, folder: str, path: str, most: int) -> bytes | None:
-        """Read a file in a folder of the agent; None if there is none. Raises FolderNotKept and FileTooLong."""
+        """Read a file in a folder of the agent; None if there is none. Raises FolderNotKept and FileOverLimit."""
 
     def shadow(self, launch: Launch, folder: str) -> "Shadow | None":
         """Return the shadow repository of a folder of the agent; None if the runtime has none.

@@ -16,16 +16,16 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.folder import Directories, FolderEntry, Stack, entries, lock_of, locked, opened_file, remove, unreadable
 from runtimes.tar_stream import (
     END,
     PIECE,
-    ArchiveTooLarge,
     Member,
     MemberKind,
     MemberRefused,
     TarReader,
+    TarTooLarge,
     header,
     padding,
     shown,
@@ -53,7 +53,7 @@ _CANNOT = (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.ENOS
 def fill(folder: Path, act: Callable[[Path], None]) -> None:
     """Create a folder atomically with `act`. An existing folder is unchanged.
 
-    The folder is filled under another name and renamed at the end. Raises RuntimeFailure, and the errors of `act`.
+    The folder is filled under another name and renamed at the end. Raises RuntimeCallFailed, and the errors of `act`.
     """
     with locked(lock_of(folder.parent)):
         if folder.exists():
@@ -73,7 +73,7 @@ def fill(folder: Path, act: Callable[[Path], None]) -> None:
             raise
 
 
-class Target:
+class UnpackTarget:
     """A folder that is being filled. No symlink in it is followed."""
 
     def __init__(self, folder: Path, owner: tuple[int, int] | None = None) -> None:
@@ -188,11 +188,11 @@ def _path(name: bytes) -> bytes:
 
 @contextlib.contextmanager
 def naming(name: bytes) -> Iterator[None]:
-    """Turn OSError into a RuntimeFailure that names the file."""
+    """Turn OSError into a RuntimeCallFailed that names the file."""
     try:
         yield
     except OSError as error:
-        kind = MemberRefused if error.errno in _BAD_NAME else RuntimeFailure
+        kind = MemberRefused if error.errno in _BAD_NAME else RuntimeCallFailed
         raise kind(f"{shown(name) or '.'} cannot be written: {error.strerror}") from error
 
 
@@ -200,9 +200,9 @@ def pack(folder: Path, most_holes: int | None = None) -> Iterator[bytes]:
     """Stream a folder as a tar with members "./…". No symlink is followed.
 
     most_holes: maximum total size of holes, which are zeros in the stream; None: that of the file system. Raises
-    RuntimeFailure that names an unreadable file, or the one that exceeds `most_holes`.
+    RuntimeCallFailed that names an unreadable file, or the one that exceeds `most_holes`.
     """
-    links, holes = Links(), _Holes(_size_of_file_system(folder) if most_holes is None else most_holes)
+    links, holes = HardLinks(), _Holes(_size_of_file_system(folder) if most_holes is None else most_holes)
     for entry in entries(folder):
         name = b"./" + entry.path
         if entry.is_directory:
@@ -228,13 +228,13 @@ def _size_of_file_system(folder: Path) -> int:
 def unpack(folder: Path, chunks: Iterable[bytes]) -> None:
     """Fill a new folder from a tar stream, which may be hostile and is read to its end. Nobody else uses the folder.
 
-    Raises ArchiveUnreadable, MemberRefused, ArchiveTooLarge, and RuntimeFailure. The folder is then incomplete.
+    Raises TarUnreadable, MemberRefused, TarTooLarge, and RuntimeCallFailed. The folder is then incomplete.
     """
     reader = TarReader(chunks)
-    with contextlib.closing(Target(folder)) as target:
+    with contextlib.closing(UnpackTarget(folder)) as target:
         for number, member in enumerate(reader.members(), 1):
             if number > MOST_MEMBERS:
-                raise ArchiveTooLarge(f"The archive has more than {MOST_MEMBERS} members")
+                raise TarTooLarge(f"The archive has more than {MOST_MEMBERS} members")
             with naming(member.name):
                 target.add(member, reader.content(member))
         target.finish()
@@ -243,10 +243,10 @@ def unpack(folder: Path, chunks: Iterable[bytes]) -> None:
 def copy(source: Path, folder: Path) -> None:
     """Copy a folder into a new one. The files share blocks if the file system can.
 
-    Raises RuntimeFailure that names the entry.
+    Raises RuntimeCallFailed that names the entry.
     """
-    links = Links()
-    with contextlib.closing(Target(folder)) as target:
+    links = HardLinks()
+    with contextlib.closing(UnpackTarget(folder)) as target:
         for entry in entries(source):
             with naming(entry.path):
                 if entry.is_directory:
@@ -262,7 +262,7 @@ def copy(source: Path, folder: Path) -> None:
         target.finish()
 
 
-class Links:
+class HardLinks:
     """The first names of files with several hard links."""
 
     def __init__(self) -> None:
@@ -291,15 +291,15 @@ class _Holes:
         self._room = room
 
     def take(self, entry: FolderEntry, seen: os.stat_result) -> None:
-        """Count a hole. Raises RuntimeFailure that names the file."""
+        """Count a hole. Raises RuntimeCallFailed that names the file."""
         self._room -= max(0, seen.st_size - seen.st_blocks * 512)
         if self._room < 0:
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"{shown(entry.path)} is sparse: the files have larger holes than they may take on disk"
             )
 
 
-def _packed(entry: FolderEntry, name: bytes, links: Links, holes: _Holes) -> Iterator[bytes]:
+def _packed(entry: FolderEntry, name: bytes, links: HardLinks, holes: _Holes) -> Iterator[bytes]:
     """Yield the header and the content of a file, with the size at the time of opening."""
     with unreadable(entry.path), opened_file(entry.name, entry.directory) as (file, seen):
         holes.take(entry, seen)
@@ -314,7 +314,7 @@ def _packed(entry: FolderEntry, name: bytes, links: Links, holes: _Holes) -> Ite
         yield padding(size)
 
 
-def _copy_file(entry: FolderEntry, target: Target, links: Links) -> None:
+def _copy_file(entry: FolderEntry, target: UnpackTarget, links: HardLinks) -> None:
     with contextlib.ExitStack() as opened:
         file, size = -1, 0
         with unreadable(entry.path):

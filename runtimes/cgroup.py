@@ -23,7 +23,7 @@ from typing import Literal
 import psutil
 
 from core.cuts import last_lines
-from runtimes import Launch, RuntimeFailure, tree
+from runtimes import Launch, RuntimeCallFailed, tree
 from runtimes.folder import LOCK_TIMEOUT, lock
 from runtimes.tree import FIRST_FREEZE_POLL, SIGNAL_POLL, SIGNAL_TIMEOUT, Tree
 
@@ -109,12 +109,12 @@ class Cgroup:
         return False
 
     def freeze(self) -> None:
-        """Freeze every process, and wait for the kernel. Raises RuntimeFailure, also if the cgroup ends meanwhile."""
+        """Freeze every process; wait for the kernel. Raises RuntimeCallFailed, also if the cgroup ends meanwhile."""
         self._write("cgroup.freeze", "1")
         timeout, poll = tree.ActiveTimeout(SIGNAL_TIMEOUT), FIRST_FREEZE_POLL
         while not self.is_frozen():
             if timeout.is_over() or not self.folder.exists():
-                raise RuntimeFailure("the sandbox ended, or one of its processes would not freeze")
+                raise RuntimeCallFailed("the sandbox ended, or one of its processes would not freeze")
             time.sleep(poll)
             poll = min(2 * poll, SIGNAL_POLL)
 
@@ -156,13 +156,13 @@ class Cgroup:
     def kill(self) -> None:
         """Send SIGKILL to all processes at once. Does nothing on a kernel before 5.14.
 
-        Raises RuntimeFailure.
+        Raises RuntimeCallFailed.
         """
         if (self.folder / "cgroup.kill").exists():
             self._write("cgroup.kill", "1")
 
     def end(self) -> None:
-        """Kill every process, frozen or not, and remove the cgroup if it exists. Raises RuntimeFailure."""
+        """Kill every process, frozen or not, and remove the cgroup if it exists. Raises RuntimeCallFailed."""
         if self.folder.exists():
             self.thaw()
             self.kill()
@@ -170,7 +170,7 @@ class Cgroup:
             self._remove()
 
     def _remove(self) -> None:
-        """Wait until the cgroup is empty and remove it. Raises RuntimeFailure after SIGNAL_TIMEOUT."""
+        """Wait until the cgroup is empty and remove it. Raises RuntimeCallFailed after SIGNAL_TIMEOUT."""
         timeout = tree.ActiveTimeout(SIGNAL_TIMEOUT)
         while self.folder.exists():
             for folder in sorted(self.folder.rglob("*/"), reverse=True):
@@ -180,14 +180,14 @@ class Cgroup:
                 self.folder.rmdir()
                 return
             if timeout.is_over():
-                raise RuntimeFailure(f"the cgroup {self.folder} cannot be removed")
+                raise RuntimeCallFailed(f"the cgroup {self.folder} cannot be removed")
             time.sleep(SIGNAL_POLL)
 
     def _write(self, file: str, value: str) -> None:
         try:
             (self.folder / file).write_text(value)
         except OSError as error:
-            raise RuntimeFailure(f"the cgroup {self.folder} refuses {file}: {error.strerror}") from error
+            raise RuntimeCallFailed(f"the cgroup {self.folder} refuses {file}: {error.strerror}") from error
 
 
 class Cgroups:
@@ -238,7 +238,7 @@ class Cgroups:
         living = {self.group_of(folder) for folder in self._folder.glob("*/")}
         for group in self._parent.glob(f"sandbox-{_hashed(self._folder)}-*"):
             if group not in living:
-                with contextlib.suppress(RuntimeFailure):
+                with contextlib.suppress(RuntimeCallFailed):
                     Cgroup(group).end()
 
 
@@ -248,7 +248,7 @@ def _hashed(path: Path) -> str:
 
 @contextlib.contextmanager
 def gate(folder: Path, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
-    """Hold the gate between a sandbox's output and its log. Raises RuntimeFailure after a timeout in seconds."""
+    """Hold the gate between a sandbox's output and its log. Raises RuntimeCallFailed after a timeout in seconds."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         lock(file, fcntl.LOCK_EX, timeout)
@@ -273,14 +273,14 @@ class Freezer:
         return self.processes.is_frozen()
 
     def freeze(self) -> None:
-        """Freeze every process and the log. Raises RuntimeFailure; then every living process continues."""
+        """Freeze every process and the log. Raises RuntimeCallFailed; then every living process continues."""
         if not self.is_wanted:  # a frozen launcher may hold the gate
             with gate(self.folder):
                 (self.folder / PAUSED).touch()
         try:
             self.processes.freeze()
-        except RuntimeFailure:
-            with contextlib.suppress(RuntimeFailure):  # the sandbox has ended
+        except RuntimeCallFailed:
+            with contextlib.suppress(RuntimeCallFailed):  # the sandbox has ended
                 self.thaw()
             raise
 

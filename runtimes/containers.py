@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from runtimes import Launch, RuntimeFailure, archive, reading
+from runtimes import Launch, RuntimeCallFailed, archive, reading
 from runtimes.folder import failing, remove
 from runtimes.git import NotRecorded
 from runtimes.shadow import Shadow, beside, forget, held
 from runtimes.tar_stream import (
     END,
-    ArchiveUnreadable,
     Member,
     MemberKind,
     MemberRefused,
     TarReader,
+    TarUnreadable,
     header,
     padding,
     shown,
@@ -73,7 +73,7 @@ class Volumes(ABC):
 
     @abstractmethod
     def _packed(self, launch: Launch) -> Generator[bytes]:
-        """Stream a sandbox's files as a tar. Raises RuntimeFailure if there are none."""
+        """Stream a sandbox's files as a tar. Raises RuntimeCallFailed if there are none."""
 
     @abstractmethod
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
@@ -103,7 +103,7 @@ class Volumes(ABC):
             remove(draft)
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
-        """Stream a sandbox's files as a tar. Raises RuntimeFailure if there are none."""
+        """Stream a sandbox's files as a tar. Raises RuntimeCallFailed if there are none."""
         return self._packed(launch)
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
@@ -122,7 +122,7 @@ class Volumes(ABC):
         return None
 
     def _forget(self, sandbox_id: str) -> None:
-        """Delete the records of a sandbox's folders. Raises RuntimeFailure."""
+        """Delete the records of a sandbox's folders. Raises RuntimeCallFailed."""
         recorded = beside(self._folder / sandbox_id)
         if recorded.exists():
             with failing(f"the records of sandbox {sandbox_id} cannot be removed"), held(recorded):
@@ -143,24 +143,24 @@ class Owner(NamedTuple):
 
 
 def owner_of_first(chunks: Iterable[bytes]) -> Owner:
-    """Return owner and mode of the first member. Raises ArchiveUnreadable."""
+    """Return owner and mode of the first member. Raises TarUnreadable."""
     for member in TarReader(chunks).members():
         return Owner(member.uid, member.gid, member.mode & _KEPT_BITS)
-    raise ArchiveUnreadable("It is empty")
+    raise TarUnreadable("It is empty")
 
 
 def packed(chunks: Iterable[bytes], disk_bytes: int | None) -> Iterator[bytes]:
     """Convert the engine's stream of a folder to an archive.
 
-    disk_bytes: the limit of the files; None: the spec has none. Raises ArchiveUnreadable for a truncated stream, and
-    RuntimeFailure that names the first file beyond twice `disk_bytes`, or beyond MOST_PACKED_BYTES.
+    disk_bytes: the limit of the files; None: the spec has none. Raises TarUnreadable for a truncated stream, and
+    RuntimeCallFailed that names the first file beyond twice `disk_bytes`, or beyond MOST_PACKED_BYTES.
     """
     most = room = MOST_PACKED_BYTES if disk_bytes is None else 2 * disk_bytes
     reader = TarReader(chunks, skips=True)
     for member in reader.members():
         room -= member.size
         if room < 0:  # the engine sends zeros for holes, which use no disk
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"{shown(member.name)} takes the files beyond {most} bytes (disk_mb), holes included: they are too "
                 "large for an archive"
             )
@@ -171,7 +171,7 @@ def packed(chunks: Iterable[bytes], disk_bytes: int | None) -> Iterator[bytes]:
 def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes]:
     """Move each member below `folder`, a relative path, give it the owner, and add missing parent folders.
 
-    Raises ArchiveUnreadable, and MemberRefused for a member outside of the folder.
+    Raises TarUnreadable, and MemberRefused for a member outside of the folder.
     """
     top = inside = folder.encode()
     yield _folder(top, owner)
@@ -190,11 +190,11 @@ def placed(chunks: Iterable[bytes], folder: str, owner: Owner) -> Iterator[bytes
 
 
 def readable(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield chunks, turning the source's errors into RuntimeFailure, which the engine's own errors are not."""
+    """Yield chunks, turning the source's errors into RuntimeCallFailed, which the engine's own errors are not."""
     try:
         yield from chunks
     except OSError as error:
-        raise RuntimeFailure(f"the archive cannot be read: {error}") from error
+        raise RuntimeCallFailed(f"the archive cannot be read: {error}") from error
 
 
 def unrooted(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runtimes import RuntimeFailure, tree
+from runtimes import RuntimeCallFailed, tree
 from runtimes.cgroup import Cgroup
 from runtimes.folder import lock
 from runtimes.isolation.users import end_processes_of, freed
@@ -52,7 +52,7 @@ _BY_LIST = 0.2
 def supervise(folder: Path) -> int:
     """Hold a folder as a supervisor, until the process ends or the returned file is closed.
 
-    Raises RuntimeFailure.
+    Raises RuntimeCallFailed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     held = os.open(folder / _SUPERVISORS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -99,7 +99,7 @@ class OrphanWatch:
 
 
 @dataclass(frozen=True)
-class Mark:
+class LauncherMark:
     """A launcher, and its sandbox's boundary in the kernel."""
 
     pid: int
@@ -123,7 +123,7 @@ class Mark:
     def is_shown(self) -> bool:
         """Return whether the launcher and its sandbox have ended. End the rest if all of it can be found.
 
-        Raises RuntimeFailure.
+        Raises RuntimeCallFailed.
         """
         if _is_over(self.era):
             return True
@@ -140,8 +140,8 @@ class Mark:
         return folder / f"{_PREFIX}{self.pid}-{(self.started or '').rpartition('+')[2]}"
 
 
-def own_mark(cgroup: str | None, user: int | None) -> Mark:
-    return Mark(os.getpid(), tree.started(os.getpid()), _era(), cgroup, user)
+def own_mark(cgroup: str | None, user: int | None) -> LauncherMark:
+    return LauncherMark(os.getpid(), tree.started(os.getpid()), _era(), cgroup, user)
 
 
 def _era() -> str:
@@ -156,11 +156,11 @@ def _is_over(era: str) -> bool:
 
 
 def settle(folder: Path) -> bool:
-    """Delete the marks of sandboxes that have ended. Return whether no mark is left. Raises RuntimeFailure."""
+    """Delete the marks of sandboxes that have ended. Return whether no mark is left. Raises RuntimeCallFailed."""
     are_all = True
     for path in folder.glob(f"{_PREFIX}*"):
         try:
-            mark = Mark(**json.loads(path.read_text()))
+            mark = LauncherMark(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):  # the machine crashed during the write
             are_all = False
             continue
@@ -183,7 +183,7 @@ def kill_all_below(group: Cgroup | None, user: int | None, *, is_scoped: bool) -
         ended |= reaped
         if not is_left:
             return ended
-        with contextlib.suppress(RuntimeFailure):
+        with contextlib.suppress(RuntimeCallFailed):
             if group is not None:
                 group.kill()
             if is_scoped:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from uuid import uuid4
 
-from runtimes import PartlyMeasured, RuntimeFailure
+from runtimes import PartlyMeasured, RuntimeCallFailed
 from runtimes.tar_stream import MOST_NAME, shown
 
 #: Flags to open a directory by one name, not through a symlink.
@@ -151,13 +151,13 @@ def entries(
     enters: whether to walk a directory, called after all files of its parent. passing: called with the path of each
     name, also of skipped ones; its errors end the walk.
 
-    Skips sockets, FIFOs and devices, and entries that vanish meanwhile. Raises RuntimeFailure for an unreadable entry,
-    and at the end if the folder itself was moved or removed, and its content with it.
+    Skips sockets, FIFOs and devices, and entries that vanish meanwhile. Raises RuntimeCallFailed for an unreadable
+    entry, and at the end if the folder itself was moved or removed, and its content with it.
     """
     try:
         directories = Directories(folder)
     except OSError as error:
-        raise RuntimeFailure(f"{folder} cannot be read: {error.strerror}") from error
+        raise RuntimeCallFailed(f"{folder} cannot be read: {error.strerror}") from error
     with contextlib.closing(Stack()) as stack, contextlib.closing(directories):
         stack.push(start)
         while (path := stack.pop()) is not None:
@@ -168,7 +168,7 @@ def entries(
                 yield FolderEntry(path, os.fstat(directory), directory, b"")
                 yield from _inside(path, directory, stack, without, passing)
         if not _is_at(directories.root, folder):
-            raise RuntimeFailure(f"{folder} was removed meanwhile")
+            raise RuntimeCallFailed(f"{folder} was removed meanwhile")
 
 
 def _inside(
@@ -180,7 +180,7 @@ def _inside(
             inner = path + b"/" + name if path else name
             passing(inner)
             if len(inner) > MOST_NAME - 3:
-                raise RuntimeFailure(f"The path {shown(inner)} is longer than {MOST_NAME - 3} bytes")
+                raise RuntimeCallFailed(f"The path {shown(inner)} is longer than {MOST_NAME - 3} bytes")
             with unreadable(inner):
                 seen = item.stat(follow_symlinks=False)
                 if stat.S_ISDIR(seen.st_mode):
@@ -199,12 +199,12 @@ def _is_at(directory: int, path: Path) -> bool:
 
 @contextlib.contextmanager
 def unreadable(path: bytes) -> Iterator[None]:
-    """Ignore an entry that vanished or became another file. Raises RuntimeFailure for an unreadable one."""
+    """Ignore an entry that vanished or became another file. Raises RuntimeCallFailed for an unreadable one."""
     try:
         yield
     except OSError as error:
         if error.errno not in _CHANGED:
-            raise RuntimeFailure(f"{shown(path) or '.'} cannot be read: {error.strerror}") from error
+            raise RuntimeCallFailed(f"{shown(path) or '.'} cannot be read: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -222,31 +222,31 @@ def opened_file(name: bytes, directory: int) -> Iterator[tuple[int, os.stat_resu
 
 @contextlib.contextmanager
 def failing(what: str) -> Iterator[None]:
-    """Turn OSError and RuntimeFailure into a RuntimeFailure whose message begins with `what`."""
+    """Turn OSError and RuntimeCallFailed into a RuntimeCallFailed whose message begins with `what`."""
     try:
         yield
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise RuntimeFailure(f"{what}: {error.strerror or error}{where}") from error
-    except RuntimeFailure as failure:
-        raise RuntimeFailure(f"{what}: {failure}") from failure
+        raise RuntimeCallFailed(f"{what}: {error.strerror or error}{where}") from error
+    except RuntimeCallFailed as failure:
+        raise RuntimeCallFailed(f"{what}: {failure}") from failure
 
 
 def lock(file: int, how: int, timeout: float = LOCK_TIMEOUT) -> None:
-    """Lock an open file. how: fcntl.LOCK_EX or LOCK_SH. Raises RuntimeFailure after a timeout in seconds."""
+    """Lock an open file. how: fcntl.LOCK_EX or LOCK_SH. Raises RuntimeCallFailed after a timeout in seconds."""
     deadline = time.monotonic() + timeout
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, how | fcntl.LOCK_NB)
             return
         if time.monotonic() > deadline:
-            raise RuntimeFailure(f"another process holds its lock for more than {timeout:g} s")
+            raise RuntimeCallFailed(f"another process holds its lock for more than {timeout:g} s")
         time.sleep(_LOCK_POLL)
 
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """Hold a lock file during the block. Raises RuntimeFailure after LOCK_TIMEOUT."""
+    """Hold a lock file during the block. Raises RuntimeCallFailed after LOCK_TIMEOUT."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

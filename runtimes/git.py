@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.folder import opened_file
 from runtimes.tar_stream import shown
 
@@ -37,7 +37,7 @@ _MATCH_SECONDS = 2.0
 COPIES = "copies-"
 
 
-class NotRecorded(RuntimeFailure):
+class NotRecorded(RuntimeCallFailed):
     """A folder is not recorded, or was not at the requested moment. The message is a sentence for clients."""
 
 
@@ -80,7 +80,7 @@ def running(
     """Run Git in a folder of the server, and kill it on timeout.
 
     no: an exit status that is a negative result, not a failure. lock: an open file that Git inherits. Raises
-    NotRecorded on timeout, and RuntimeFailure if Git fails.
+    NotRecorded on timeout, and RuntimeCallFailed if Git fails.
     """
     program = git_program()
     if program is None:
@@ -120,7 +120,7 @@ def running(
                 report.unlink()
             errors.seek(0)
             reason = errors.read(500).decode(errors="replace").strip().splitlines() or ["no output"]
-            raise RuntimeFailure(f"git {words[0]} failed: {reason[0]}")
+            raise RuntimeCallFailed(f"git {words[0]} failed: {reason[0]}")
 
 
 class Ignored:

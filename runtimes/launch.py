@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runtimes import RuntimeFailure, tree
+from runtimes import RuntimeCallFailed, tree
 from runtimes.cgroup import CHUNK, PAUSED, Cgroup, copy, own
 from runtimes.ends import OrphanWatch, kill_all_below, own_mark, reap
 from runtimes.folder import opened_below
@@ -237,7 +237,7 @@ def _end_all(order: Order, command: int | None, *, is_scoped: bool) -> dict[int,
     # Delete the marker first: `observe` must not freeze the sandbox again, and the copier may write its last output.
     (order.folder / PAUSED).unlink(missing_ok=True)
     if group is not None:
-        with contextlib.suppress(RuntimeFailure):
+        with contextlib.suppress(RuntimeCallFailed):
             group.thaw()
     if order.confinement.kind == BUBBLEWRAP and command is not None:
         # SIGTERM would make bubblewrap kill the processes inside, so they end first. Its network ends last.
@@ -249,7 +249,7 @@ def _end_all(order: Order, command: int | None, *, is_scoped: bool) -> dict[int,
         group = None  # it would end this process too; the runtime's `stop` does it
     ended = kill_all_below(group, order.confinement.user, is_scoped=is_scoped)
     if group is not None:
-        with contextlib.suppress(RuntimeFailure):
+        with contextlib.suppress(RuntimeCallFailed):
             group.end()
     return ended
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 
 from runtimes import shadow
-from runtimes.archive import Target
+from runtimes.archive import UnpackTarget
 from runtimes.folder import remove
 from runtimes.git import NotRecorded, Timeout
 from runtimes.reading import HEAVY
@@ -66,8 +66,8 @@ class Mirror(Shadow):
 
 
 def copy(folder: Path, chunks: Iterable[bytes], timeout: Timeout) -> None:
-    """Fill an empty folder with the parts of a tar stream that a record needs. Raises RuntimeFailure and OSError."""
-    reader, target, number, size = TarReader(chunks, skips=True), Target(folder), 0, 0
+    """Fill an empty folder with the parts of a tar stream that a record needs. Raises RuntimeCallFailed and OSError."""
+    reader, target, number, size = TarReader(chunks, skips=True), UnpackTarget(folder), 0, 0
     with contextlib.closing(target):
         for member in reader.members():
             timeout.check()
@@ -83,7 +83,7 @@ def copy(folder: Path, chunks: Iterable[bytes], timeout: Timeout) -> None:
             _add(target, member, reader if is_read else None)
 
 
-def _add(target: Target, member: Member, reader: TarReader | None) -> None:
+def _add(target: UnpackTarget, member: Member, reader: TarReader | None) -> None:
     """Create a member, readable for this process. reader: None for a file of which only the size counts."""
     mode = 0o700 if member.kind is MemberKind.DIRECTORY or member.mode & 0o100 else 0o600
     usable = Member(member.name, member.kind, mode, member.mtime, member.size, member.target)

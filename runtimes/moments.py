@@ -28,8 +28,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtimes import RuntimeFailure
-from runtimes.archive import Links, Target, member_of, naming
+from runtimes import RuntimeCallFailed
+from runtimes.archive import HardLinks, UnpackTarget, member_of, naming
 from runtimes.folder import FolderEntry, entries, opened_file, remove, unreadable
 from runtimes.git import COPIES, Ignored, NotRecorded, Timeout
 from runtimes.tar_stream import PIECE, Member, MemberKind, shown
@@ -98,11 +98,11 @@ class Moments:
         """Take a snapshot of a directory `start` of a folder, and return the name of its manifest.
 
         environment: for Git, which matches `.gitignore` files. also: paths that they do not exclude. Raises
-        NotRecorded, RuntimeFailure and OSError.
+        NotRecorded, RuntimeCallFailed and OSError.
         """
         for folder in (self._contents, self._manifests):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known, seen, lines, size, links = self._known(), dict[str, _Seen](), list[bytes](), 0, Links()
+        known, seen, lines, size, links = self._known(), dict[str, _Seen](), list[bytes](), 0, HardLinks()
         left_out = list[bytes]()
         for left in self._own.glob(f"{COPIES}*"):
             remove(left)
@@ -131,14 +131,14 @@ class Moments:
         return name
 
     def restore(self, name: str, folder: Path, start: bytes) -> None:
-        """Fill the directory `start` of a new folder with a snapshot. Raises RuntimeFailure and NotRecorded."""
-        with closing(Target(folder)) as target:
+        """Fill the directory `start` of a new folder with a snapshot. Raises RuntimeCallFailed and NotRecorded."""
+        with closing(UnpackTarget(folder)) as target:
             for line in self._lines(name):
                 self._add(target, line, start)
             target.finish()
 
     def paths(self, name: str) -> frozenset[bytes]:
-        """Return the paths of a snapshot. Raises RuntimeFailure and NotRecorded."""
+        """Return the paths of a snapshot. Raises RuntimeCallFailed and NotRecorded."""
         return frozenset(line.path for line in self._lines(name))
 
     def turn_back(
@@ -148,13 +148,13 @@ class Moments:
 
         now: the snapshot of `start`, taken with the paths of `wanted`. Paths in neither snapshot, and paths that
         `wanted` excluded, stay: they are the same files under another name, like files that are equal in both. more: a
-        file to add, path and content. Nobody uses either folder. Raises RuntimeFailure and NotRecorded.
+        file to add, path and content. Nobody uses either folder. Raises RuntimeCallFailed and NotRecorded.
         """
         before = {line.path: line for line in self._lines(now)}
         after = {line.path: line for line in self._lines(wanted)}
         left_out, placed, missing = frozenset(self._left_out(wanted)), set[bytes](), dict[bytes, Member]()
         owner = work.stat()
-        with closing(Target(folder, (owner.st_uid, owner.st_gid))) as target:
+        with closing(UnpackTarget(folder, (owner.st_uid, owner.st_gid))) as target:
             for entry in entries(work):
                 inner = _inside(start, entry.path)
                 line = None if inner is None else after.get(inner)
@@ -197,7 +197,7 @@ class Moments:
                 content.unlink()
 
     def _line(
-        self, entry: FolderEntry, path: bytes, links: Links, known: dict[str, _Seen], seen: dict[str, _Seen]
+        self, entry: FolderEntry, path: bytes, links: HardLinks, known: dict[str, _Seen], seen: dict[str, _Seen]
     ) -> tuple[str, str, int, int, int, str]:
         """Return an entry's line in a manifest: kind, path, mode, mtime in ns, size, and the target or the content."""
         name = os.fsdecode(path)
@@ -240,11 +240,11 @@ class Moments:
             return {}
 
     def _lines(self, name: str) -> Iterator[_Line]:
-        """Yield the entries of a snapshot. Raises NotRecorded and RuntimeFailure."""
+        """Yield the entries of a snapshot. Raises NotRecorded and RuntimeCallFailed."""
         return (_Line(*line) for line in self._read_lines(name) if line[0] != _LEFT_OUT)
 
     def _left_out(self, name: str) -> Iterator[bytes]:
-        """Yield the paths that `.gitignore` excluded in a snapshot. Raises NotRecorded and RuntimeFailure."""
+        """Yield the paths that `.gitignore` excluded in a snapshot. Raises NotRecorded and RuntimeCallFailed."""
         return (os.fsencode(line[1]) for line in self._read_lines(name) if line[0] == _LEFT_OUT)
 
     def _read_lines(self, name: str) -> Iterator[list[Any]]:
@@ -254,12 +254,12 @@ class Moments:
         except FileNotFoundError:
             raise NotRecorded("The folder's record of this moment was deleted") from None
         except (OSError, zlib.error) as error:
-            raise RuntimeFailure(f"a record of the folder cannot be read: {error}") from None
+            raise RuntimeCallFailed(f"a record of the folder cannot be read: {error}") from None
         if hashlib.sha256(text).hexdigest() != name:
-            raise RuntimeFailure("a record of the folder is damaged")
+            raise RuntimeCallFailed("a record of the folder is damaged")
         return map(json.loads, text.split(b"\n"))
 
-    def _add(self, target: Target, line: _Line, start: bytes) -> None:
+    def _add(self, target: UnpackTarget, line: _Line, start: bytes) -> None:
         """Add an entry of a snapshot to a folder, below its directory `start`."""
         member = line.placed(start)
         with naming(member.name):
@@ -273,7 +273,7 @@ class Moments:
                 size += len(piece)
                 yield piece
         if digest.hexdigest() != name or size != member.size:
-            raise RuntimeFailure(f"the record of {shown(member.name)} is damaged")
+            raise RuntimeCallFailed(f"the record of {shown(member.name)} is damaged")
 
 
 def _kept(

@@ -48,9 +48,9 @@ from runtimes import (
     Handle,
     Launch,
     Observation,
-    RuntimeFailure,
-    State,
-    Usage,
+    ProcessState,
+    ResourceUsage,
+    RuntimeCallFailed,
     archive,
     cgroup,
     folders_of,
@@ -131,7 +131,7 @@ def are_used(ports: Collection[int]) -> bool:
     return False
 
 
-def usage_of(handle: Handle) -> Usage:
+def usage_of(handle: Handle) -> ResourceUsage:
     """Return the usage of a handle's processes. Its launcher must be alive.
 
     Memory is without caches that the kernel can drop. Limitation: by /proc, shared memory counts for each process.
@@ -140,20 +140,20 @@ def usage_of(handle: Handle) -> Usage:
     visited = are_used([port for name, port in handle["ports"].items() if name != "AGENT_SERVER"])
     memory, seconds = (group.memory_bytes(), group.cpu_seconds()) if group else (None, None)
     if memory is not None and seconds is not None:
-        return Usage(memory, seconds, visited)
+        return ResourceUsage(memory, seconds, visited)
     tree = _of_tree(handle["pid"])
     used = tree.memory_bytes if memory is None else memory
-    return Usage(used, tree.cpu_seconds if seconds is None else seconds, visited)
+    return ResourceUsage(used, tree.cpu_seconds if seconds is None else seconds, visited)
 
 
-def _of_tree(launcher: int) -> Usage:
+def _of_tree(launcher: int) -> ResourceUsage:
     """Return the usage of the processes below a launcher. Ended processes count with their time."""
     pages, ticks = 0, sum(map(int, _stat(launcher)[_CHILDREN]))
     for pid in ids_below(launcher):
         if fields := _stat(pid):
             pages += int(fields[_RESIDENT])
             ticks += sum(map(int, [*fields[_OWN], *fields[_CHILDREN]]))
-    return Usage(pages * _PAGE_BYTES, ticks / _TICKS)
+    return ResourceUsage(pages * _PAGE_BYTES, ticks / _TICKS)
 
 
 def _stat(pid: int) -> list[str]:
@@ -216,7 +216,7 @@ class ProcessRuntime:
                 self._end(launcher, Handle(handle))
             new = not folder.exists()
             if not _clear(folder, handle.get("cgroup")):
-                raise RuntimeFailure(UNSHOWN.format(folder))
+                raise RuntimeCallFailed(UNSHOWN.format(folder))
             try:
                 return self._starts.start(launch, folder, lock)
             except BaseException:
@@ -227,15 +227,15 @@ class ProcessRuntime:
     def observe(self, handle: Handle) -> Observation:
         """Return the current state. Also complete an interrupted pause."""
         if wrong := fault(Path(handle["folder"]) / "work"):
-            return Observation(State.BROKEN, wrong)
+            return Observation(ProcessState.BROKEN, wrong)
         if tree.process_of(handle["pid"], handle["started"]) is None:
-            return Observation(State.GONE, *ending(handle))
+            return Observation(ProcessState.GONE, *ending(handle))
         freezer = _freezer(handle)
         if freezer.is_wanted and not freezer.is_frozen():
-            with contextlib.suppress(RuntimeFailure), _living(handle):
+            with contextlib.suppress(RuntimeCallFailed), _living(handle):
                 if freezer.is_wanted:
                     freezer.freeze()
-        return Observation(State.PAUSED if freezer.is_wanted else State.RUNNING)
+        return Observation(ProcessState.PAUSED if freezer.is_wanted else ProcessState.RUNNING)
 
     def pause(self, handle: Handle) -> None:
         """Freeze every process and the log: the log of a paused sandbox does not grow."""
@@ -253,7 +253,7 @@ class ProcessRuntime:
     def stop(self, handle: Handle) -> None:
         """End every process. The folder stays, without the temporary files of a killed agent.
 
-        Raises RuntimeFailure also without a proof that all have ended.
+        Raises RuntimeCallFailed also without a proof that all have ended.
         """
         folder = Path(handle["folder"])
         with failing(f"sandbox {handle['sandbox_id']} cannot be stopped"), locked(lock_of(folder)):
@@ -272,7 +272,7 @@ class ProcessRuntime:
             lock_of(folder).unlink()
 
     def _stop(self, folder: Path, *known: Handle) -> None:
-        """End every process of a folder whose lock is held. Raises RuntimeFailure without a proof that all have ended.
+        """End every process of a folder whose lock is held. Raises RuntimeCallFailed if the end is unproved.
 
         If the handle of the last start was never stored, the folder has a newer handle than the caller.
         """
@@ -281,7 +281,7 @@ class ProcessRuntime:
             if launcher := tree.process_of(each["pid"], each["started"]):
                 self._end(launcher, each)
         if not _clear(folder, *(each["cgroup"] for each in handles), self._cgroups.group_of(folder)):
-            raise RuntimeFailure(UNSHOWN.format(folder))
+            raise RuntimeCallFailed(UNSHOWN.format(folder))
 
     def disk_bytes(self, sandbox_id: str, most: int | None = None) -> int | None:
         """Return the disk usage of the folder. Raises PartlyMeasured. Cost: one stat per file, `most` / 4096 files."""
@@ -294,11 +294,11 @@ class ProcessRuntime:
             return (seen.f_blocks - seen.f_bfree + seen.f_files - seen.f_ffree) * seen.f_frsize
         return None
 
-    def usage(self, sandbox_id: str) -> Usage:
+    def usage(self, sandbox_id: str) -> ResourceUsage:
         """Return the current usage of its processes. Cost: one file per process, or two of its cgroup."""
         handle = read(self._folder_of(sandbox_id) / HANDLE)
         if not handle or tree.process_of(handle["pid"], handle["started"]) is None:
-            return Usage(None, None)
+            return ResourceUsage(None, None)
         return usage_of(Handle(handle))
 
     def folders(self, handle: Handle) -> dict[str, str]:
@@ -318,7 +318,7 @@ class ProcessRuntime:
         return printed(Path(handle["folder"]), tail)
 
     def pack(self, launch: Launch) -> Iterator[bytes]:
-        """Stream the working directory as a tar. Raises RuntimeFailure, also within the stream."""
+        """Stream the working directory as a tar. Raises RuntimeCallFailed, also within the stream."""
         return archive.pack(self._folder_of(launch.sandbox_id) / "work", launch.disk_bytes)
 
     def names(self, launch: Launch, folder: str) -> Iterator[bytes]:
@@ -352,7 +352,7 @@ class ProcessRuntime:
 
     def _folder_of(self, sandbox_id: str) -> Path:
         if not _ID.fullmatch(sandbox_id):
-            raise RuntimeFailure(f"{sandbox_id!r} cannot name a sandbox's folder")
+            raise RuntimeCallFailed(f"{sandbox_id!r} cannot name a sandbox's folder")
         return self._folder / sandbox_id
 
     def _unfinished(self, folder: Path) -> dict[str, Any]:
@@ -363,8 +363,8 @@ class ProcessRuntime:
     def _end(self, launcher: psutil.Process, handle: Handle) -> None:
         """Send a launcher SIGTERM, so that it ends its sandbox, and wait for that.
 
-        Raises RuntimeFailure if it stays alive. It is not killed, because only a living launcher can prove the end of
-        the rest.
+        Raises RuntimeCallFailed if it stays alive. It is not killed, because only a living launcher can prove the
+        end of the rest.
         """
         _freezer(handle).thaw()
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -374,7 +374,9 @@ class ProcessRuntime:
         while tree.process_of(handle["pid"], handle["started"]):
             if time.monotonic() > deadline:
                 left = [each.pid for each in tree.descendants(handle["pid"])]
-                raise RuntimeFailure(f"its launcher, process {handle['pid']}, does not end. Processes below it: {left}")
+                raise RuntimeCallFailed(
+                    f"its launcher, process {handle['pid']}, does not end. Processes below it: {left}"
+                )
             time.sleep(tree.SIGNAL_POLL)
 
 
@@ -392,10 +394,10 @@ def _freezer(handle: Handle) -> Freezer:
 
 @contextlib.contextmanager
 def _living(handle: Handle) -> Iterator[Freezer]:
-    """Yield the freezer of a sandbox, with its lock held. Raises RuntimeFailure if the sandbox has ended."""
+    """Yield the freezer of a sandbox, with its lock held. Raises RuntimeCallFailed if the sandbox has ended."""
     with locked(lock_of(Path(handle["folder"]))):
         if tree.process_of(handle["pid"], handle["started"]) is None:
-            raise RuntimeFailure(f"the sandbox ended: {ending(handle)[0]}")
+            raise RuntimeCallFailed(f"the sandbox ended: {ending(handle)[0]}")
         yield _freezer(handle)
 
 

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
+from runtimes import FileOverLimit, FolderNotKept, RuntimeCallFailed
 from runtimes.folder import Directories, entries, opened_file, unreadable
 from runtimes.tar_stream import PIECE, Member, MemberKind, TarReader
 
@@ -47,7 +47,7 @@ def below(kept: str, cwd: str, folder: str) -> bytes:
 def names(folder: Path, start: bytes) -> Iterator[bytes]:
     """Yield the path of every file below a directory, relative to it. HEAVY directories are skipped.
 
-    Raises RuntimeFailure, also after MOST_PASSED entries or MOST_PATHS bytes.
+    Raises RuntimeCallFailed, also after MOST_PASSED entries or MOST_PATHS bytes.
     """
     real, passed, size = resolved(folder, start), 0, 0
     if real is None:
@@ -57,7 +57,7 @@ def names(folder: Path, start: bytes) -> Iterator[bytes]:
         nonlocal passed, size
         passed, size = passed + 1, size + len(path)
         if passed >= MOST_PASSED or size > MOST_PATHS:
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"More than {MOST_PASSED} files and directories, or {MOST_PATHS} bytes of their paths, "
                 "would have to be read for this list"
             )
@@ -76,7 +76,7 @@ def resolved(folder: Path, path: bytes) -> bytes | None:
 
 
 def content(folder: Path, path: bytes, most: int) -> bytes | None:
-    """Return a file of the folder; None if there is none. Raises FileTooLong and RuntimeFailure."""
+    """Return a file of the folder; None if there is none. Raises FileOverLimit and RuntimeCallFailed."""
     with unreadable(path), closing(Directories(folder)) as directories:
         real = _resolved(path, [os.fsencode(folder)], partial(_target, directories))
         if not real:
@@ -182,5 +182,5 @@ def _bounded(pieces: Iterable[bytes | memoryview], most: int) -> bytes:
     for piece in pieces:
         data += piece
         if len(data) > most:
-            raise FileTooLong(f"The file has more than {most} bytes: the sandbox's archive has it")
+            raise FileOverLimit(f"The file has more than {most} bytes: the sandbox's archive has it")
     return bytes(data)

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
+from runtimes import FileOverLimit, FolderNotKept, RuntimeCallFailed, reading
 from runtimes.folder import Directories, entries, exchange, failing, locked, opened_file, remove, unreadable, used
 from runtimes.git import COPIES, Ignored, NotRecorded, Timeout, environment_of, git_program, running
 from runtimes.moments import Moments
@@ -84,7 +84,7 @@ class FileChange(NamedTuple):
     path: str
 
 
-class Moment(NamedTuple):
+class ForkMoment(NamedTuple):
     """A record that a fork can get the folder from."""
 
     seq: int
@@ -128,9 +128,9 @@ def _failing() -> Iterator[None]:
     """Report a failure of the host as a failure to record. A sentence for clients is unchanged."""
     try:
         yield
-    except (NotRecorded, FileTooLong, FolderNotKept):
+    except (NotRecorded, FileOverLimit, FolderNotKept):
         raise
-    except (OSError, RuntimeFailure) as failure:
+    except (OSError, RuntimeCallFailed) as failure:
         with failing("the folder cannot be recorded"):
             raise failure
 
@@ -142,7 +142,7 @@ def beside(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def held(place: Path) -> Iterator[int]:
-    """Hold the lock of a sandbox's shadow repositories, as an open file. Raises RuntimeFailure after a minute."""
+    """Hold the lock of a sandbox's shadow repositories, as an open file. Raises RuntimeCallFailed after a minute."""
     with locked(place.with_name(f"{place.name}.lock")) as lock:
         yield lock
 
@@ -154,7 +154,7 @@ def forget(place: Path) -> None:
 
 
 class Shadow:
-    """The shadow repository of one folder. Every method raises NotRecorded, and RuntimeFailure if the host fails."""
+    """The shadow repository of one folder. Every method raises NotRecorded, and RuntimeCallFailed if the host fails."""
 
     def __init__(self, place: Path, work: Path, start: bytes) -> None:
         """place: of the sandbox's shadow repositories. start: path of the folder below `work`, the sandbox's folder."""
@@ -181,11 +181,11 @@ class Shadow:
             state.records.append(_Record(conversation, seq, tree, moment if events else "", events if moment else ()))
             self._keep(state)
 
-    def moments(self, conversation: str) -> list[Moment]:
+    def moments(self, conversation: str) -> list[ForkMoment]:
         """Return the records that a fork of a conversation can get the folder from, in the order of the log."""
         with self._used() as state:
             own = [one for one in state.records if one.conversation == conversation and one.moment]
-            return [Moment(one.seq, [*one.events]) for one in sorted(own, key=lambda one: one.seq)]
+            return [ForkMoment(one.seq, [*one.events]) for one in sorted(own, key=lambda one: one.seq)]
 
     def restore(self, conversation: str, seq: int, folder: Path) -> None:
         """Fill a new folder with the record of an event, at this folder's path."""
@@ -245,7 +245,7 @@ class Shadow:
     def contents(
         self, conversation: str, path: str, since: int, until: int | None = None, *, walks: bool = True
     ) -> tuple[bytes | None, bytes | None]:
-        """Return a file at those two moments; None if it is missing. Raises FileTooLong."""
+        """Return a file at those two moments; None if it is missing. Raises FileOverLimit."""
         with self._used() as state:
             before, after = self._between(state, conversation, since, until, walks)
             return self._content(before, path), self._content(after, path)
@@ -258,14 +258,14 @@ class Shadow:
         with _failing(), held(self._place) as self._lock:
             if not self._has_folder():
                 forget(self._place)  # the sandbox was deleted: no record stays
-                raise RuntimeFailure("the sandbox has no folder")
+                raise RuntimeCallFailed("the sandbox has no folder")
             if not all((self._git_dir / name).exists() for name in ("HEAD", "config")):
                 self._make()
             self._remove_stale_locks()
             yield self._read()
 
     def _note(self, marker: bytes) -> bytes | None:
-        with contextlib.suppress(FileTooLong):
+        with contextlib.suppress(FileOverLimit):
             return reading.content(self._work, marker, _MOST_NOTE)
         return None
 
@@ -325,7 +325,7 @@ class Shadow:
         try:
             start = reading.resolved(self._work, self._start) or b""
             return self._moments.take(self._work, start, self._environment(), Timeout(RECORD_SECONDS))
-        except RuntimeFailure as error:
+        except RuntimeCallFailed as error:
             log.info("%s: no fork gets the folder as it is now: %s", self._own, error)
             return ""
 
@@ -377,7 +377,7 @@ class Shadow:
         """Pack the repository and delete unused objects. A failure costs only disk space, and the next call retries."""
         try:
             self._git("gc", "--quiet", "--prune=now")
-        except RuntimeFailure as failure:
+        except RuntimeCallFailed as failure:
             log.warning("%s is not packed: %s", self._git_dir, failure)
 
     def _recorded(self, state: ShadowState) -> str:
@@ -488,7 +488,7 @@ class Shadow:
             return None
         _, kind, name = listed.partition(b"\t")[0].decode().split()
         if kind == "commit":
-            raise FileTooLong(f"The file is not recorded as text: it has more than {MOST_FILE} bytes")
+            raise FileOverLimit(f"The file is not recorded as text: it has more than {MOST_FILE} bytes")
         return self._git("cat-file", "blob", name) if kind == "blob" else None
 
     def _git(self, *words: str, given: bytes = b"") -> bytes:

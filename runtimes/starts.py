@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from runtimes import PROJECT, Handle, Launch, RuntimeFailure, cgroup, filled
+from runtimes import PROJECT, Handle, Launch, RuntimeCallFailed, cgroup, filled
 from runtimes.cgroup import PAUSED
 from runtimes.ends import END_TIMEOUT
 from runtimes.folder import make_below, remove
-from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NAMED, NONE, Abilities, Isolation, decided, view, why_shared
+from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NAMED, NONE, Abilities, SandboxIsolation, decided, view, why_shared
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.entrance import Confinement
 from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
@@ -76,7 +76,7 @@ class HeldPorts:
 def held_ports(names: Mapping[str, int], among: range) -> Iterator[HeldPorts]:
     """Hold a free port for each name, until the block and every process that inherited the files have ended.
 
-    Raises RuntimeFailure if the range has too few free ports.
+    Raises RuntimeCallFailed if the range has too few free ports.
     """
     with ExitStack() as stack:
         ports: dict[str, int] = {}
@@ -93,7 +93,7 @@ def held_ports(names: Mapping[str, int], among: range) -> Iterator[HeldPorts]:
                 ports[wanted.pop(0)] = port
                 files.append(hold.fileno())
         if wanted:
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"no port is free for {wanted[0]}: of SANDBOX_PORTS {among.start}-{among.stop - 1}, "
                 f"{len(candidates)} lie outside the range of {_EPHEMERAL} and all of them are in use"
             )
@@ -125,7 +125,7 @@ def _ephemeral() -> range:
 def composed(
     launch: Launch, folder: Path, ports: Mapping[str, int], kind: str, hook_port: int, egress_port: int = 0
 ) -> tuple[list[str], dict[str, str], Path]:
-    """Return command, environment and working directory for a kind of isolation. Raises RuntimeFailure.
+    """Return command, environment and working directory for a kind of isolation. Raises RuntimeCallFailed.
 
     hook_port: of the host, where Landlock lets the sandbox post. egress_port: of the host, the way out by name of a
     sandbox without its own network; 0: it has its own network, or no way out. A relative working directory is in the
@@ -134,7 +134,7 @@ def composed(
     work = folder / "work"
     working_dir = work if launch.working_dir.startswith("/") else Path(os.path.normpath(work / launch.working_dir))
     if not working_dir.is_relative_to(work):
-        raise RuntimeFailure(f"its working directory {launch.working_dir} is outside of its folder")
+        raise RuntimeCallFailed(f"its working directory {launch.working_dir} is outside of its folder")
     words: dict[str, object] = {"WORK": work, "WEBHOOKS": _webhooks(launch.webhooks, kind, hook_port), **ports}
     words["EGRESS"] = f"http://127.0.0.1:{egress_port or EGRESS_PORT}"
     words["PROJECT"] = folder / "project" if kind == LANDLOCK else PROJECT
@@ -167,7 +167,7 @@ class Starts:
     users: range
 
     def start(self, launch: Launch, folder: Path, lock: int) -> Handle:
-        """Start a launcher, send it its order, and return its handle. Raises RuntimeFailure and OSError."""
+        """Start a launcher, send it its order, and return its handle. Raises RuntimeCallFailed and OSError."""
         can = abilities() if launch.isolation != NONE else _NOTHING
         network = launch.network or "internet"
         isolation = decided(launch.isolation, network, can)
@@ -224,7 +224,7 @@ class Starts:
     def _confinement(
         self,
         launch: Launch,
-        isolation: Isolation,
+        isolation: SandboxIsolation,
         folder: Path,
         ports: Mapping[str, int],
         hook_port: int,
@@ -291,7 +291,7 @@ def _of_user(confinement: Confinement, user: int, processes: int | None) -> Conf
 
 
 def _give(launch: Launch, folder: Path, working_dir: Path, confinement: Confinement) -> None:
-    """Give a sandbox's files to its user, and create the working directory. Raises RuntimeFailure."""
+    """Give a sandbox's files to its user, and create the working directory. Raises RuntimeCallFailed."""
     work, user = folder / "work", os.geteuid() if confinement.user is None else confinement.user
     if os.geteuid() == 0:
         hand_over(work, user)
@@ -300,16 +300,18 @@ def _give(launch: Launch, folder: Path, working_dir: Path, confinement: Confinem
     try:
         make_below(work, working_dir.relative_to(work).parts, user)
     except NotADirectoryError:
-        raise RuntimeFailure(f"its working directory {launch.working_dir} leads through a symlink or a file") from None
+        raise RuntimeCallFailed(
+            f"its working directory {launch.working_dir} leads through a symlink or a file"
+        ) from None
 
 
 def _check_program(program: str, confinement: Confinement) -> None:
     """Refuse a program that a confined sandbox would not find, and say how to make it visible."""
     if confinement.kind != NONE and program.startswith("/"):
         if not Path(program).exists():
-            raise RuntimeFailure(f"{program} cannot be run: No such file or directory")
+            raise RuntimeCallFailed(f"{program} cannot be run: No such file or directory")
         if not is_seen(program, [*confinement.readable, confinement.work]):
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"{program} cannot be run: the sandbox does not see it. Add its path to `readable` of the spec"
             )
 
@@ -334,7 +336,7 @@ def child(module: str, argument: int, files: Sequence[int], env: Mapping[str, st
 
 
 def _send_order(process: subprocess.Popen[bytes], order: str, end_seconds: float) -> dict[str, Any]:
-    """Send a launcher its order, and return the handle. Raises RuntimeFailure if the command cannot run.
+    """Send a launcher its order, and return the handle. Raises RuntimeCallFailed if the command cannot run.
 
     end_seconds: timeout for a launcher without a reply to end its sandbox.
     """
@@ -345,16 +347,16 @@ def _send_order(process: subprocess.Popen[bytes], order: str, end_seconds: float
             process.stdin.write(order.encode())
         if not select.select([process.stdout], [], [], _START_TIMEOUT)[0]:
             _end(process, end_seconds)
-            raise RuntimeFailure(f"its launcher did not reply within {_START_TIMEOUT:g} s")
+            raise RuntimeCallFailed(f"its launcher did not reply within {_START_TIMEOUT:g} s")
         text = process.stdout.readline()
     try:
         reply: dict[str, Any] = json.loads(text)
     except ValueError:
-        raise RuntimeFailure(
+        raise RuntimeCallFailed(
             f"its launcher failed: {text.decode(errors='replace').strip() or 'it printed nothing'}"
         ) from None
     if "error" in reply:
-        raise RuntimeFailure(reply["error"])
+        raise RuntimeCallFailed(reply["error"])
     handle: dict[str, Any] = reply["handle"]
     return handle
 

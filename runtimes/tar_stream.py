@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 
 BLOCK = 512
 
@@ -31,15 +31,15 @@ _EXTENSIONS = (
 )
 
 
-class ArchiveUnreadable(RuntimeFailure):
+class TarUnreadable(RuntimeCallFailed):
     """The bytes are not a tar stream, or are truncated."""
 
 
-class MemberRefused(RuntimeFailure):
+class MemberRefused(RuntimeCallFailed):
     """A member of an archive would do harm, or is of an unsupported kind."""
 
 
-class ArchiveTooLarge(RuntimeFailure):
+class TarTooLarge(RuntimeCallFailed):
     """An archive has too many bytes or too many members."""
 
 
@@ -114,7 +114,7 @@ class TarReader:
     def members(self) -> Iterator[Member]:
         """Yield each member. Its content can be read before the next one. Then the stream is read to its end.
 
-        Raises ArchiveUnreadable and MemberRefused.
+        Raises TarUnreadable and MemberRefused.
         """
         records: dict[bytes, bytes] = {}
         extended = 0  #: bytes of the extended headers before a member
@@ -122,9 +122,9 @@ class TarReader:
             try:
                 info = tarfile.TarInfo.frombuf(block, *_ENCODING)
             except tarfile.HeaderError as error:
-                raise ArchiveUnreadable(f"It is not a tar archive: {error}") from None
+                raise TarUnreadable(f"It is not a tar archive: {error}") from None
             if info.size < 0:
-                raise ArchiveUnreadable("It is not a tar archive: a member has a negative size")
+                raise TarUnreadable("It is not a tar archive: a member has a negative size")
             extended = extended + info.size if info.type in _EXTENSIONS else 0
             if extended > MOST_HEADER:
                 raise MemberRefused(f"A member has an extended header of {extended} bytes; {MOST_HEADER} are allowed")
@@ -151,7 +151,7 @@ class TarReader:
             pass
 
     def content(self, member: Member) -> Iterator[memoryview]:
-        """Yield the content of the last member, once, in pieces. Raises ArchiveUnreadable."""
+        """Yield the content of the last member, once, in pieces. Raises TarUnreadable."""
         yield from self._pieces(member.size)
 
     def _extension(self, size: int) -> bytes:
@@ -166,7 +166,7 @@ class TarReader:
             while not self._held:
                 chunk = next(self._chunks, None)
                 if chunk is None:
-                    raise ArchiveUnreadable("It ends too early: the archive is not whole")
+                    raise TarUnreadable("It ends too early: the archive is not whole")
                 self._held = memoryview(chunk)
             piece, self._held = self._held[:size], self._held[size:]
             size -= len(piece)
@@ -184,7 +184,7 @@ def _records(data: bytes) -> dict[bytes, bytes]:
         name, equals, value = data[space + 1 : end - 1].partition(b"=")
         # A record must advance: without a length, or with length 0, the loop would not end.
         if not at < space < end <= len(data) or not equals:
-            raise ArchiveUnreadable("It is not a tar archive: an extended header cannot be read")
+            raise TarUnreadable("It is not a tar archive: an extended header cannot be read")
         records[name] = value
         at = end
     return records
@@ -203,7 +203,7 @@ def _member(info: tarfile.TarInfo, records: dict[bytes, bytes]) -> Member:
         raise MemberRefused(f"The name {shown(name)} has a NUL byte")
     size = records.get(b"size", b"%d" % info.size)
     if not size.isdigit() or len(size) > 18:
-        raise ArchiveUnreadable(f"It is not a tar archive: the member {shown(name)} has no size")
+        raise TarUnreadable(f"It is not a tar archive: the member {shown(name)} has no size")
     return Member(
         name=name,
         kind=kind,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 
 #: The variable with the sandbox's folder in the environment of all its processes.
 MARK = "AGENT_SANDBOX"
@@ -124,7 +124,7 @@ def ask_to_end(find: Callable[[], list[psutil.Process]], grace: float, *, follow
 def end(find: Callable[[], list[psutil.Process]]) -> None:
     """Kill all processes that `find` returns, also those forked meanwhile. It proves no end; see `ends.py`.
 
-    Raises RuntimeFailure if a process survives SIGKILL.
+    Raises RuntimeCallFailed if a process survives SIGKILL.
     """
     timeout, empty = ActiveTimeout(SIGNAL_TIMEOUT), 0
     while empty < 2:  # twice, because during an exec a process shows no environment
@@ -132,7 +132,7 @@ def end(find: Callable[[], list[psutil.Process]]) -> None:
         empty = 0 if remaining else empty + 1
         kill(remaining)
         if timeout.is_over() and remaining:
-            raise RuntimeFailure(f"processes {[each.pid for each in remaining]} outlive SIGKILL")
+            raise RuntimeCallFailed(f"processes {[each.pid for each in remaining]} outlive SIGKILL")
         time.sleep(SIGNAL_POLL)
 
 
@@ -184,8 +184,8 @@ class Tree:
     def freeze(self) -> None:
         """Stop every process, and return when two passes found no running process.
 
-        One pass is not enough: a process may have forked between the listing and its stop. Raises RuntimeFailure if the
-        sandbox ends meanwhile or a process does not stop.
+        One pass is not enough: a process may have forked between the listing and its stop. Raises RuntimeCallFailed if
+        the sandbox ends meanwhile or a process does not stop.
         """
         timeout, quiet, poll = ActiveTimeout(SIGNAL_TIMEOUT), 0, FIRST_FREEZE_POLL
         while quiet < 2:
@@ -194,7 +194,7 @@ class Tree:
                 continue
             quiet = 0
             if timeout.is_over() or started(self.launcher) is None:
-                raise RuntimeFailure("the sandbox ended, or one of its processes would not stop")
+                raise RuntimeCallFailed("the sandbox ended, or one of its processes would not stop")
             time.sleep(poll)
             poll = min(2 * poll, SIGNAL_POLL)
 

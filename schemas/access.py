@@ -9,7 +9,7 @@ from typing import Any
 from marshmallow import RAISE, fields, validate
 
 from core.access import SCOPES
-from schemas.fields import BaseSchema, Choice, Fault, Id, Instant, ShownTime, Text
+from schemas.fields import BaseSchema, Choice, FieldFault, Id, Instant, ShownTime, Text
 from schemas.people import OwnGrant, PersonName
 
 #: Maximum number of characters of a key's name.
@@ -60,7 +60,7 @@ PrintableName = partial(
     least=1,
     most=MOST_NAME,
     pattern=_NAME,
-    refused=Fault("String should be printable, without blanks around it", "string_pattern_mismatch"),
+    refused=FieldFault("String should be printable, without blanks around it", "string_pattern_mismatch"),
 )
 
 

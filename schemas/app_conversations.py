@@ -16,7 +16,7 @@ from schemas.conversations import REDACTED, SET_ELSEWHERE, Secrets, Tags
 from schemas.events import (
     PAGE_ID,
     ContentPart,
-    EventFilter,
+    EventFilterQuery,
     EventPage,
     SendMessageRequest,
     SentMessage,
@@ -27,12 +27,12 @@ from schemas.fields import (
     BaseSchema,
     ChangedElsewhere,
     Choice,
-    Fault,
+    FieldFault,
     Id,
     Instant,
-    Limit,
     ListingOrder,
     OrderedSearch,
+    PageLimit,
     PlaceId,
     ShownTime,
     SortOrder,
@@ -85,7 +85,7 @@ _MOST_DESCRIPTION = 20_000
 #: Branch names that Git accepts, of plain characters.
 _BRANCH = r"(?!.*(?:\.\.|//|/\.|\.lock(?:/|$)|[/.]$))[A-Za-z0-9][A-Za-z0-9._/+-]*"
 
-_BRANCH_FAULT = Fault(
+_BRANCH_FAULT = FieldFault(
     "String should be a name of a branch: letters, digits and . _ / + -, such as agent/mend-the-parser", "value_error"
 )
 
@@ -197,7 +197,7 @@ class AppConversationStartRequest(ChangedElsewhere):
     def _require_host(self, request: dict[str, Any], **_: Any) -> None:
         repository, provider = request.get("selected_repository"), request.get("git_provider")
         if repository and (fault := clone_fault(repository, provider)):
-            raise ValidationError({"selected_repository": [Fault(fault, "value_error")]})
+            raise ValidationError({"selected_repository": [FieldFault(fault, "value_error")]})
 
     @post_load(pass_original=True)
     def _with_ignored(self, request: dict[str, Any], given: Any, **_: Any) -> dict[str, Any]:
@@ -390,7 +390,7 @@ class AppConversationPage(BaseSchema):
     next_page_id = fields.String(required=True, allow_none=True)
 
 
-class AppEventFilter(EventFilter):
+class AppEventFilter(EventFilterQuery):
     """The filters of events, with the names of the app-server wire and of the agent-server wire."""
 
     kind__eq = fields.String()
@@ -405,7 +405,7 @@ class AppEventFilter(EventFilter):
 class AppEventSearch(AppEventFilter):
     text = text_filter()
     page_id = fields.String(metadata=PAGE_ID)
-    limit = Limit(100)
+    limit = PageLimit(100)
     descending = SortOrder("TIMESTAMP")
     with_decisions = fields.Boolean(
         data_key="decisions",
@@ -468,7 +468,7 @@ class ReturnRequest(BaseSchema):
     @validates_schema(skip_on_field_errors=True)
     def _one_of_both(self, data: dict[str, Any], **_: object) -> None:
         if (data["event_id"] is None) != data["undo"]:
-            raise ValidationError([Fault("Send either event_id, or undo: true", "value_error")], "event_id")
+            raise ValidationError([FieldFault("Send either event_id, or undo: true", "value_error")], "event_id")
 
 
 class Return(BaseSchema):
@@ -501,11 +501,11 @@ class GitQuery(BaseSchema):
     def _one_kind(self, query: dict[str, Any], **_: Any) -> None:
         if query.get("ref") is not None and query.get("since") is not None:
             raise ValidationError(
-                [Fault("ref cannot be combined with since, because a ref belongs to a repository", "value_error")],
+                [FieldFault("ref cannot be combined with since, because a ref belongs to a repository", "value_error")],
                 "ref",
             )
         if query.get("until") is not None and query.get("since") is None:
-            raise ValidationError([Fault("until needs since", "value_error")], "until")
+            raise ValidationError([FieldFault("until needs since", "value_error")], "until")
 
 
 class GitChange(BaseSchema):
@@ -562,7 +562,7 @@ class PushRequest(BaseSchema):
         least=1,
         most=MOST_TITLE,
         pattern=r"[^\r\n]*\S[^\r\n]*",
-        refused=Fault("String should be one line, and not blank", "value_error"),
+        refused=FieldFault("String should be one line, and not blank", "value_error"),
         metadata={"description": "The first line of the commit, and the title of the pull request."},
     )
     description = Text(load_default="", most=_MOST_DESCRIPTION)

@@ -26,11 +26,11 @@ from schemas.fields import (
     BaseSchema,
     Choice,
     Digest,
-    Fault,
+    FieldFault,
     Id,
     Instant,
-    Limit,
     PageId,
+    PageLimit,
     ShownTime,
     SortOrder,
     StrictBoolean,
@@ -432,7 +432,7 @@ def _check_commands(rule: Mapping[str, Any], member: str) -> None:
 class RehearsalSearch(BaseSchema):
     """A page of the decisions that a rule is tried on, the newest first."""
 
-    limit = Limit(100)
+    limit = PageLimit(100)
     start = PlaceCursor()
 
     @post_load
@@ -701,7 +701,7 @@ class PendingActionSearch(PendingActionFilter):
     """The filters, an order and a page. The order is by the start of the wait."""
 
     descending = SortOrder("TIMESTAMP")
-    limit = Limit(100)
+    limit = PageLimit(100)
     start = PageId(rf"since\.(asc|desc)\.[0-9]{{1,16}}-[0-9a-f]{{32}}-[0-9]{{1,15}}-{HEX_OF_TEXT}")
 
     @post_load
@@ -862,7 +862,7 @@ def _cursor(text: str, descending: bool) -> tuple[int, str, int]:
 ChangeId = partial(
     Text,
     pattern=CHANGE_ID,
-    refused=Fault("Input should be the id of an event of this stream, such as 1764000000000-0", "value_error"),
+    refused=FieldFault("Input should be the id of an event of this stream, such as 1764000000000-0", "value_error"),
 )
 
 

@@ -13,11 +13,11 @@ from schemas.fields import (
     FOREIGN_CURSOR,
     BaseSchema,
     Choice,
-    Fault,
+    FieldFault,
     Id,
     Instant,
-    Limit,
     PageId,
+    PageLimit,
     SortOrder,
     Text,
     refusal,
@@ -78,10 +78,10 @@ class PlaceCursor(PageId):
         return match[1] == "desc", (int(match[2]), match[3], int(match[4]))
 
 
-class _Pages(BaseSchema):
+class _AuditPages(BaseSchema):
     """A page, or a stream of all entries."""
 
-    limit = Limit(100)
+    limit = PageLimit(100)
     format = Choice(
         "json",
         "jsonl",
@@ -92,15 +92,15 @@ class _Pages(BaseSchema):
     @validates_schema(pass_original=True)
     def _one_form(self, search: dict[str, Any], original: dict[str, Any], **_: Any) -> None:
         if search.get("format") == "jsonl" and "limit" in original:
-            fault = Fault("limit needs the format json: jsonl contains every entry", "value_error")
+            fault = FieldFault("limit needs the format json: jsonl contains every entry", "value_error")
             raise ValidationError([fault], field_name="limit")
 
 
-class ConversationAuditSearch(_Pages):
+class ConversationAuditSearch(_AuditPages):
     after = SeqCursor()
 
 
-class AuditSearch(_Pages):
+class AuditSearch(_AuditPages):
     """The filters of the audit of all conversations. An entry must match all of them."""
 
     since = Instant(data_key="time__gte", metadata={"description": "Keep entries with time >= this; naive is UTC."})
@@ -117,7 +117,7 @@ class AuditSearch(_Pages):
     conversation_id = Id(metadata={"description": "Entries about the conversation's actions, which are a chain."})
     chain = Text(
         pattern=f"^{_CHAIN}$",
-        refused=Fault("Should be destinations- and a day, such as 2026-11-25.", "value_error"),
+        refused=FieldFault("Should be destinations- and a day, such as 2026-11-25.", "value_error"),
         metadata={"description": "Entries about the destinations of a day: `destinations-2026-11-25`."},
     )
     descending = SortOrder("TIME")

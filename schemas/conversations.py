@@ -31,7 +31,7 @@ from schemas.fields import (
     BaseSchema,
     ChangedElsewhere,
     Choice,
-    Fault,
+    FieldFault,
     Id,
     Instant,
     ListingOrder,
@@ -162,7 +162,7 @@ class Settings(fields.Dict):
         return redacted(super()._deserialize(value, *args, **kwargs))
 
 
-class Workspace(Settings):
+class AgentWorkspace(Settings):
     """The workspace of an agent. Its `working_dir` must be a possible path."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -195,7 +195,7 @@ def _require_room(told: dict[str, Any]) -> None:
     """Raise ValidationError for a member that would make every list long."""
     if found := _too_long(told):
         raise ValidationError(
-            {name: [Fault(f"At most {_BOUNDS[name]} bytes of JSON are kept of it", "too_long")] for name in found}
+            {name: [FieldFault(f"At most {_BOUNDS[name]} bytes of JSON are kept of it", "too_long")] for name in found}
         )
 
 
@@ -231,7 +231,7 @@ class StartConversationRequest(BaseSchema):
     )
     agent_settings = Settings()
     agent_profile_id = fields.Raw()
-    workspace = Workspace()
+    workspace = AgentWorkspace()
     parent_conversation_id = Id(allow_none=True)
     security_analyzer = Settings()
     max_iterations = StrictInteger(least=1)
@@ -570,7 +570,7 @@ class RuntimeCredentials(BaseSchema):
     session_api_key = fields.String(required=True, metadata={"description": "The session key of the sandbox."})
 
 
-class BashCommand(BaseSchema):
+class SocketBashCommand(BaseSchema):
     """A command that a client sends over a socket."""
 
     command = Text(required=True, least=1, most=100_000)

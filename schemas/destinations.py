@@ -12,9 +12,9 @@ from schemas.fields import (
     BaseSchema,
     Choice,
     Digest,
-    Fault,
-    Limit,
+    FieldFault,
     PageId,
+    PageLimit,
     ShownTime,
     StrictInteger,
     Text,
@@ -74,7 +74,7 @@ def page_id(cursor: tuple[int, str] | None) -> str | None:
 
 class DestinationSearch(BaseSchema):
     sandbox_id = Text(most=_MOST_ID, load_default="")
-    limit = Limit(100)
+    limit = PageLimit(100)
     start = _PageStart()
 
 
@@ -172,10 +172,10 @@ class DestinationDecision(BaseSchema):
     def _one_subject(self, given: dict[str, Any], **_: Any) -> None:
         lacking = [name for name in ("name", "port") if name not in given]
         if "budget" in given and len(lacking) < 2:
-            fault = Fault("Give name and port, of a destination, or budget: not both", "value_error")
+            fault = FieldFault("Give name and port, of a destination, or budget: not both", "value_error")
             raise ValidationError([fault], field_name="budget")
         if "budget" not in given and lacking:
-            fault = Fault("Field required: name and port of a destination, or in their place budget", "missing")
+            fault = FieldFault("Field required: name and port of a destination, or in their place budget", "missing")
             raise ValidationError([fault], field_name=lacking[0])
 
 

@@ -7,12 +7,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from marshmallow import RAISE, ValidationError, fields
 
 from schemas.access import PrintableName
-from schemas.fields import BaseSchema, Choice, Fault, ShownTime, Text
+from schemas.fields import BaseSchema, Choice, FieldFault, ShownTime, Text
 
 #: Maximum number of characters of the URL of a push service.
 _MOST_URL = 2048
 
-_WRONG_POINT = Fault("Input should be a point of P-256, as the browser gives it", "value_error")
+_WRONG_POINT = FieldFault("Input should be a point of P-256, as the browser gives it", "value_error")
 
 
 class BrowserKey(Text):
@@ -37,7 +37,7 @@ class DeviceKeys(BaseSchema):
     auth = Text(
         required=True,
         pattern="^[A-Za-z0-9_-]{22}(==)?$",
-        refused=Fault("Input should be 16 bytes in base64url", "value_error"),
+        refused=FieldFault("Input should be 16 bytes in base64url", "value_error"),
     )
 
 
@@ -51,7 +51,7 @@ class DeviceRequest(BaseSchema):
         required=True,
         most=_MOST_URL,
         pattern="^https?://.+$",
-        refused=Fault("Input should be the URL of a push service, as the browser gives it", "value_error"),
+        refused=FieldFault("Input should be the URL of a push service, as the browser gives it", "value_error"),
         metadata={
             "description": "An `https:` URL of a public host. With PUSH_PRIVATE=1 also `http:` and private hosts."
         },

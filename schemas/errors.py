@@ -5,17 +5,17 @@ from typing import Any
 
 from marshmallow import fields
 
-from schemas.fields import BaseSchema, Fault
+from schemas.fields import BaseSchema, FieldFault
 
 #: marshmallow's messages, in the words that clients of the wire know.
 _MESSAGES = {
-    "Missing data for required field.": Fault("Field required", "missing"),
-    "Field may not be null.": Fault("Input should not be null", "none_forbidden"),
-    "Not a valid string.": Fault("Input should be a valid string", "string_type"),
-    "Not a valid list.": Fault("Input should be a valid array", "list_type"),
-    "Not a valid mapping type.": Fault("Input should be a valid object", "dict_type"),
-    "Invalid input type.": Fault("Input should be a valid object", "dict_type"),
-    "Unknown field.": Fault("Extra inputs are not permitted", "extra_forbidden"),
+    "Missing data for required field.": FieldFault("Field required", "missing"),
+    "Field may not be null.": FieldFault("Input should not be null", "none_forbidden"),
+    "Not a valid string.": FieldFault("Input should be a valid string", "string_type"),
+    "Not a valid list.": FieldFault("Input should be a valid array", "list_type"),
+    "Not a valid mapping type.": FieldFault("Input should be a valid object", "dict_type"),
+    "Invalid input type.": FieldFault("Input should be a valid object", "dict_type"),
+    "Unknown field.": FieldFault("Extra inputs are not permitted", "extra_forbidden"),
 }
 
 
@@ -49,11 +49,13 @@ def validation_errors(place: str, messages: Any) -> list[dict[str, Any]]:
     return [{"loc": location, "msg": str(fault), "type": fault.type} for location, fault in _faults([place], messages)]
 
 
-def _faults(location: list[str | int], messages: Any) -> Iterator[tuple[list[str | int], Fault]]:
+def _faults(location: list[str | int], messages: Any) -> Iterator[tuple[list[str | int], FieldFault]]:
     if isinstance(messages, dict):
         for name, inner in messages.items():
             yield from _faults(location if name == "_schema" else [*location, name], inner)
         return
     for message in messages:
-        fault = message if isinstance(message, Fault) else _MESSAGES.get(message, Fault(message, "value_error"))
+        fault = (
+            message if isinstance(message, FieldFault) else _MESSAGES.get(message, FieldFault(message, "value_error"))
+        )
         yield location, fault

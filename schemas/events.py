@@ -12,19 +12,19 @@ from uuid import UUID
 from marshmallow import RAISE, ValidationError, fields, post_load, pre_load, validate, validates, validates_schema
 
 from core.wire import MOST_CALL_BYTES, MOST_EVENT_BYTES, MOST_NAME, bare_kind, json_elements, micros
-from core.wire import Event as WireEvent
+from core.wire import ReceivedEvent as WireEvent
 from schemas.fields import (
     DAY,
     FOREIGN_CURSOR,
     BaseSchema,
     Choice,
-    Fault,
+    DurationSeconds,
+    EventKind,
+    EventPlace,
+    FieldFault,
     Instant,
-    Kind,
-    Limit,
     PageId,
-    Place,
-    Seconds,
+    PageLimit,
     ShownTime,
     SortOrder,
     StrictBoolean,
@@ -65,10 +65,10 @@ _CURSOR = re.compile("messages[.]([0-9]{1,16})-([0-9a-f]{32})-([0-9]{1,9})-([0-9
 _OF_START = "task-"
 
 
-class EventFilter(BaseSchema):
+class EventFilterQuery(BaseSchema):
     """The filters of count and search. An event must match all of them. Source: docs/wire.md, 3."""
 
-    kind = Kind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
+    kind = EventKind(metadata={"description": "Optional filter by event kind/type, bare or qualified class name."})
     source = fields.String(metadata={"description": "Optional filter by event source: agent, user, environment."})
     body = fields.String(
         metadata={"description": "Optional filter by message content: case-insensitive substring of a MessageEvent."}
@@ -93,29 +93,29 @@ def text_filter() -> fields.String:
     )
 
 
-class EventSearch(EventFilter):
+class EventSearch(EventFilterQuery):
     """The filters, with an order and a page, or with a seq to read after. Source: docs/wire.md, 7."""
 
     text = text_filter()
     page_id = fields.String(metadata=PAGE_ID)
-    limit = Limit(100)
+    limit = PageLimit(100)
     descending = SortOrder("TIMESTAMP")
-    after_seq = Place(
+    after_seq = EventPlace(
         metadata={
             "description": "Read events after this seq in the order of appending. Continue with `X-Last-Seq`. Not "
             "with `page_id` or `sort_order=TIMESTAMP_DESC`."
         }
     )
-    wait = Seconds(
+    wait = DurationSeconds(
         most=MOST_WAIT, metadata={"description": "With after_seq: maximum wait for the next event, in seconds."}
     )
 
     @validates_schema
     def _one_order(self, search: dict[str, Any], **_: Any) -> None:
         if "wait" in search and "after_seq" not in search:
-            raise ValidationError([Fault("wait needs after_seq", "value_error")], field_name="wait")
+            raise ValidationError([FieldFault("wait needs after_seq", "value_error")], field_name="wait")
         if "after_seq" in search and ("page_id" in search or search.get("descending")):
-            fault = Fault("after_seq cannot be combined with page_id or sort_order TIMESTAMP_DESC", "value_error")
+            fault = FieldFault("after_seq cannot be combined with page_id or sort_order TIMESTAMP_DESC", "value_error")
             raise ValidationError([fault], field_name="after_seq")
 
 
@@ -405,7 +405,7 @@ class Follow(BaseSchema):
     resend_mode = Choice("all", "since")
     after_timestamp = Instant()
     resend_all = fields.String()
-    after_seq = Place()
+    after_seq = EventPlace()
 
     @post_load
     def _place(self, query: dict[str, Any], **_: Any) -> dict[str, Any]:
@@ -416,10 +416,10 @@ class Follow(BaseSchema):
         return {"after": 0 if mode == "all" else None, "since": since, "with_seq": False}
 
 
-class Stream(EventFilter):
+class Stream(EventFilterQuery):
     """The beginning of a stream, and the filters of its events."""
 
-    after_seq = Place(metadata={"description": "Send the events after this seq; default: 0, all events."})
+    after_seq = EventPlace(metadata={"description": "Send the events after this seq; default: 0, all events."})
 
 
 class InboundMessage(SentMessage):
@@ -468,7 +468,7 @@ class MessageQuery(BaseSchema):
     until = Instant(
         data_key="timestamp__lt", metadata={"description": "Keep messages with timestamp < this; naive is UTC."}
     )
-    limit = Limit(100)
+    limit = PageLimit(100)
     start = MessageCursor()
 
 

@@ -120,7 +120,7 @@ _BOX = {
 }
 
 
-class Example(NamedTuple):
+class OperationExample(NamedTuple):
     """A request and a response of an operation; None if there is none in JSON."""
 
     response: Any
@@ -130,26 +130,28 @@ class Example(NamedTuple):
 
 #: By method and path.
 EXAMPLES = {
-    ("post", "/api/v1/app-conversations"): Example(_WAITING, _START),
-    ("post", "/api/v1/app-conversations/stream-start"): Example([_WAITING, _READY], _START),
-    ("get", "/api/v1/app-conversations/start-tasks"): Example([_READY]),
-    ("post", "/api/conversations/{conversation_id}/events"): Example({"success": True}, _MESSAGE),
-    ("get", "/api/conversations/{conversation_id}/events/search"): Example({"items": [_EVENT], "next_page_id": None}),
-    ("get", "/api/conversations/{conversation_id}/events/count"): Example(42),
-    ("get", "/api/v1/pending-actions"): Example({"items": [_PENDING], "next_page_id": None}),
-    ("get", "/api/v1/pending-actions/count"): Example(1),
-    ("post", "/api/v1/conversation/{conversation_id}/pending-actions/decisions"): Example(
+    ("post", "/api/v1/app-conversations"): OperationExample(_WAITING, _START),
+    ("post", "/api/v1/app-conversations/stream-start"): OperationExample([_WAITING, _READY], _START),
+    ("get", "/api/v1/app-conversations/start-tasks"): OperationExample([_READY]),
+    ("post", "/api/conversations/{conversation_id}/events"): OperationExample({"success": True}, _MESSAGE),
+    ("get", "/api/conversations/{conversation_id}/events/search"): OperationExample(
+        {"items": [_EVENT], "next_page_id": None}
+    ),
+    ("get", "/api/conversations/{conversation_id}/events/count"): OperationExample(42),
+    ("get", "/api/v1/pending-actions"): OperationExample({"items": [_PENDING], "next_page_id": None}),
+    ("get", "/api/v1/pending-actions/count"): OperationExample(1),
+    ("post", "/api/v1/conversation/{conversation_id}/pending-actions/decisions"): OperationExample(
         {"success": True, "rules": []},
         {"decisions": [{"action_id": _ACTION, "decision": "approve", "digest": _DIGEST}]},
     ),
-    ("post", "/api/conversations/{conversation_id}/events/respond_to_confirmation"): Example(
+    ("post", "/api/conversations/{conversation_id}/events/respond_to_confirmation"): OperationExample(
         {"success": True}, {"accept": False, "reason": "Use the folder reports instead."}
     ),
-    ("get", "/api/v1/sandboxes/search"): Example({"items": [_BOX], "next_page_id": None}),
-    ("post", "/api/v1/sandboxes/{sandbox_id}/pause"): Example({"success": True}),
-    ("post", "/api/v1/sandboxes/{sandbox_id}/resume"): Example({"success": True}),
-    ("get", "/api/v1/app-conversations/{conversation_id}/files"): Example(["hello.txt", "reports/2027.md"]),
-    ("get", "/api/v1/app-conversations/{conversation_id}/file"): Example("hello\n"),
+    ("get", "/api/v1/sandboxes/search"): OperationExample({"items": [_BOX], "next_page_id": None}),
+    ("post", "/api/v1/sandboxes/{sandbox_id}/pause"): OperationExample({"success": True}),
+    ("post", "/api/v1/sandboxes/{sandbox_id}/resume"): OperationExample({"success": True}),
+    ("get", "/api/v1/app-conversations/{conversation_id}/files"): OperationExample(["hello.txt", "reports/2027.md"]),
+    ("get", "/api/v1/app-conversations/{conversation_id}/file"): OperationExample("hello\n"),
 }
 
 

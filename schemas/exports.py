@@ -18,9 +18,9 @@ from core.wire import (
     MOST_NAME,
     MOST_TITLE,
     REPORTED_MEMBERS,
-    Event,
     InvalidJson,
     Micros,
+    ReceivedEvent,
     micros,
     now,
     parse_json,
@@ -29,7 +29,7 @@ from core.wire import (
 from schemas.approvals import ConfirmationPolicy, ConfirmationSeconds
 from schemas.conversations import ConversationInfo, ConversationReport, Settings
 from schemas.events import action_ids, read_event
-from schemas.fields import Choice, Fault, Instant, StrictInteger, Text, read_told, refusal
+from schemas.fields import Choice, FieldFault, Instant, StrictInteger, Text, read_told, refusal
 
 #: Format and version. Version 1, which no release wrote, had no digest.
 FORMAT, VERSION = "agent-server-conversation", 2
@@ -149,7 +149,7 @@ def event_line(raw: bytes) -> bytes:
     return (raw if is_line else json.dumps(raw.decode(), ensure_ascii=False).encode()) + b"\n"
 
 
-def read_export(source: IO[bytes]) -> tuple[dict[str, Any], Iterator[Event]]:
+def read_export(source: IO[bytes]) -> tuple[dict[str, Any], Iterator[ReceivedEvent]]:
     """Return the head of an import, with members outside of the hash in `info`, and its events as they are read.
 
     One line is in memory at a time, at most MOST_LINE_BYTES. Raises BadLine, also while the events are read.
@@ -178,7 +178,7 @@ def _lines(source: IO[bytes]) -> Iterator[bytes]:
 
 def _bounded(line: bytearray, number: int) -> bytearray:
     if len(line) > MOST_LINE_BYTES:
-        raise BadLine(number, [Fault(f"A line should have at most {MOST_LINE_BYTES} bytes", "too_long")])
+        raise BadLine(number, [FieldFault(f"A line should have at most {MOST_LINE_BYTES} bytes", "too_long")])
     return line
 
 
@@ -186,7 +186,7 @@ def _read_head(line: bytes) -> dict[str, Any]:
     try:
         head: dict[str, Any] = ExportHead().load(read_told(line))
         if too_long := head.pop("too_long"):
-            raise ValidationError({key: [Fault("More bytes than are kept of it", "too_long")] for key in too_long})
+            raise ValidationError({key: [FieldFault("More bytes than are kept of it", "too_long")] for key in too_long})
     except InvalidJson as error:
         raise _invalid_json(1, error) from None
     except ValidationError as fault:
@@ -195,7 +195,7 @@ def _read_head(line: bytes) -> dict[str, Any]:
     return {"confirmation_seconds": None, **head, "info": info}
 
 
-def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> Iterator[Event]:
+def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> Iterator[ReceivedEvent]:
     """Yield the events that the first line announces. digest: of that line."""
     number, beside, end = 1, 0, None
     for number, line in enumerate(lines, 2):
@@ -208,26 +208,26 @@ def _events(lines: Iterator[bytes], announced: int, digest: "hashlib._Hash") -> 
             continue
         if number > announced + beside + 1 or end is not None:
             words = f"The first line announces {announced} events, and more lines follow"
-            raise BadLine(number, [Fault(words, "too_long")])
+            raise BadLine(number, [FieldFault(words, "too_long")])
         digest.update(line + b"\n")
         yield _read_event(line, number)
     found = number - 1 - beside - (end is not None)
     if found < announced:
         words = f"The first line announces {announced} events, and the export ends after {found}"
-        raise BadLine(found + beside + 2, [Fault(words, "too_short")])
+        raise BadLine(found + beside + 2, [FieldFault(words, "too_short")])
     _check_end(end, digest.hexdigest(), announced + beside + 2)
 
 
 def _check_end(line: bytes | None, digest: str, number: int) -> None:
     """Raise BadLine if the last line is missing or its digest does not match."""
     if line is None:
-        raise BadLine(number, [Fault("The last line, which has the digest of all others, is missing", "missing")])
+        raise BadLine(number, [FieldFault("The last line, which has the digest of all others, is missing", "missing")])
     if line + b"\n" != _end_line(digest):
         words = f"The SHA-256 of the lines before is {digest}, not the one of this line: the export was changed"
-        raise BadLine(number, [Fault(words, "digest_mismatch")])
+        raise BadLine(number, [FieldFault(words, "digest_mismatch")])
 
 
-def _read_event(line: bytes, number: int) -> Event:
+def _read_event(line: bytes, number: int) -> ReceivedEvent:
     raw = line.strip()
     try:
         value = parse_json(raw)
@@ -242,4 +242,4 @@ def _read_event(line: bytes, number: int) -> Event:
 
 
 def _invalid_json(number: int, error: InvalidJson) -> BadLine:
-    return BadLine(number, [Fault(f"Invalid JSON: {error}", "json_invalid")])
+    return BadLine(number, [FieldFault(f"Invalid JSON: {error}", "json_invalid")])

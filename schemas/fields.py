@@ -1,6 +1,6 @@
 """The types of the wire: the values that each accepts, and the message and type of its refusals.
 
-A refusal is a `Fault`: its text is for people, its `type` for programs, as in HTTPValidationError. The cursor of a
+A refusal is a `FieldFault`: its text is for people, its `type` for programs, as in HTTPValidationError. The cursor of a
 listing, the `page_id` of a search, is a place and its order. Source: docs/wire.md, 8.
 """
 
@@ -40,12 +40,12 @@ _BY_TIME = r"(created|updated)\.(asc|desc)\.[0-9]{1,16}"
 _BY_TITLE = rf"title\.(asc|desc)\.{HEX_OF_TEXT}"
 
 
-class Fault(str):
+class FieldFault(str):
     """The message of a refusal, with its `type` in an HTTPValidationError."""
 
     __slots__ = ("type",)
 
-    def __new__(cls, message: str, type: str) -> "Fault":
+    def __new__(cls, message: str, type: str) -> "FieldFault":
         fault = super().__new__(cls, message)
         fault.type = type
         return fault
@@ -55,7 +55,7 @@ class Fault(str):
 
 def refusal(message: str, type: str) -> ValidationError:
     """Make a ValidationError with one Fault."""
-    return ValidationError([Fault(message, type)])
+    return ValidationError([FieldFault(message, type)])
 
 
 class BaseSchema(Schema):
@@ -99,7 +99,7 @@ class ChangedElsewhere(BaseSchema):
         members = given if isinstance(given, dict) else {}
         wrong = {name: way for name, way in self.elsewhere.items() if members.get(name) is not None}
         if wrong:
-            faults = {name: [Fault(f"Is not set here: {way}", "extra_forbidden")] for name, way in wrong.items()}
+            faults = {name: [FieldFault(f"Is not set here: {way}", "extra_forbidden")] for name, way in wrong.items()}
             raise ValidationError(faults)
         return given
 
@@ -136,7 +136,7 @@ class ShownTime(fields.Field[Micros]):
         return None if value is None else utc_time(value)
 
 
-class Kind(fields.String):
+class EventKind(fields.String):
     """An event kind, bare or qualified, loaded bare. Any text is a kind; unknown kinds match nothing."""
 
     def _deserialize(self, value: Any, *args: Any, **kwargs: Any) -> str:
@@ -191,21 +191,21 @@ class WholeNumber(fields.Integer):
         return int(value)
 
 
-class Limit(WholeNumber):
+class PageLimit(WholeNumber):
     """A page size from 1 to `most`, in a query."""
 
     def __init__(self, most: int) -> None:
         super().__init__(least=1, most=most, load_default=most)
 
 
-class Place(WholeNumber):
+class EventPlace(WholeNumber):
     """The seq of an event, or 0 for the place before the first event, in a query."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(least=0, most=10**10 - 1, **kwargs)
 
 
-class Seconds(fields.Float):
+class DurationSeconds(fields.Float):
     """A duration from 0 to `most` seconds, in a query, in the notation of any language, such as `1e-05`."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
@@ -256,7 +256,7 @@ class Text(fields.String):
         most: int | None = None,
         least: int = 0,
         pattern: str = "",
-        refused: Fault | None = None,
+        refused: FieldFault | None = None,
         **kwargs: Any,
     ) -> None:
         bounds: dict[str, Any] = {"minLength": least} if least else {}
@@ -277,7 +277,7 @@ class Text(fields.String):
 
 
 #: The digest of an action or a destination, which binds a decision to what was shown.
-Digest = partial(Text, pattern="^[0-9a-f]{64}$", refused=Fault("Must be 64 hexadecimal digits.", "value_error"))
+Digest = partial(Text, pattern="^[0-9a-f]{64}$", refused=FieldFault("Must be 64 hexadecimal digits.", "value_error"))
 
 
 class Title(Text):
@@ -303,7 +303,7 @@ def checked_text(text: str, *, least: int, most: int | None) -> str:
     return text
 
 
-_NO_UNICODE = Fault("String should be valid Unicode: it has a lone surrogate", "string_unicode")
+_NO_UNICODE = FieldFault("String should be valid Unicode: it has a lone surrogate", "string_unicode")
 
 
 def read_said(raw: bytes) -> Any:
@@ -363,7 +363,7 @@ class Success(BaseSchema):
 PageStart = tuple[Any, str]
 
 #: Fault of an invalid cursor, or of the cursor of another search.
-FOREIGN_CURSOR = Fault(
+FOREIGN_CURSOR = FieldFault(
     "Unknown cursor: page_id must be a next_page_id of this search, with the same sort_order", "value_error"
 )
 
@@ -405,7 +405,7 @@ class OrderedSearch(BaseSchema):
     """The page of a listing; a subclass has the `order`. Loaded as `by`, `descending`, `limit`, `start`."""
 
     start = PlaceId()
-    limit = Limit(100)
+    limit = PageLimit(100)
 
     @post_load
     def _read_order(self, search: dict[str, Any], **_: Any) -> dict[str, Any]:

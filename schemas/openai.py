@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from marshmallow import ValidationError, fields, post_load, pre_load, validate
 
 from core.wire import MOST_EVENT_BYTES
-from schemas.fields import BaseSchema, Choice, Fault, StrictBoolean, Text, refusal
+from schemas.fields import BaseSchema, Choice, FieldFault, StrictBoolean, Text, refusal
 
 #: Prefix of a spec's id in the name of a model.
 MODEL_PREFIX = "openhands_"
@@ -126,10 +126,16 @@ def _part(part: Any) -> list[dict[str, Any]]:
         url = part.get("image_url")
         url = url.get("url") if isinstance(url, dict) else url
         if not isinstance(url, str) or not url:
-            raise ValidationError({"image_url": [Fault("Input should be a URL, or an object with a url", "missing")]})
+            raise ValidationError(
+                {"image_url": [FieldFault("Input should be a URL, or an object with a url", "missing")]}
+            )
         return [{"cache_prompt": False, "type": "image", "image_urls": [url]}]
     raise ValidationError(
-        {"type": [Fault(f"Input should be one of {', '.join((*_TEXTS, *_IMAGES))}: an agent reads no other", "enum")]}
+        {
+            "type": [
+                FieldFault(f"Input should be one of {', '.join((*_TEXTS, *_IMAGES))}: an agent reads no other", "enum")
+            ]
+        }
     )
 
 
@@ -215,7 +221,7 @@ class ResponseRequest(BaseSchema):
     def _no_store(self, request: Any, **_: Any) -> Any:
         if isinstance(request, dict) and request.get("store") is True:
             text = "Input should be false: a response cannot be fetched by its id. previous_response_id needs no store"
-            raise ValidationError({"store": [Fault(text, "unsupported")]})
+            raise ValidationError({"store": [FieldFault(text, "unsupported")]})
         return request
 
     @post_load
@@ -251,7 +257,7 @@ def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
     recent = said[start:] if ends_with_user else [one for one in said if one["role"] == "user"][-1:]
     new = [part for one in recent for part in one["content"]]
     if not new:
-        fault = Fault("There should be a message of the role user that says something", "missing")
+        fault = FieldFault("There should be a message of the role user that says something", "missing")
         raise ValidationError({member: [fault]})
     earlier = [*told, *(said[:start] if ends_with_user else said)]
     whole = [*(part for one in earlier for part in _marked(one)), *(new if ends_with_user else [])]
@@ -260,7 +266,7 @@ def words_of(messages: Sequence[Mapping[str, Any]], member: str) -> Words:
             f"The messages should have less than {MOST_EVENT_BYTES} bytes together: send the last one alone, with the "
             "X-OpenHands-ServerConversation-ID of its conversation"
         )
-        raise ValidationError({member: [Fault(text, "context_length_exceeded")]})
+        raise ValidationError({member: [FieldFault(text, "context_length_exceeded")]})
     instructions = [part for one in told for part in _marked(one)]
     return Words(whole, new, instructions, said[:start] if ends_with_user else [], list(recent))
 

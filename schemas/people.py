@@ -6,7 +6,7 @@ from marshmallow import RAISE, ValidationError, fields, validates_schema
 
 from core.people import MOST_NAME, NAME, ROLES
 from schemas.approvals import NamedTags
-from schemas.fields import BaseSchema, Choice, Fault, ShownTime, Text
+from schemas.fields import BaseSchema, Choice, FieldFault, ShownTime, Text
 
 _TAGS = {"type": ["object", "null"], "description": "Name → value, null for any value; null: all conversations."}
 
@@ -16,7 +16,7 @@ class PersonName(Text):
 
     def __init__(self, **kwargs: Any) -> None:
         words = "String should be printable ASCII without blanks, commas and semicolons"
-        refused = Fault(words, "string_pattern_mismatch")
+        refused = FieldFault(words, "string_pattern_mismatch")
         super().__init__(least=1, most=MOST_NAME, pattern=f"^{NAME}$", refused=refused, **kwargs)
 
 

@@ -10,7 +10,16 @@ from marshmallow import INCLUDE, RAISE, ValidationError, fields, validates_schem
 
 from core.wire import MOST_CALL_BYTES
 from schemas.approvals import MOST_ARGUMENTS_BYTES
-from schemas.fields import BaseSchema, Choice, Fault, Seconds, StrictBoolean, StrictInteger, Text, WholeNumber
+from schemas.fields import (
+    BaseSchema,
+    Choice,
+    DurationSeconds,
+    FieldFault,
+    StrictBoolean,
+    StrictInteger,
+    Text,
+    WholeNumber,
+)
 
 #: Maximum number of seconds of a long poll, of a lease, and of a hook's wait for an answer.
 MOST_WAIT, MOST_LEASE, MOST_PATIENCE = 60, 600, 86_400
@@ -20,7 +29,7 @@ MOST_SESSION, MOST_FOLDER, MOST_TEXT = 256, 1024, 64 * 1024
 
 #: Pattern of names of agents, machines and people. They cannot look like a sentence or reverse the text direction.
 _NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.@+\\-]*$"
-_NO_NAME = Fault("Should have letters of ASCII, digits and _ . @ + - \\ alone", "string_pattern_mismatch")
+_NO_NAME = FieldFault("Should have letters of ASCII, digits and _ . @ + - \\ alone", "string_pattern_mismatch")
 
 #: Invisible characters. A text without them is a single line.
 _UNPRINTED = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -34,16 +43,16 @@ def _name(most: int, **options: Any) -> Text:
 
 
 def _line(most: int, **options: Any) -> Text:
-    fault = Fault("Should be printable, in one line", "string_pattern_mismatch")
+    fault = FieldFault("Should be printable, in one line", "string_pattern_mismatch")
     return Text(most=most, pattern=f"^[^{_UNPRINTED}]*$", refused=fault, **options)
 
 
-class _Strict(BaseSchema):
+class _StrictRequest(BaseSchema):
     class Meta:
         unknown = RAISE
 
 
-class AskingAgent(_Strict):
+class AskingAgent(_StrictRequest):
     name = _name(64, required=True, metadata={"description": "Such as `claude-code`, `codex` or `opencode`."})
     version = _line(64, load_default="")
     can_edit = StrictBoolean(
@@ -54,7 +63,7 @@ class AskingAgent(_Strict):
     )
 
 
-class AskingSession(_Strict):
+class AskingSession(_StrictRequest):
     """The agent's session. The key, the agent, the host and the id identify a conversation of the kind `external`."""
 
     id = _line(MOST_SESSION, least=1, required=True)
@@ -69,7 +78,7 @@ class AskingSession(_Strict):
     )
 
 
-class _Call(_Strict):
+class _Call(_StrictRequest):
     tool_name = Text(required=True, least=1, most=MOST_CALL_BYTES)
     arguments = fields.Dict(
         required=True, metadata={"description": f"At most {MOST_ARGUMENTS_BYTES} bytes of JSON, as the agent has them."}
@@ -157,14 +166,14 @@ class PermissionRequestState(BaseSchema):
 
 
 class PermissionWait(BaseSchema):
-    wait = Seconds(
+    wait = DurationSeconds(
         most=MOST_WAIT,
         load_default=0.0,
         metadata={"description": "Maximum wait for an answer in seconds. Each request renews the lease."},
     )
 
 
-class PermissionOutcome(_Strict):
+class PermissionOutcome(_StrictRequest):
     """The outcome of a request at its terminal, by the asker's account."""
 
     outcome = Choice(
@@ -185,7 +194,7 @@ class PermissionOutcomeOfCall(_Call, PermissionOutcome):
     session = fields.Nested(AskingSession, required=True)
 
 
-class PermissionReport(_Strict):
+class PermissionReport(_StrictRequest):
     """A report of an agent: a `prompt`, a finished `call`, or the end of a `turn` or of the session (`end`)."""
 
     as_a_whole: ClassVar[dict[str, Any]] = {
@@ -223,7 +232,7 @@ class PermissionReport(_Strict):
         of_kind = {"prompt": ("text",), "call": ("tool_name", "arguments")}
         for name in of_kind.get(report.get("kind", ""), ()):
             if report.get(name) in (None, ""):
-                fault = Fault(f"Field required where the kind is {report['kind']}", "missing")
+                fault = FieldFault(f"Field required where the kind is {report['kind']}", "missing")
                 raise ValidationError([fault], field_name=name)
 
 

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 from marshmallow import RAISE, fields, validates_schema
 
 from core.masking import REDACTED
-from schemas.fields import BaseSchema, Fault, Text, refusal
+from schemas.fields import BaseSchema, FieldFault, Text, refusal
 
 
 class _ApiKey(Text):
@@ -17,7 +17,7 @@ class _ApiKey(Text):
             least=1,
             most=8192,
             pattern=r"[\s\S]*\S[\s\S]*",
-            refused=Fault("Should be a key, not blank text", "value_error"),
+            refused=FieldFault("Should be a key, not blank text", "value_error"),
             metadata=metadata,
             **kwargs,
         )

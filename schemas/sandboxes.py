@@ -19,9 +19,9 @@ from schemas.events import MOST_IDS
 from schemas.fields import (
     BaseSchema,
     Choice,
-    Fault,
-    Limit,
+    FieldFault,
     PageId,
+    PageLimit,
     ShownTime,
     StrictInteger,
     Text,
@@ -60,7 +60,7 @@ class SpecSearch(BaseSchema):
         load_default=None,
         metadata={"minLength": 1, "description": "`next_page_id` of the previous page: a spec's id."},
     )
-    limit = Limit(100)
+    limit = PageLimit(100)
 
 
 class SpecAgent(BaseSchema):
@@ -142,7 +142,7 @@ class SandboxSpecPage(BaseSchema):
     next_page_id = fields.String(required=True, allow_none=True)
 
 
-class StartSandbox(BaseSchema):
+class StartSandboxQuery(BaseSchema):
     sandbox_spec_id = Text(metadata={"description": "Absent: the spec of the copied sandbox, else the first spec."})
     source = Text(
         data_key="from",
@@ -168,7 +168,7 @@ class SandboxPageStart(PageId):
 
 class SandboxSearch(BaseSchema):
     start = SandboxPageStart()
-    limit = Limit(100)
+    limit = PageLimit(100)
     status = Choice(*STATUSES, data_key="status__eq", load_default=None)
     spec_id = Text(data_key="sandbox_spec_id__eq", load_default=None)
 
@@ -346,7 +346,9 @@ def read_names(names: list[str]) -> list[str]:
 
 
 #: The id of a sandbox in a request.
-SandboxName = partial(Text, pattern=SANDBOX_ID, refused=Fault("Input should be the id of a sandbox", "value_error"))
+SandboxName = partial(
+    Text, pattern=SANDBOX_ID, refused=FieldFault("Input should be the id of a sandbox", "value_error")
+)
 
 
 class _Day(fields.String):

@@ -19,7 +19,7 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9][A-Za-z0-9._-]*){0,20}")
 _TERM = re.compile(r"(?P<name>[a-z0-9]+)(=(?P<value>.*))?:(?P<days>[0-9]{1,5}(\.[0-9]{1,6})?)")
 
 
-class Place(NamedTuple):
+class ObjectsPlace(NamedTuple):
     """The place of cold objects: a folder, or a prefix in a bucket."""
 
     bucket: str | None  #: None: a folder
@@ -80,7 +80,7 @@ class KeepingSettings:
                 )
 
     @property
-    def cold_place(self) -> Place | None:
+    def cold_place(self) -> ObjectsPlace | None:
         """Return the place of COLD_URL; None if it is unset. Raises ConfigError."""
         if not self.cold_url:
             return None
@@ -91,9 +91,9 @@ class KeepingSettings:
         folder, prefix = unquote(url.path), url.path.rstrip("/")
         if not url.query and not url.fragment:
             if url.scheme == "file" and not url.netloc and folder.strip("/") and _is_plain(folder):
-                return Place(None, folder)
+                return ObjectsPlace(None, folder)
             if url.scheme == "s3" and _BUCKET.fullmatch(url.netloc) and _PREFIX.fullmatch(prefix):
-                return Place(url.netloc, f"{prefix[1:]}/" if prefix else "")
+                return ObjectsPlace(url.netloc, f"{prefix[1:]}/" if prefix else "")
         raise ConfigError(f"{_FORM}, not {self.cold_url!r}")
 
     def retention_of(self, tags: Mapping[str, str]) -> float:

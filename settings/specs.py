@@ -15,7 +15,7 @@ from marshmallow import RAISE, Schema, ValidationError, fields, post_load, pre_l
 
 from core.egress import PRESETS, AllowedHost
 from core.masking import credentials_in
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import MOST_CONFIRMATION_SECONDS, UNASKED, acts_unasked
 from settings import ConfigError, variable
 from settings.egress import (
@@ -240,19 +240,19 @@ class Spec:
         return sha256(repr(values).encode()).hexdigest()[:16]
 
 
-class _Strict(Schema):
+class _StrictSpec(Schema):
     class Meta:
         unknown = RAISE
 
 
-class _Limits(_Strict):
+class _Limits(_StrictSpec):
     memory_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
     cpus = fields.Float(validate=validate.Range(min=0.01))
     processes = fields.Integer(strict=True, validate=validate.Range(min=0))
     disk_mb = fields.Integer(strict=True, validate=validate.Range(min=0))
 
 
-class _Agent(_Strict):
+class _Agent(_StrictSpec):
     name = fields.String(required=True, validate=validate.Regexp(re.compile(r"[a-z][a-z0-9-]{0,63}\Z")))
     title = fields.String(required=True, validate=validate.Length(min=1, max=100))
     version = fields.String(load_default="", validate=validate.Length(max=100))
@@ -266,7 +266,7 @@ class _Agent(_Strict):
         return AgentOfSpec(**members)
 
 
-class _Spec(_Strict):
+class _Spec(_StrictSpec):
     """The schema of a spec in the file; `specs.toml` explains each key."""
 
     id = fields.String(required=True, validate=validate.Regexp(re.compile(r"[\w./:-]{1,128}\Z")))
@@ -388,7 +388,7 @@ def _from_environment(members: Mapping[str, Any]) -> dict[str, Any]:
 class SpecNotFound(Refused):
     """The sandbox spec does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Sandbox spec not found. GET /api/v1/sandbox-specs/search lists the specs"
 
 
@@ -471,7 +471,7 @@ def _sentence(messages: Any) -> str:
     return f"{'.'.join(path)}: {reason}"
 
 
-class Model(NamedTuple):
+class SpecModel(NamedTuple):
     """The model of a spec's agents. Members that the spec does not name are None."""
 
     model: str | None
@@ -499,7 +499,7 @@ def model_notices(specs: "Specs") -> list[str]:
     return [_OTHERS.format(others=names, first=others[0].id) if others else NO_MODEL, *found]
 
 
-def model_of(spec: Spec) -> Model:
+def model_of(spec: Spec) -> SpecModel:
     """Return the model of the spec's template, or of its environment."""
     agent = spec.conversation.get("agent")
     template = agent.get("llm") if isinstance(agent, dict) else None
@@ -511,4 +511,4 @@ def model_of(spec: Spec) -> Model:
             return None
         return value if isinstance(value, str) and value else None
 
-    return Model(*(named(member) for member in Model._fields))
+    return SpecModel(*(named(member) for member in SpecModel._fields))

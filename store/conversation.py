@@ -9,7 +9,7 @@ from core.paths import MOST_PATH
 from core.wire import ConversationId, Micros, Seq
 from store.keys import APP_FIELD, REPORTED_FIELD, ConversationKeys
 from store.listing import folded
-from store.record import JSON, Record
+from store.record import JSON, HashRecord
 
 #: A conversation's state: its members by name, including those of its start request.
 State = dict[str, Any]
@@ -22,7 +22,7 @@ _UNSHOWN = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation(Record):
+class Conversation(HashRecord):
     """The fields of a conversation for its state, or written by Python. Every state has those with a default."""
 
     key = ConversationKeys(ConversationId("ID")).root
@@ -74,7 +74,7 @@ class Conversation(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConversationUpkeep(Record):
+class ConversationUpkeep(HashRecord):
     """Fields of a conversation that only the scripts use."""
 
     key = Conversation.key

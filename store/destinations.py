@@ -29,11 +29,11 @@ from core.approvals import Rule, canonical
 from core.cuts import beginning
 from core.egress import MOST_NAME, is_destination_name
 from core.people import is_person_id
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.rule_words import rule_sentence
 from core.wire import ConversationId, Micros, micros, utc_time
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, audit_member, canonical_text
+from store.approvals.audit import DecisionActor, audit_member, canonical_text
 from store.errors import SandboxNotFound, StoreError
 from store.keys import MOST_CHANGES, ApprovalKeys, SandboxKeys
 from store.link.attempts import minted
@@ -84,7 +84,7 @@ _CHANGES = {"asked": "opened", "approve": "decided", "reject": "decided", "delet
 class DestinationNotFound(StoreError):
     """The destination is not pending in this sandbox."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = (
         "Nothing of that name and port waits for a decision in that sandbox. GET /api/v1/destinations lists what waits"
     )
@@ -93,21 +93,21 @@ class DestinationNotFound(StoreError):
 class DestinationChanged(StoreError):
     """The destination was decided, expired, or was requested again since it was shown."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "This destination was decided or requested again since it was shown: read it again"
 
 
 class DestinationExpired(StoreError):
     """The destination was not decided before its deadline."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "This destination has expired: let the agent try again, which asks you again"
 
 
 class BudgetScopeRefused(StoreError):
     """The budget cannot be allowed or rejected for this scope."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "scope"
 
     def __init__(self, setting: str) -> None:
@@ -118,21 +118,21 @@ class BudgetScopeRefused(StoreError):
 class DestinationRuleNotFound(StoreError):
     """The destination rule does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Destination rule not found. GET /api/v1/destination-rules lists all rules"
 
 
 class DestinationRuleWasRevoked(StoreError):
     """An earlier attempt of this request made the rule, and it was revoked since."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "This request made a rule that has been revoked since: make another with a new request"
 
 
 class DestinationRuleExists(StoreError):
     """A rule with this name and port exists."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, rule_id: str) -> None:
         super().__init__(f"A rule with this name and port exists: revoke it first ({rule_id})")
@@ -141,12 +141,12 @@ class DestinationRuleExists(StoreError):
 class TooManyDestinationRules(StoreError):
     """The maximum number of destination rules is reached."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"Limit of {MOST_DESTINATION_RULES} destination rules reached: revoke one first (MOST_DESTINATION_RULES)"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DestinationVerdict:
     """Whether a sandbox may connect now. reason: a sentence for its agent. asked: this attempt has asked a person.
 
     rule_id: of the rule that allows it; empty: none.
@@ -262,7 +262,7 @@ class Destinations:
         """Return the ms for which a day's chain of the audit is kept."""
         return self._kept * 1000
 
-    def verdict(self, sandbox_id: str, name: str, port: int, program: str | None = None) -> Verdict:
+    def verdict(self, sandbox_id: str, name: str, port: int, program: str | None = None) -> DestinationVerdict:
         """Decide whether a sandbox may connect to a name and port now. Asks a person if nobody has decided.
 
         One round trip, three if a person is asked. Raises StoreFull, and ValueError unless name is a lower-case DNS
@@ -281,26 +281,26 @@ class Destinations:
             span=self._span,
             time=utc_time(wire.now()),
             kept=self._chain_kept,
-            actor=Actor("sandbox", sandbox_id).json,
+            actor=DecisionActor("sandbox", sandbox_id).json,
             said=canonical_text(program) if program else "",
             most_asked=MOST_ASKED,
             most_refused=MOST_REFUSALS,
         )
         match reply:
             case AskDestination.Allowed(rule_id):
-                return Verdict(True, f"{name}:{port} is allowed", False, rule_id)
+                return DestinationVerdict(True, f"{name}:{port} is allowed", False, rule_id)
             case AskDestination.Full(number):
                 why = f"is not allowed, and nobody was asked: {number} destinations of this sandbox wait already"
-                return Verdict(False, f"{name}:{port} {why} (MOST_WAITING)", False)
+                return DestinationVerdict(False, f"{name}:{port} {why} (MOST_WAITING)", False)
             case AskDestination.Many(number):
                 why = f"is not allowed, and nobody was asked: this sandbox has asked for {number} destinations"
-                return Verdict(False, f"{name}:{port} {why} (MOST_REMEMBERED)", False)
+                return DestinationVerdict(False, f"{name}:{port} {why} (MOST_REMEMBERED)", False)
             case AskDestination.Often(number):
                 why = f"is not allowed, and nobody was asked: this sandbox has asked {number} times today"
-                return Verdict(False, f"{name}:{port} {why} (MOST_ASKED)", False)
+                return DestinationVerdict(False, f"{name}:{port} {why} (MOST_ASKED)", False)
         if reply == "asked":
             self.note()
-        return Verdict(False, f"{name}:{port} {_WORDS[reply]}", reply == "asked")
+        return DestinationVerdict(False, f"{name}:{port} {_WORDS[reply]}", reply == "asked")
 
     def page(
         self, sandbox_id: str = "", *, limit: int, start: Cursor | None = None
@@ -328,7 +328,7 @@ class Destinations:
         return [one for one in self.waiting(sandbox_id) if one.budget or one.conversation_id in (None, conversation_id)]
 
     def decide(
-        self, asked: AskedDestination, decision: Decided, scope: Scope, actor: Actor, reason: str = ""
+        self, asked: AskedDestination, decision: Decided, scope: Scope, actor: DecisionActor, reason: str = ""
     ) -> DestinationRule | None:
         """Decide a destination or budget as it was shown. The first decision wins.
 
@@ -371,7 +371,7 @@ class Destinations:
             case _:
                 raise _not_made(reply)
 
-    def make_rule(self, name: str, port: int, decision: Decided, actor: Actor) -> DestinationRule:
+    def make_rule(self, name: str, port: int, decision: Decided, actor: DecisionActor) -> DestinationRule:
         """Store a rule, once per request.
 
         Raises ValueError, DestinationRuleExists, DestinationRuleWasRevoked, TooManyDestinationRules.
@@ -438,7 +438,7 @@ class Destinations:
             may_join_any=joiner.joins_any,
             id=join_id,
             conversation=conversation_id,
-            actor=Actor("person" if is_person_id(joiner.owner) else "key", joiner.name, joiner.address).json,
+            actor=DecisionActor("person" if is_person_id(joiner.owner) else "key", joiner.name, joiner.address).json,
             reason=canonical_text(reason),
             time=utc_time(wire.now()),
             kept=self._chain_kept,
@@ -448,7 +448,7 @@ class Destinations:
         self.note()
         return outcome == "joined"
 
-    def note_rule(self, actor: Actor, what: str, rule: Rule) -> None:
+    def note_rule(self, actor: DecisionActor, what: str, rule: Rule) -> None:
         """Audit that an approval rule without conversations was made or revoked.
 
         what: `rule_made` or `rule_revoked`. Two round trips.
@@ -479,7 +479,7 @@ class Destinations:
         found = self._redis.hmget(SandboxKeys.destination_rules, asked) if asked else []
         return {rule_id for rule_id, rule in zip(asked, found, strict=True) if rule is not None}
 
-    def revoke(self, rule_id: str, actor: Actor) -> None:
+    def revoke(self, rule_id: str, actor: DecisionActor) -> None:
         """Delete a rule. It decides no connection that is requested after this returns.
 
         Raises DestinationRuleNotFound.

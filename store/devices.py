@@ -23,14 +23,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from core.access import Principal
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import NotifyKeys
 from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.notifications import TargetState, Try, target_state
-from store.record import BESIDE, Record, pairs
+from store.record import BESIDE, HashRecord, pairs
 from store.scripts import Scripts
 from store.scripts.calls import KeepDevice
 
@@ -44,14 +44,14 @@ DEVICE_DAYS = 90
 class DeviceNotFound(StoreError):
     """The caller has no device with this id."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Device not found. GET /api/v1/devices lists yours"
 
 
 class TooManyDevices(StoreError):
     """The maximum number of devices is reached."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, *, own: bool) -> None:
         if own:
@@ -63,7 +63,7 @@ class TooManyDevices(StoreError):
 class DevicesUnsealed(StoreError):
     """The server has no SECRET_KEY for the addresses of devices, or another one than sealed them."""
 
-    kind = Kind.UNSERVED
+    kind = RefusalKind.UNSERVED
     words = (
         "Devices cannot ring: the server has no SECRET_KEY, or another SECRET_KEY has sealed its push key. Its "
         "operator sets SECRET_KEY, or appends the earlier one after a comma"
@@ -85,7 +85,7 @@ class PushAddress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device(Record):
+class Device(HashRecord):
     """A browser that receives notifications."""
 
     key = NotifyKeys.device("ID")

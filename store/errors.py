@@ -13,7 +13,7 @@ from redis.connection import DefaultParser
 
 from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from core.wire import UNASKED
 
 #: Raised for a record that this release did not write. A reader that has claimed it from a queue drops it.
@@ -45,7 +45,7 @@ class TemporaryRefusal(redis.exceptions.ResponseError):
 class ConversationNotFound(StoreError):
     """The conversation does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Conversation not found. GET /api/conversations/search lists the conversations"
 
 
@@ -61,14 +61,14 @@ class NotStartedHere(ConversationNotFound):
 class EventNotFound(StoreError):
     """The conversation has no event with this id."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Event not found. GET /api/conversations/ID/events/search lists its events"
 
 
 class EventsTooLong(StoreError):
     """The requested events are too large for one response."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     place = "query"
     member = "id"
     fault = "too_long"
@@ -80,7 +80,7 @@ class EventsTooLong(StoreError):
 class UnknownCursor(StoreError):
     """The page cursor names an event that the conversation does not have."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     place = "query"
     member = "page_id"
     words = "Unknown cursor: page_id must be a next_page_id of this conversation"
@@ -89,7 +89,7 @@ class UnknownCursor(StoreError):
 class BeyondTheEnd(StoreError):
     """The cursor is beyond the last event: it belongs to an earlier conversation with this id."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     place = "query"
     member = "after_seq"
 
@@ -100,7 +100,7 @@ class BeyondTheEnd(StoreError):
 class ActionsWait(StoreError):
     """A message or a run with `decides=false` would decide pending actions."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "Not sent: an action waits for a decision, and `rejects` or `accepts` is false. "
         "Decide it first: GET /api/v1/pending-actions lists it"
@@ -110,7 +110,7 @@ class ActionsWait(StoreError):
 class IllegalMove(StoreError):
     """The status of the conversation does not allow this operation."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, verb: str, status: str) -> None:
         later = {"running": "Wait until it stops", "waiting_for_confirmation": "Decide the pending actions first"}
@@ -120,7 +120,7 @@ class IllegalMove(StoreError):
 class NobodyRuns(StoreError):
     """The conversation is a copy without a sandbox, so nobody would receive the message or the run."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "No agent runs this conversation: it is a copy without a sandbox. An agent of your own takes it over with its "
         "first event to POST /api/v1/webhooks/events/{conversation_id}. Or start a new conversation: "
@@ -131,7 +131,7 @@ class NobodyRuns(StoreError):
 class RunsInTerminal(StoreError):
     """The agent runs in a terminal outside of sandboxes and cannot be steered from here."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "The agent of this conversation runs in a terminal, and takes messages only there: write to it at its "
         "terminal. Its requests are decided here: GET /api/v1/pending-actions lists them"
@@ -141,14 +141,14 @@ class RunsInTerminal(StoreError):
 class ActsUnasked(StoreError):
     """The policy requires approval, but the agent never waits for any."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = UNASKED
 
 
 class TooManyPending(StoreError):
     """The batch would exceed the maximum number of pending actions."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -160,7 +160,7 @@ class TooManyPending(StoreError):
 class TooManyKinds(StoreError):
     """The batch would exceed the maximum number of pairs of kind and source."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     fault = "too_long"
 
     def __init__(self, most: int) -> None:
@@ -173,7 +173,7 @@ class TooManyKinds(StoreError):
 class LogTooLong(StoreError):
     """The append would exceed the maximum size of a conversation's log."""
 
-    kind = Kind.TOO_LONG
+    kind = RefusalKind.TOO_LONG
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -185,7 +185,7 @@ class LogTooLong(StoreError):
 class LogDamaged(StoreError):
     """Redis has another number of events than the conversation counts."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, conversation_id: str, found: int, counted: int) -> None:
         super().__init__(
@@ -200,7 +200,7 @@ class StoreFull(StoreError, TemporaryRefusal):
     A supervisor retries, as for all of UNAVAILABLE, so that what was acknowledged waits for room.
     """
 
-    kind = Kind.NO_ROOM
+    kind = RefusalKind.NO_ROOM
 
     def __init__(self, used: int, most: int) -> None:
         super().__init__(
@@ -215,13 +215,13 @@ class DiskFull(StoreError, TemporaryRefusal):
     A supervisor retries, as for StoreFull.
     """
 
-    kind = Kind.NO_ROOM
+    kind = RefusalKind.NO_ROOM
 
 
 class SandboxPostedTooMuch(StoreError):
     """The sandbox has posted its maximum number of bytes."""
 
-    kind = Kind.NO_ROOM
+    kind = RefusalKind.NO_ROOM
 
     def __init__(self, most: int) -> None:
         super().__init__(
@@ -232,7 +232,7 @@ class SandboxPostedTooMuch(StoreError):
 class SandboxPostsTooFast(StoreError):
     """The sandbox has posted too many bytes within a window."""
 
-    kind = Kind.TOO_FAST
+    kind = RefusalKind.TOO_FAST
 
     def __init__(self, rate: str, seconds_left: int) -> None:
         super().__init__(f"A sandbox may post {rate} bytes (RATE_LIMIT_HOOK_BYTES): try again in {seconds_left} s")
@@ -242,7 +242,7 @@ class SandboxPostsTooFast(StoreError):
 class ReasonTooLong(StoreError):
     """The reason of the rejection is too long."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "reason"
 
     def __init__(self, most: int) -> None:
@@ -252,14 +252,14 @@ class ReasonTooLong(StoreError):
 class StartTaskNotFound(StoreError):
     """The start task does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Start task not found. GET /api/v1/app-conversations/start-tasks/search lists the start tasks"
 
 
 class StartIsReady(StoreError):
     """The start has already finished."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, conversation_id: str) -> None:
         super().__init__(f"The start is READY, and can no longer be ended: delete its conversation {conversation_id}")
@@ -268,14 +268,14 @@ class StartIsReady(StoreError):
 class SandboxNotFound(StoreError):
     """The sandbox does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Sandbox not found. GET /api/v1/sandboxes/search lists the sandboxes"
 
 
 class SandboxRefuses(StoreError):
     """The status of the sandbox does not allow this operation."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, verb: str, status: str) -> None:
         later = {"STARTING": "Try again shortly", "ERROR": "Read its log"}
@@ -287,7 +287,7 @@ class SandboxRefuses(StoreError):
 class TooManySandboxes(StoreError):
     """The maximum number of sandboxes is running, and none is idle."""
 
-    kind = Kind.TAKEN
+    kind = RefusalKind.TAKEN
     retry_after = 2
 
     def __init__(self, number: int, most: int) -> None:
@@ -298,7 +298,7 @@ class TooManySandboxes(StoreError):
 class TooManyStopped(StoreError):
     """The maximum number of stopped sandboxes is kept."""
 
-    kind = Kind.FULL
+    kind = RefusalKind.FULL
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
@@ -309,7 +309,7 @@ class TooManyStopped(StoreError):
 class TooManyConversations(StoreError):
     """The sandbox has the maximum number of conversations."""
 
-    kind = Kind.FULL
+    kind = RefusalKind.FULL
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
@@ -321,7 +321,7 @@ class TooManyConversations(StoreError):
 class TooManyStarts(StoreError):
     """The maximum number of app conversations is starting."""
 
-    kind = Kind.FULL
+    kind = RefusalKind.FULL
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
@@ -332,7 +332,7 @@ class TooManyStarts(StoreError):
 class NotDoneYet(StoreError):
     """The pause or deletion of the sandbox takes longer than the request waits. The supervisor continues it."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
     def __init__(self, done: str, reason: str) -> None:
         super().__init__(f"The sandbox is not {done} yet; the supervisor continues. {reason}".strip())
@@ -341,7 +341,7 @@ class NotDoneYet(StoreError):
 class NoSupervisor(StoreError):
     """No supervisor has a recent heartbeat, so no sandbox can start."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = "No supervisor is running that could do this; try again shortly"
 
 
@@ -358,58 +358,58 @@ class HostSilent(NoSupervisor):
 class ArchiveUnreadable(StoreError):
     """The uploaded body is not an archive, or is truncated."""
 
-    kind = Kind.UNREADABLE
+    kind = RefusalKind.UNREADABLE
 
 
 class ArchiveRefused(StoreError):
     """The uploaded archive has a member that is not allowed."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
 
 
 class ArchiveTooLarge(StoreError):
     """The uploaded archive has too many bytes or members."""
 
-    kind = Kind.TOO_LONG
+    kind = RefusalKind.TOO_LONG
 
 
 class ArchivesBusy(StoreError):
     """The host is packing or unpacking its maximum number of archives."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
 
 class ArchiveFailed(StoreError):
     """The archive cannot be packed, unpacked or sent completely."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
 
 class NotItsSandbox(StoreError):
     """The webhook is from another sandbox than the conversation's."""
 
-    kind = Kind.UNKNOWN
+    kind = RefusalKind.UNKNOWN
     words = "Authorization must be `Bearer` and the hook key of the conversation's sandbox"
 
 
 class IdInUse(StoreError):
     """A conversation with this id exists."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "A conversation with this id already exists: use it, or choose another id"
 
 
 class CopyEnded(StoreError):
     """The conversation was deleted during its fork or import."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "A DELETE of the new conversation's id has ended this copy. Copy it under another id"
 
 
 class SecretsRefused(StoreError):
     """The server has no SECRET_KEY to seal secrets with."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "secrets"
     words = "Secrets cannot be kept: the server has no SECRET_KEY. Its operator sets one"
 
@@ -417,7 +417,7 @@ class SecretsRefused(StoreError):
 class TooManySecrets(StoreError):
     """The conversation would have too many secrets, or too large ones. None of the request is kept."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "secrets"
     words = (
         f"A conversation has at most {MOST_SECRETS} secrets, of {MOST_SECRETS_BYTES} bytes together: the request "
@@ -428,42 +428,42 @@ class TooManySecrets(StoreError):
 class NeedsApproval(StoreError):
     """A message or a run would decide pending actions, and its sender cannot decide them."""
 
-    kind = Kind.FORBIDDEN
+    kind = RefusalKind.FORBIDDEN
     words = "Decide the pending actions first: this request would decide them, which needs a key with the scope approve"
 
 
 class RightsChanged(StoreError):
     """A grant, an owner or a rule changed during the request."""
 
-    kind = Kind.BUSY
+    kind = RefusalKind.BUSY
     words = "Rights, rules or the owner changed at this moment, and nothing was done: send the request again"
 
 
 class Outdated(StoreError):
     """The agent has posted events since the change was prepared."""
 
-    kind = Kind.BUSY
+    kind = RefusalKind.BUSY
     words = "The agent has posted events at this moment, and nothing was done: send the request again"
 
 
 class HeldByQuorum(StoreError):
     """A run would approve actions that need several people."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "Several people must approve a pending action, and a run cannot: decide the action by itself"
 
 
 class OwnerChanged(StoreError):
     """The conversation has another owner now."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "The conversation has another owner by now: read it again"
 
 
 class KeyUnreadable(StoreError):
     """The keys of the sandbox were sealed with another SECRET_KEY."""
 
-    kind = Kind.UNSERVED
+    kind = RefusalKind.UNSERVED
 
     def __init__(self, sandbox_id: str) -> None:
         super().__init__(
@@ -475,21 +475,21 @@ class KeyUnreadable(StoreError):
 class TooManyFollowers(StoreError):
     """The process has the maximum number of followers."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = "Too many connections follow conversations here; try again shortly"
 
 
 class FellBehind(StoreError):
     """The follower was too slow, and events were dropped from the ring. The log still has them."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = "Too slow: connect again from the last event received"
 
 
 class NewerData(StoreError):
     """The stored data have a newer version than this server knows."""
 
-    kind = Kind.UNSERVED
+    kind = RefusalKind.UNSERVED
 
     def __init__(self, found: str, known: int) -> None:
         """found: value of the key `data_version`."""
@@ -506,7 +506,7 @@ class NewerData(StoreError):
 class Stopping(StoreError):
     """The process is stopping. Reconnect."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = "The server is stopping: connect again"
 
 

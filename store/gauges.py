@@ -13,7 +13,7 @@ from store.destinations import TOTALS
 from store.errors import UNAVAILABLE
 from store.keys import OUTBOXES, ApprovalKeys, ColdKeys, ListingKeys, SandboxKeys, StartKeys, outbox_dropped
 from store.link.commands import Redis
-from store.spending import Spending, by_model
+from store.spending import StoredSpending, by_model
 
 #: Maximum number of hosts whose heartbeat is shown, the newest first.
 MOST_HOSTS = 100
@@ -37,7 +37,7 @@ class StoreGauges:
     dropped: dict[str, int]  #: entries that full outboxes dropped
     asking: int  #: pending destinations and budgets
     destinations: dict[str, int]  #: totals of all sandboxes: see TOTALS
-    models: dict[str, Spending]  #: spending of all sandboxes, by model
+    models: dict[str, StoredSpending]  #: spending of all sandboxes, by model
     refused_calls: int  #: calls that a budget refused
     hosts: dict[str, float]  #: age of the last heartbeat of each host's supervisor, until a lost host is removed
     living_hosts: int  #: hosts with a heartbeat within HOST_SECONDS

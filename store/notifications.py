@@ -27,7 +27,7 @@ from core.wire import Micros
 from store.keys import OUTBOXES, NotifyKeys, outbox_dropped, outbox_wanted
 from store.link.commands import Redis
 from store.link.secrets import Sealer
-from store.record import BESIDE, Record, pairs
+from store.record import BESIDE, HashRecord, pairs
 from store.scripts import Scripts
 
 #: Seconds for which a supervisor's report of targets is valid.
@@ -106,7 +106,7 @@ class Try(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetState(Record):
+class TargetState(HashRecord):
     """The state of a target, for operators. Times are µs by Redis' clock, or None."""
 
     key = NotifyKeys.state("ID")
@@ -126,7 +126,7 @@ class TargetState(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetLease(Record):
+class TargetLease(HashRecord):
     """The lease of a target."""
 
     key = TargetState.key

@@ -19,14 +19,14 @@ class Refresh(Protocol):
     def refresh(self, conversation_id: ConversationId) -> None: ...
 
 
-class Reply(Protocol):
+class WriteReply(Protocol):
     """The reply of a script that writes a conversation."""
 
     @property
     def state(self) -> LogState: ...
 
 
-Replied = TypeVar("Replied", bound=Reply)
+Replied = TypeVar("Replied", bound=WriteReply)
 
 
 class Projections:

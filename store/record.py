@@ -27,7 +27,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self, Union, get_args, 
 BESIDE: Mapping[str, bool] = {"beside": True}
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """A way to store values."""
 
     name: str
@@ -36,18 +36,18 @@ class Kind(NamedTuple):
     may_be_empty: bool = False
 
 
-TEXT = Kind("text", bytes.decode, str, may_be_empty=True)
-JSON = Kind("JSON", lambda value: json.loads(value.decode()), json.dumps)
+TEXT = ValueKind("text", bytes.decode, str, may_be_empty=True)
+JSON = ValueKind("JSON", lambda value: json.loads(value.decode()), json.dumps)
 
 #: How a value of a type is stored. Any other type is JSON.
-_KINDS: Mapping[Any, Kind] = {
+_KINDS: Mapping[Any, ValueKind] = {
     str: TEXT,
     str | None: TEXT,
-    int: Kind("number", int, str),
-    int | None: Kind("number", json.loads, lambda value: "" if value is None else str(value)),
-    bool: Kind("flag", bool, lambda value: "1" if value else "", may_be_empty=True),
-    bytes: Kind("sealed", bytes, bytes.decode),
-    tuple[str, ...]: Kind("words, joined by commas", lambda value: tuple(value.decode().split(",")), ",".join),
+    int: ValueKind("number", int, str),
+    int | None: ValueKind("number", json.loads, lambda value: "" if value is None else str(value)),
+    bool: ValueKind("flag", bool, lambda value: "1" if value else "", may_be_empty=True),
+    bytes: ValueKind("sealed", bytes, bytes.decode),
+    tuple[str, ...]: ValueKind("words, joined by commas", lambda value: tuple(value.decode().split(",")), ",".join),
 }
 
 
@@ -56,7 +56,7 @@ class Stored(NamedTuple):
 
     name: bytes
     member: str
-    kind: Kind
+    kind: ValueKind
     is_mapping: bool
 
     @property
@@ -71,7 +71,7 @@ class _Layout(NamedTuple):
     mappings: Sequence[Stored]
 
 
-class Record:
+class HashRecord:
     """A hash. Subclasses are dataclasses with keyword-only members."""
 
     __slots__ = ()
@@ -122,12 +122,12 @@ def pairs(words: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def stored(record: type[Record]) -> Iterable[Stored]:
+def stored(record: type[HashRecord]) -> Iterable[Stored]:
     """Return the fields of a record's hash."""
     return _layout(record).members.values()
 
 
-def _layout(record: type[Record]) -> _Layout:
+def _layout(record: type[HashRecord]) -> _Layout:
     if record in _layouts:
         return _layouts[record]
     hints, found = get_type_hints(record, include_extras=True), list[Stored]()
@@ -138,7 +138,7 @@ def _layout(record: type[Record]) -> _Layout:
         name = next((mark for mark in marks if isinstance(mark, str)), one.name)
         if is_mapping := name.endswith("*"):
             hint = get_args(hint)[1]
-        kind = next((mark for mark in marks if isinstance(mark, Kind)), _KINDS.get(_plain(hint), JSON))
+        kind = next((mark for mark in marks if isinstance(mark, ValueKind)), _KINDS.get(_plain(hint), JSON))
         found.append(Stored(name.removesuffix("*").encode(), one.name, kind, is_mapping))
     names = {one.name: (one.member, one.kind.read, one.kind.may_be_empty) for one in found if not one.is_mapping}
     _layouts[record] = _Layout({one.member: one for one in found}, names, [one for one in found if one.is_mapping])

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
 from core import wire
-from core.prices import NO_BUDGET, SPENT_DAYS, Budget, Used
+from core.prices import NO_BUDGET, SPENT_DAYS, ModelBudget, Used
 from core.wire import utc_time
 from settings.limits import ConversationLimits
-from store.approvals.audit import Actor, canonical_text
+from store.approvals.audit import DecisionActor, canonical_text
 from store.destinations import Destinations
 from store.keys import SandboxKeys
 from store.link.commands import Redis
-from store.record import Record
+from store.record import HashRecord
 from store.scripts import Scripts
 
 _EPOCH, _DAY_SECONDS = date(1970, 1, 1), 86_400
@@ -45,7 +45,7 @@ _ASKED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Spending(Record):
+class StoredSpending(HashRecord):
     """The spending on models."""
 
     key = SandboxKeys.spent("ID")
@@ -64,10 +64,10 @@ class Spending(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Unpriced(Record):
+class Unpriced(HashRecord):
     """The last model without a price."""
 
-    key = Spending.key
+    key = StoredSpending.key
     model: str = ""  #: last model without a known price
 
 
@@ -95,12 +95,12 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class DaySpending:
+class DailySpending:
     """The spending of a day: in total, and by key, the most expensive first."""
 
     day: date
-    all: Spending
-    keys: list[tuple[str, Spending]]
+    all: StoredSpending
+    keys: list[tuple[str, StoredSpending]]
 
 
 class ModelSpending:
@@ -131,7 +131,7 @@ class ModelSpending:
         """Count the usage of a call. One round trip. Raises UNAVAILABLE.
 
         label: the model, from a limited set. nanos: None without a known price. model: name in its response. calls,
-        estimated: see `Spending`.
+        estimated: see `StoredSpending`.
         """
         numbers = {"input": used.input, "output": used.output, "cached": used.cached, "written": used.written}
         numbers |= {
@@ -161,7 +161,7 @@ class ModelSpending:
         port: int,
         why: str,
         *,
-        more: Budget = NO_BUDGET,
+        more: ModelBudget = NO_BUDGET,
         day: int = 0,
         allowed: tuple[int, int] = (0, 0),
     ) -> str:
@@ -182,7 +182,7 @@ class ModelSpending:
             why=canonical_text(why),
             time=utc_time(wire.now()),
             kept=self._audit_kept,
-            actor=Actor("sandbox", sandbox_id).json,
+            actor=DecisionActor("sandbox", sandbox_id).json,
             days=SPENT_DAYS * _DAY_SECONDS,
             nanos=more.nanos,
             tokens=more.tokens,
@@ -196,12 +196,12 @@ class ModelSpending:
             self._destinations.note()
         return _ASKED[reply.outcome]
 
-    def of_sandbox(self, sandbox_id: str) -> Spending:
+    def of_sandbox(self, sandbox_id: str) -> StoredSpending:
         """Return the spending of a sandbox so far. One round trip."""
         stored = self._redis.hgetall(SandboxKeys.spent(sandbox_id))
-        return Spending.read(stored)
+        return StoredSpending.read(stored)
 
-    def of_day(self, day: date | None = None) -> DaySpending:
+    def of_day(self, day: date | None = None) -> DailySpending:
         """Return the spending of a day in UTC; None: today. One round trip, and another one for today's date."""
         if day is None:
             clock = self._redis.time()
@@ -212,16 +212,16 @@ class ModelSpending:
             member, blank, owner = name.partition(b" ")
             if blank:
                 by_key.setdefault(owner.decode(), {})[member] = number
-        keys = [(owner, Spending.read(numbers)) for owner, numbers in by_key.items()]
+        keys = [(owner, StoredSpending.read(numbers)) for owner, numbers in by_key.items()]
         keys.sort(key=lambda one: (-one[1].nanos, -one[1].tokens, one[0]))
-        return DaySpending(day, Spending.read(stored), keys)
+        return DailySpending(day, StoredSpending.read(stored), keys)
 
 
-def by_model(stored: dict[bytes, bytes]) -> dict[str, Spending]:
+def by_model(stored: dict[bytes, bytes]) -> dict[str, StoredSpending]:
     """Return the spending of all sandboxes by model, from the hash `SandboxKeys.models`."""
     found: dict[str, dict[bytes, bytes]] = {}
     for name, number in stored.items():
         model, blank, member = name.rpartition(b" ")
         if blank:
             found.setdefault(model.decode(), {})[member] = number
-    return {model: Spending.read(numbers) for model, numbers in sorted(found.items())}
+    return {model: StoredSpending.read(numbers) for model, numbers in sorted(found.items())}

@@ -30,10 +30,10 @@ from agents.commands import Commands
 from agents.expiry import ExpiryDriver
 from boot.keeper import keep_running, parent_is_there
 from core.access import SettingsKeys
-from core.approvals import Links
+from core.approvals import ApprovalLinks
 from core.pauses import Backoff
 from core.program import keep_private
-from notifications.devices import Standing, open_rings
+from notifications.devices import DeviceStanding, open_rings
 from notifications.messages import QuietRules
 from notifications.sending import open_sender, targets_of
 from runtimes import Runtime
@@ -287,9 +287,9 @@ def _notifier(config: Config, store: Store) -> Notifier:
     targets = targets_of(config.notify)
     clock = store.link.health.clock
     url, seconds = config.http.public_url, config.notify.link_seconds
-    links = Links(config.redis.secret_keys, public_url=url, seconds=seconds, clock=clock)
+    links = ApprovalLinks(config.redis.secret_keys, public_url=url, seconds=seconds, clock=clock)
     private = bool(config.notify.notify_private)
-    standing = Standing(store, SettingsKeys(config.access.api_keys), partial(_is_open, config, store))
+    standing = DeviceStanding(store, SettingsKeys(config.access.api_keys), partial(_is_open, config, store))
     ringer = open_rings(store, config.notify, url)
     mover = OutboxMover(store, targets, QuietRules.of(config.notify), links, standing, public_url=url)
     return Notifier(store, targets, mover, open_sender(private=private), standing, ringer)

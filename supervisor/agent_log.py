@@ -23,7 +23,7 @@ from uuid import uuid4
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
 from core import wire
-from core.wire import EXECUTION_STATUSES, ConversationId, Event, own_event, read_event
+from core.wire import EXECUTION_STATUSES, ConversationId, ReceivedEvent, own_event, read_event
 from store import Store
 from store.approvals.effects import is_kept
 from store.errors import Outdated, TooManyKinds
@@ -50,14 +50,14 @@ _STATUSES = {*EXECUTION_STATUSES} - {"deleting"}
 #: Timeout for the number of an agent server's events, in seconds. A running agent server meets it.
 _COUNT_SECONDS = 3.0
 
-#: Value of `Mark.reported` if the agent server does not know the conversation.
+#: Value of `LogMark.reported` if the agent server does not know the conversation.
 _UNKNOWN = "unknown"
 
 #: Delays of the next comparison in seconds: while the conversation runs or differs, and after a partial read.
 _SOON, _AT_ONCE = 3.0, 0.0
 
 
-class Mark(NamedTuple):
+class LogMark(NamedTuple):
     """Progress of the comparison of a conversation's logs, stored in its field `agent_log`."""
 
     start: int = -1  #: start number of the sandbox's processes at the last comparison; -1: never compared
@@ -70,13 +70,13 @@ class Mark(NamedTuple):
     resumed: str = ""  #: the user's last message before a run that resumed automatically after a crash
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> "Mark":
+    def of(cls, state: Mapping[str, Any]) -> "LogMark":
         """Return the mark in a conversation's state."""
         return cls(*(state["agent_log"] or ()))
 
-    def compared(self, length: int, posted: int, last: str) -> "Mark":
+    def compared(self, length: int, posted: int, last: str) -> "LogMark":
         """Return the mark after a comparison, without the fields of the previous comparison."""
-        return Mark(self.start, length, posted, last, resumed=self.resumed)
+        return LogMark(self.start, length, posted, last, resumed=self.resumed)
 
     def ahead(self, count: int, posted: int) -> int:
         """Return how many more events the agent's log has gained since the mark than ours; negative: fewer."""
@@ -93,10 +93,10 @@ def catch_up(
     agent: AgentServer,
     conversation_id: ConversationId,
     sandbox_id: str,
-    mark: Mark,
+    mark: LogMark,
     *,
     most_pages: int | None = None,
-) -> tuple[Mark, bool]:
+) -> tuple[LogMark, bool]:
     """Append the events that only the agent's log has, in its order.
 
     Return the new mark, and whether the log was read to its end: false if it has more than most_pages. A repeat appends
@@ -120,9 +120,9 @@ def _read_on(
     agent: AgentServer,
     conversation_id: ConversationId,
     sandbox_id: str,
-    mark: Mark,
+    mark: LogMark,
     most_pages: int | None,
-) -> tuple[Mark, bool]:
+) -> tuple[LogMark, bool]:
     """Read the agent's log from the mark to its end, or the whole log if the agent does not know the mark's event."""
     page_id, limit, seen = mark.last or None, _PAGE, {mark.last}
     count, last, is_whole = mark.length - 1 if mark.last else 0, mark.last, True
@@ -159,7 +159,7 @@ def _read_on(
     return mark.compared(count, posted_of(store.conversations.get(conversation_id)), last), is_whole
 
 
-def _has_others(store: Store, conversation_id: ConversationId, newest: list[Event]) -> bool:
+def _has_others(store: Store, conversation_id: ConversationId, newest: list[ReceivedEvent]) -> bool:
     """Return whether our log has newer posted events that are not among the agent's newest events."""
     oldest = min(event.at for event in newest)
     raws, _ = store.events.search(conversation_id, since=oldest, descending=True, limit=_PAGE)
@@ -168,13 +168,13 @@ def _has_others(store: Store, conversation_id: ConversationId, newest: list[Even
     return any(event.kind not in _OWN_KINDS for event in ours)
 
 
-def _missing(store: Store, conversation_id: ConversationId, events: list[Event]) -> list[Event]:
+def _missing(store: Store, conversation_id: ConversationId, events: list[ReceivedEvent]) -> list[ReceivedEvent]:
     kept = [event for event in events if is_kept(event)]
     unknown = store.events.unknown(conversation_id, [event.id for event in kept])
     return [event for event in kept if event.id in unknown]
 
 
-def _append(store: Store, conversation_id: ConversationId, sandbox_id: str, events: list[Event]) -> None:
+def _append(store: Store, conversation_id: ConversationId, sandbox_id: str, events: list[ReceivedEvent]) -> None:
     if events:
         try:
             store.events.append(conversation_id, events, sandbox_id=sandbox_id, fetched=True)
@@ -194,7 +194,7 @@ class Comparison:
         self._id = check.conversation_id
         self._sandbox_id = check.sandbox_id
         self._state = store.conversations.get(self._id)
-        self._mark = Mark.of(self._state)
+        self._mark = LogMark.of(self._state)
 
     def compare(self) -> float | None:
         """Compare. Return the seconds until the next comparison; None: after the next activity in the conversation."""
@@ -276,7 +276,7 @@ class Comparison:
         posted = posted_of(self._state)
         self._store.events.append(self._id, [event], sandbox_id=self._sandbox_id, made_here=not waited, posted=posted)
 
-    def _note(self, mark: Mark, *, ended: bool = False) -> None:
+    def _note(self, mark: LogMark, *, ended: bool = False) -> None:
         if mark != self._mark or ended:
             before = self._state["agent_log"] or ()
             self._store.sandboxes.checks.note(self._id, before, mark, ended=ended)

@@ -21,14 +21,14 @@ from typing import Any, NamedTuple
 from agents.inquiries import kept_folder
 from core.filenames import as_text, from_text
 from core.wire import ConversationId, Micros, Seq, now
-from runtimes import FileTooLong, FolderNotKept, Launch, Runtime, RuntimeFailure
+from runtimes import FileOverLimit, FolderNotKept, Launch, Runtime, RuntimeCallFailed
 from runtimes.git import NotRecorded
 from runtimes.shadow import Shadow
-from runtimes.tar_stream import PIECE, ArchiveTooLarge, ArchiveUnreadable, MemberRefused
+from runtimes.tar_stream import PIECE, MemberRefused, TarTooLarge, TarUnreadable
 from settings.specs import Specs
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, StoreError
-from store.sandboxes.files import MOST_BYTES, MOST_NAMES, Found, Outcome, Sender
+from store.sandboxes.files import MOST_BYTES, MOST_NAMES, LookupResult, StreamOutcome, StreamSender
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from supervisor.launches import files_of
 from supervisor.presence import in_thread
@@ -75,10 +75,10 @@ MOST_LISTED, MOST_REPLY = 1 << 20, 16 << 20
 #: Timeout in seconds for ending a cancelled job.
 _END_TIMEOUT = 2.0
 
-_OUTCOMES: dict[type[Exception], Outcome] = {
-    ArchiveUnreadable: Outcome.UNREADABLE,
-    MemberRefused: Outcome.REFUSED,
-    ArchiveTooLarge: Outcome.TOO_LARGE,
+_OUTCOMES: dict[type[Exception], StreamOutcome] = {
+    TarUnreadable: StreamOutcome.UNREADABLE,
+    MemberRefused: StreamOutcome.REFUSED,
+    TarTooLarge: StreamOutcome.TOO_LARGE,
 }
 _BUSY = f"The host of the sandbox packs or unpacks {MOST_AT_ONCE} archives, which is its maximum: try again shortly"
 _ENDS = "The supervisor of the sandbox's host ended"
@@ -98,7 +98,7 @@ def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of all frames, in chunks of at most 256 KiB. Raises ArchiveUnreadable, also at an early end."""
+    """Yield the content of all frames, in chunks of at most 256 KiB. Raises TarUnreadable, also at an early end."""
     decompressor = None
     try:
         for data in _steps(chunks):
@@ -112,9 +112,9 @@ def decompressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
                 elif decompressor.needs_input:
                     break
     except zstd.ZstdError as error:
-        raise ArchiveUnreadable(f"It is not a zstd archive, or one with a window of more than 8 MiB: {error}") from None
+        raise TarUnreadable(f"It is not a zstd archive, or one with a window of more than 8 MiB: {error}") from None
     if decompressor is not None:
-        raise ArchiveUnreadable("It ends too early: the archive is incomplete")
+        raise TarUnreadable("It ends too early: the archive is incomplete")
 
 
 def _steps(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -159,12 +159,12 @@ class HostArchives:
         """Start sending the archive of a sandbox to the worker that requested it."""
         sender = self._store.sandboxes.archives.sender(transfer)
         if self._begin(self._send, sandbox, sender) is None:
-            sender.fail(Outcome.BUSY, _BUSY)
+            sender.fail(StreamOutcome.BUSY, _BUSY)
 
     def fill(self, sandbox: Sandbox, order: Launch, runtime: Runtime) -> bool:
         """Fill the folder of a new sandbox from its source. Does not block; return true once the folder is complete.
 
-        Raises RuntimeFailure and one of UNAVAILABLE if the fill fails. Then there is no folder, and the archive's
+        Raises RuntimeCallFailed and one of UNAVAILABLE if the fill fails. Then there is no folder, and the archive's
         sender has the reason.
         """
         assert sandbox.source is not None
@@ -178,8 +178,8 @@ class HostArchives:
             if job := self._begin(self._fill, sandbox.source, order, runtime, given_up):
                 self._fills[sandbox.id] = _Fill(job, given_up)
             elif "archive" in sandbox.source:  # a client waits for an archive; a copy waits for a free job
-                self._store.sandboxes.archives.receiver(sandbox.source["archive"]).close(Outcome.BUSY, _BUSY)
-                raise RuntimeFailure(_BUSY)
+                self._store.sandboxes.archives.receiver(sandbox.source["archive"]).close(StreamOutcome.BUSY, _BUSY)
+                raise RuntimeCallFailed(_BUSY)
         return False
 
     def is_filling(self, sandbox_id: SandboxId) -> bool:
@@ -220,12 +220,12 @@ class HostArchives:
         job.add_done_callback(self._jobs.discard)
         return job
 
-    def _send(self, sandbox: Sandbox, sender: Sender) -> None:
+    def _send(self, sandbox: Sandbox, sender: StreamSender) -> None:
         try:
             with closing(self._packed(sandbox)) as tar:
                 for data in compressed(tar):
                     if self._ended.is_set():
-                        raise RuntimeFailure(_ENDS)
+                        raise RuntimeCallFailed(_ENDS)
                     sender.write(data)
             sender.end()
         except StoreError as error:  # the client has disconnected
@@ -233,15 +233,15 @@ class HostArchives:
         except UNAVAILABLE as error:
             log.warning("the archive of sandbox %s: the store does not answer: %s", sandbox.id, error)
         except Exception as error:
-            trace = None if isinstance(error, RuntimeFailure) else error
+            trace = None if isinstance(error, RuntimeCallFailed) else error
             log.warning("the archive of sandbox %s: %s", sandbox.id, error, exc_info=trace)
             with suppress(*UNAVAILABLE):
-                sender.fail(Outcome.FAILED, f"The files of the sandbox cannot be packed: {error}")
+                sender.fail(StreamOutcome.FAILED, f"The files of the sandbox cannot be packed: {error}")
 
     def _packed(self, sandbox: Sandbox) -> Generator[bytes]:
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
-            raise RuntimeFailure(f"There is no spec {sandbox.spec_id} on host {self._host}")
+            raise RuntimeCallFailed(f"There is no spec {sandbox.spec_id} on host {self._host}")
         yield from self._runtimes[spec.runtime].pack(files_of(sandbox, spec))
 
     def _fill(self, source: dict[str, Any], order: Launch, runtime: Runtime, given_up: threading.Event) -> None:
@@ -264,9 +264,9 @@ class HostArchives:
             raise
         except Exception as error:
             words = f"The archive cannot be unpacked: {error}"
-            receiver.close(_OUTCOMES.get(type(error), Outcome.FAILED), words)
-            if isinstance(error, StoreError | RuntimeFailure):
-                raise RuntimeFailure(words) from error
+            receiver.close(_OUTCOMES.get(type(error), StreamOutcome.FAILED), words)
+            if isinstance(error, StoreError | RuntimeCallFailed):
+                raise RuntimeCallFailed(words) from error
             raise
         receiver.close()
 
@@ -275,7 +275,7 @@ class HostArchives:
         for chunk in chunks:
             number += len(chunk)
             if number > self._most_bytes:
-                raise ArchiveTooLarge(f"It has more than {self._most_bytes} bytes uncompressed (MAX_ARCHIVE_BYTES)")
+                raise TarTooLarge(f"It has more than {self._most_bytes} bytes uncompressed (MAX_ARCHIVE_BYTES)")
             yield chunk
 
 
@@ -367,7 +367,7 @@ class HostFiles:
                 shadow.record(conversation_id, seq, partial(self._events_at_rest, conversation_id, Seq(seq)))
         except ConversationNotFound:
             return
-        except RuntimeFailure as error:
+        except RuntimeCallFailed as error:
             log.info("the folder of conversation %s: %s", conversation_id, error)
 
     def _events_at_rest(self, conversation_id: ConversationId, seq: Seq, after: int) -> list[str]:
@@ -465,24 +465,26 @@ class HostFiles:
         files = self._store.sandboxes.files
         spec = self._specs.find(sandbox.spec_id)
         if spec is None:
-            files.answer(reply, Found.FAILED, f"There is no spec {sandbox.spec_id} on host {self._host}".encode())
+            files.answer(
+                reply, LookupResult.FAILED, f"There is no spec {sandbox.spec_id} on host {self._host}".encode()
+            )
             return
         try:
             found = read(self._runtimes[spec.runtime], files_of(sandbox, spec))
         except FolderNotKept as error:
-            files.answer(reply, Found.NOT_KEPT, str(error).encode())
+            files.answer(reply, LookupResult.NOT_KEPT, str(error).encode())
         except NotRecorded as error:
-            files.answer(reply, Found.NOT_RECORDED, str(error).encode())
-        except FileTooLong as error:
-            files.answer(reply, Found.TOO_LONG, str(error).encode())
-        except RuntimeFailure as error:
+            files.answer(reply, LookupResult.NOT_RECORDED, str(error).encode())
+        except FileOverLimit as error:
+            files.answer(reply, LookupResult.TOO_LONG, str(error).encode())
+        except RuntimeCallFailed as error:
             log.warning("the files of sandbox %s: %s", sandbox.id, error)
-            files.answer(reply, Found.FAILED, f"The files of the sandbox cannot be read: {error}".encode())
+            files.answer(reply, LookupResult.FAILED, f"The files of the sandbox cannot be read: {error}".encode())
         else:
             if found is not None and len(found) > MOST_REPLY:
-                files.answer(reply, Found.TOO_LONG, f"The answer has more than {MOST_REPLY} bytes".encode())
+                files.answer(reply, LookupResult.TOO_LONG, f"The answer has more than {MOST_REPLY} bytes".encode())
                 return
-            files.answer(reply, Found.NOTHING if found is None else Found.CONTENT, found or b"")
+            files.answer(reply, LookupResult.NOTHING if found is None else LookupResult.CONTENT, found or b"")
 
 
 def _first(names: Iterable[bytes]) -> Iterator[str]:

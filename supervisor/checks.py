@@ -21,7 +21,7 @@ import httpx
 
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from core import wire
-from runtimes import Handle, Runtime, RuntimeFailure
+from runtimes import Handle, Runtime, RuntimeCallFailed
 from store import Store
 from store.errors import UNAVAILABLE, ConversationNotFound, KeyUnreadable, LogDamaged, NotItsSandbox, NotStartedHere
 from store.link.attempts import Stamp
@@ -153,7 +153,7 @@ class Checker:
             self._silences.ended(check.entry)
             return _AGAIN
         if sandbox.host == self._host and sandbox.handle:
-            with suppress(RuntimeFailure):
+            with suppress(RuntimeCallFailed):
                 self._runtimes[sandbox.handle["runtime"]].resume(Handle(sandbox.handle))
         if self._silences.found(check.entry, sandbox.seen_at) < _SILENT:
             return _AGAIN

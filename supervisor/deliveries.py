@@ -13,7 +13,7 @@ from agents.waking import NotReachable
 from core import wire
 from core.wire import ConversationId, own_event
 from store import Store
-from store.approvals.deliveries import Claim, Delivery
+from store.approvals.deliveries import Claim, DecisionDelivery
 from store.errors import UNAVAILABLE, UNREADABLE, ConversationNotFound, NotItsSandbox
 from supervisor.presence import in_thread
 from telemetry import traces
@@ -77,7 +77,7 @@ def deliver(store: Store, commands: Commands, claim: Claim) -> None:
         _try(store, commands, claim, delivery)
 
 
-def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> None:
+def _try(store: Store, commands: Commands, claim: Claim, delivery: DecisionDelivery) -> None:
     again_in, hopeless, waits, most = RETRY_SECONDS, False, False, GIVEN_UP
     try:
         if commands.courier.redeliver(claim, delivery):
@@ -107,7 +107,7 @@ def _try(store: Store, commands: Commands, claim: Claim, delivery: Delivery) -> 
         store.approvals.deliveries.close(claim, again_in=again_in)
 
 
-def _give_up(store: Store, claim: Claim, delivery: Delivery | None, reason: str) -> None:
+def _give_up(store: Store, claim: Claim, delivery: DecisionDelivery | None, reason: str) -> None:
     """Append an event that the agent never received the decision, and settle the delivery.
 
     delivery: None if its record cannot be read.

@@ -19,8 +19,8 @@ from agents.client import RUN, AgentRefused, AgentServer, AgentUnreachable
 from agents.commands import tell
 from core import wire
 from core.cuts import last_lines
-from core.wire import EXECUTION_STATUSES, ConversationId, Event, own_event, plain, read_event
-from runtimes import Handle, Observation, Runtime, RuntimeFailure
+from core.wire import EXECUTION_STATUSES, ConversationId, ReceivedEvent, own_event, plain, read_event
+from runtimes import Handle, Observation, Runtime, RuntimeCallFailed
 from settings.egress import Service, secrets_inside
 from settings.specs import Spec
 from store import Store
@@ -30,7 +30,7 @@ from store.errors import ConversationNotFound, LogDamaged, NotItsSandbox, Outdat
 from store.link.attempts import Stamp
 from store.sandboxes.sandboxes import LONGEST_RESTART, Sandbox
 from store.sandboxes.start_tasks import FINISHED
-from supervisor.agent_log import Mark, catch_up, posted_of
+from supervisor.agent_log import LogMark, catch_up, posted_of
 from telemetry import traces
 
 log = logging.getLogger("supervisor")
@@ -100,7 +100,7 @@ class Settlement:
         resume_runs: as in the spec.
         """
         state = self._store.conversations.get(self._id)
-        mark, interrupted = Mark.of(state), bool(state["interrupted"])
+        mark, interrupted = LogMark.of(state), bool(state["interrupted"])
         try:
             if mark.start != self._sandbox.start:
                 goes_on = resume_runs is True or (resume_runs is None and self._was_told_to_go_on(state))
@@ -139,7 +139,7 @@ class Settlement:
         ends = (one for one in map(read_event, raws) if one.fields.get("code") in (RESTARTED, ENDED))
         return any(one.fields.get("goes_on") is True for one in islice(ends, 1))
 
-    def _run_again(self, mark: Mark) -> None:
+    def _run_again(self, mark: LogMark) -> None:
         """Resume an interrupted run. A repeat approves nothing: an agent that waits by then is left alone."""
         if self._agent.state(self._id).get("execution_status") in _RESUMABLE:
             try:
@@ -150,7 +150,7 @@ class Settlement:
                 self._append(self._error(NOT_RESUMED, words))
         self._store.conversations.note_recovery(self._id, mark, interrupted=False)
 
-    def _restore(self, mark: Mark) -> Mark:
+    def _restore(self, mark: LogMark) -> LogMark:
         self._send_secrets()
         mark = self._catch_up(mark)
         posted, status = self._posted_and_status()
@@ -184,7 +184,7 @@ class Settlement:
         except (SecretsRefused, AgentRefused) as refusal:
             log.warning("conversation %s: its agent gets no secrets: %s", self._id, refusal)
 
-    def _catch_up(self, mark: Mark) -> Mark:
+    def _catch_up(self, mark: LogMark) -> LogMark:
         try:
             caught_up, _ = catch_up(self._store, self._agent, self._id, self._sandbox.id, mark)
             return caught_up
@@ -194,7 +194,7 @@ class Settlement:
             log.warning("conversation %s: its agent has no log to compare with: %s", self._id, refusal)
             return mark
 
-    def _wait(self, actions: list[Event]) -> bool:
+    def _wait(self, actions: list[ReceivedEvent]) -> bool:
         """Return whether a waiting agent has not begun these actions. If so, reopen the undecided actions.
 
         After a kill the published agent server reports to wait for actions that it had begun: it writes its status to
@@ -213,7 +213,7 @@ class Settlement:
         self._store.approvals.confirmations.reopen(self._id, [action for action in actions if action.id not in decided])
         return True
 
-    def _close_in_flight(self, mark: Mark) -> Mark:
+    def _close_in_flight(self, mark: LogMark) -> LogMark:
         """Have the agent close actions that it may have begun, and close here the actions that it does not know.
 
         Otherwise the agent would execute unfinished actions in its next run. If the agent knows an action and leaves it
@@ -246,10 +246,10 @@ class Settlement:
     def forget(self) -> None:
         """Settle a conversation that its running agent server has forgotten. Raises the errors of `settle`."""
         state = self._store.conversations.get(self._id)
-        mark = self._forget(state, Mark.of(state))
+        mark = self._forget(state, LogMark.of(state))
         self._store.conversations.note_recovery(self._id, mark._replace(start=self._sandbox.start), interrupted=False)
 
-    def _forget(self, state: dict[str, Any], mark: Mark) -> Mark:
+    def _forget(self, state: dict[str, Any], mark: LogMark) -> LogMark:
         """Report once that the conversation is forgotten, close open actions, and pause."""
         [task] = self._store.start_tasks.get_many([state["app"].get("start_id") or ""])
         if task is not None and task.status not in FINISHED:
@@ -262,9 +262,9 @@ class Settlement:
         if delivery := self._store.approvals.deliveries.get(self._id):
             self._store.approvals.deliveries.settle(self._id, delivery)
         self._set_status("paused", posted)
-        return Mark(posted=posted, forgotten=True)
+        return LogMark(posted=posted, forgotten=True)
 
-    def _newest(self) -> list[Event]:
+    def _newest(self) -> list[ReceivedEvent]:
         """Return the actions of the agent's last response and all open actions, in order.
 
         An agent takes no further step while an action of its last response is unfinished.
@@ -279,14 +279,14 @@ class Settlement:
                 found[event_id] = read_event(self._store.events.get(self._id, event_id))
         return sorted(found.values(), key=lambda one: one.at)
 
-    def _unfinished(self) -> list[Event]:
+    def _unfinished(self) -> list[ReceivedEvent]:
         """Return the newest actions without a result."""
         executable = [
             one for one in self._newest() if one.fields.get("action") is not None and finish_message(one.fields) is None
         ]
         return [one for one in executable if self._end_of(one) is None]
 
-    def _end_of(self, action: Event) -> Event | None:
+    def _end_of(self, action: ReceivedEvent) -> ReceivedEvent | None:
         """Return the event that ended an action; None if there is none."""
         for kind in CLOSING_KINDS:
             raws, _ = self._store.events.search(self._id, kind=kind, since=action.at, limit=_NEXT)
@@ -295,7 +295,7 @@ class Settlement:
                     return event
         return None
 
-    def _close(self, actions: list[Event], reason: str) -> None:
+    def _close(self, actions: list[ReceivedEvent], reason: str) -> None:
         """Append an error for each action's tool call, which ends the action."""
         for action in actions:
             tool = {name: str(action.fields.get(name) or "") for name in ("tool_name", "tool_call_id")}
@@ -314,7 +314,7 @@ class Settlement:
             with suppress(Outdated):
                 self._append(own_event(str(uuid4()), "ConversationStateUpdateEvent", wire.now(), **members), posted)
 
-    def _error(self, code: str, detail: str) -> Event:
+    def _error(self, code: str, detail: str) -> ReceivedEvent:
         """Make an event that the conversation gets once per start."""
         members = {"code": code, "detail": detail}
         return own_event(self._derived(code), "ConversationErrorEvent", wire.now(), **members)
@@ -322,11 +322,11 @@ class Settlement:
     def _derived(self, what: str) -> str:
         return str(uuid5(NAMESPACE_OID, f"{self._sandbox.id} {self._sandbox.start} {self._id} {what}"))
 
-    def _append(self, event: Event, posted: int | None = None) -> None:
+    def _append(self, event: ReceivedEvent, posted: int | None = None) -> None:
         self._store.events.append(self._id, [event], sandbox_id=self._sandbox.id, made_here=True, posted=posted)
 
 
-def _tells_of_flight(end: Event | None) -> bool:
+def _tells_of_flight(end: ReceivedEvent | None) -> bool:
     return end is not None and IN_FLIGHT in (end.fields.get("rejection_reason"), end.fields.get("error"))
 
 
@@ -397,7 +397,7 @@ def _told_of_run(store: Store, state: Mapping[str, Any], detail: str, resume_run
     """
     goes_on, words = resume_runs is True, "The run is paused: send a message or resume it to go on"
     if resume_runs is None and (state["confirmation_policy"] or {}).get("kind") == "NeverConfirm":
-        goes_on = Mark.of(state).resumed != _last_message(store, ConversationId(state["id"]))
+        goes_on = LogMark.of(state).resumed != _last_message(store, ConversationId(state["id"]))
         words = (
             "The run stays paused: it has gone on by itself once since the last message. Send a message or resume it "
             "to go on"
@@ -450,7 +450,7 @@ class Endings:
         self._recovery = recovery
 
     def over(self, sandbox: Sandbox, reason: str) -> None:
-        """Stop a sandbox at the end of its lifetime, and report that to its conversations. Raises RuntimeFailure."""
+        """Stop a sandbox at the end of its lifetime, and report that to its conversations. Raises RuntimeCallFailed."""
         detail = f"{reason}: {KEPT}"
         self._recovery.interrupted(sandbox, ENDED, detail)
         self.stop(sandbox, detail)
@@ -483,7 +483,7 @@ class Endings:
             self.report(sandbox, "STARTING", detail=detail, log=text, handle=None, **fields)
 
     def stop(self, sandbox: Sandbox, detail: str, *, resumes: bool = False) -> None:
-        """End the processes of a sandbox and keep its files. It is PAUSED until it is used. Raises RuntimeFailure."""
+        """End the processes of a sandbox and keep its files. It is PAUSED until its use. Raises RuntimeCallFailed."""
         self._stopped(sandbox, detail, self.clear(sandbox), resumes=resumes)
 
     def _stopped(self, sandbox: Sandbox, detail: str, text: str, *, resumes: bool) -> None:
@@ -493,7 +493,7 @@ class Endings:
     def clear(self, sandbox: Sandbox) -> str:
         """End a sandbox's remaining processes. Return the last lines of their output, with secrets masked.
 
-        Raises RuntimeFailure.
+        Raises RuntimeCallFailed.
         """
         if sandbox.handle is None:
             return ""
@@ -507,8 +507,8 @@ class Endings:
     def fail(self, sandbox: Sandbox, reason: str) -> None:
         """End a sandbox's processes, keep its files and the end of its log, and report the failure.
 
-        Raises RuntimeFailure. A warm sandbox is deleted instead. A sandbox that keeps its handle still has processes to
-        end.
+        Raises RuntimeCallFailed. A warm sandbox is deleted instead. A sandbox that keeps its handle still has processes
+        to end.
         """
         if self.discarded(sandbox, reason):
             return
@@ -537,7 +537,7 @@ class Endings:
         return True
 
     def remove(self, sandbox: Sandbox) -> None:
-        """Delete a sandbox: first its processes and files, then its entry in the store. Raises RuntimeFailure."""
+        """Delete a sandbox: first its processes and files, then its entry in the store. Raises RuntimeCallFailed."""
         if sandbox.runtime:
             self._runtimes[sandbox.runtime].remove(sandbox.id)
         self.report(sandbox, "GONE")
@@ -557,7 +557,7 @@ class Endings:
             else:
                 self.stop(sandbox, detail, resumes=sandbox.wanted == "running")
         except Exception as error:  # continue with the others
-            trace = not isinstance(error, RuntimeFailure)
+            trace = not isinstance(error, RuntimeCallFailed)
             log.warning("sandbox %s: %s", sandbox.id, error, exc_info=error if trace else None)
 
     def report(self, sandbox: Sandbox, status: str, **fields: Any) -> bool:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from agents.starts import restart_request
 from core import wire
-from core.wire import ConversationId, Event, own_event, read_event
+from core.wire import ConversationId, ReceivedEvent, own_event, read_event
 from settings.specs import Spec
 from store import Store
 from store.conversations.copies import OwnSandbox
@@ -68,14 +68,14 @@ def _moved(info: Mapping[str, Any], folder: str, sandbox: Sandbox) -> dict[str, 
     return {"workspace": {**workspace, "working_dir": posixpath.normpath(posixpath.join(sandbox.working_dir, folder))}}
 
 
-def _events(store: Store, conversation_id: ConversationId) -> Iterable[Event]:
+def _events(store: Store, conversation_id: ConversationId) -> Iterable[ReceivedEvent]:
     for page in store.conversations.exports.pages(store.conversations.get(conversation_id)):
         yield from map(read_event, page)
 
 
-def _open_actions(events: Iterable[Event]) -> list[Event]:
+def _open_actions(events: Iterable[ReceivedEvent]) -> list[ReceivedEvent]:
     """Return the actions without a result."""
-    found = dict[str, Event]()
+    found = dict[str, ReceivedEvent]()
     for event in events:
         if event.kind == "ActionEvent" and event.fields.get("action") is not None:
             found[event.id] = event
@@ -87,7 +87,7 @@ def _open_actions(events: Iterable[Event]) -> list[Event]:
     return [*found.values()]
 
 
-def _rejection(conversation_id: ConversationId, action: Event) -> Event:
+def _rejection(conversation_id: ConversationId, action: ReceivedEvent) -> ReceivedEvent:
     """Make the event that closes an action, with a fixed id."""
     call: dict[str, Any] = {name: action.fields.get(name) for name in ("tool_name", "tool_call_id")}
     details = {"action_id": action.id, "rejection_reason": FORKED, "rejection_source": "user"}

@@ -123,7 +123,7 @@ class GoAheadDriver:
         last = self._last(identity)
         return last is not None and last.at >= go_ahead.tried_at - _SKEW
 
-    def _last(self, conversation_id: ConversationId, **filters: Any) -> wire.Event | None:
+    def _last(self, conversation_id: ConversationId, **filters: Any) -> wire.ReceivedEvent | None:
         """Return the last event of a conversation that matches the filters of a search."""
         found, _ = self._store.events.search(conversation_id, descending=True, limit=1, **filters)
         return wire.read_event(found[0]) if found else None

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from core.wire import API_VERSION
-from runtimes import PROJECT, Launch, RuntimeFailure, filled
-from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, Isolation, decided, why_shared
+from runtimes import PROJECT, Launch, RuntimeCallFailed, filled
+from runtimes.isolation import BUBBLEWRAP, LANDLOCK, NONE, Abilities, SandboxIsolation, decided, why_shared
 from runtimes.isolation.abilities import abilities
 from settings.egress import NAMED, NO_WAY
 from settings.specs import Spec, Specs, unsupported
@@ -79,15 +79,15 @@ def announce(store: Store, host: str, users: range, specs: Specs) -> None:
         time.sleep(_DELAY)
 
 
-def _isolation(spec: Spec, can: Abilities, shared: str) -> Isolation:
+def _isolation(spec: Spec, can: Abilities, shared: str) -> SandboxIsolation:
     """Return the isolation of a spec's sandboxes on this host. shared: as for `decided`."""
     network = _network(spec) or "internet"
     if spec.runtime != "process":
-        return Isolation(CONTAINER, network if network in (NAMED, "none") else "internet")
+        return SandboxIsolation(CONTAINER, network if network in (NAMED, "none") else "internet")
     try:
         return decided(spec.isolation, network, can, shared)
-    except RuntimeFailure as failure:
-        return Isolation(BUBBLEWRAP, network, [], [f"They do not start: {failure}."])
+    except RuntimeCallFailed as failure:
+        return SandboxIsolation(BUBBLEWRAP, network, [], [f"They do not start: {failure}."])
 
 
 def _noted(store: Store, host: str, isolation: dict[str, Any]) -> bool:
@@ -105,13 +105,13 @@ def launch(sandbox: Sandbox, spec: Spec, webhook_base_url: str, hook_key: str, o
 
     hook_key: sent with its webhooks, from `Sandboxes.begin`. The published agent server replaces X-Session-API-Key in
     its webhooks by its own key, and keeps other headers. origins: of web pages that may use its agent server. Raises
-    KeyUnreadable, and RuntimeFailure if a sandbox could not reach the webhooks.
+    KeyUnreadable, and RuntimeCallFailed if a sandbox could not reach the webhooks.
     """
     key, webhook = sandbox.session_api_key, "OH_WEBHOOKS_0_"
     if spec.runtime == "docker" and spec.egress not in (NAMED, NO_WAY):  # a container has its own loopback
         webhook_base_url = _LOOPBACK.sub("//host.docker.internal", webhook_base_url)
     elif spec.runtime == "kubernetes" and _LOOPBACK.search(webhook_base_url):
-        raise RuntimeFailure(
+        raise RuntimeCallFailed(
             f"a pod does not reach this server at {webhook_base_url}: set WEBHOOK_BASE_URL to a URL of the server's "
             "Service, such as http://agent-server:8000/api/v1/webhooks"
         )

@@ -19,7 +19,7 @@ from core.pauses import Backoff
 from store import Store
 from store.errors import UNAVAILABLE, NewerData
 from store.link.signals import SupervisorRequest
-from store.sandboxes.files import FILE_TIMEOUT, Found
+from store.sandboxes.files import FILE_TIMEOUT, LookupResult
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 from store.sandboxes.start_tasks import StartTask
 from supervisor.archives import HostArchives, HostFiles
@@ -334,7 +334,7 @@ class Loop:
     def _refuse(self, asked: SupervisorRequest) -> None:
         """Reply that too many requests wait. A log request gets no reply, because its replies have no errors."""
         if asked.verb != "log":
-            self._store.sandboxes.files.answer(asked.details["reply"], Found.BUSY, _FULL.encode())
+            self._store.sandboxes.files.answer(asked.details["reply"], LookupResult.BUSY, _FULL.encode())
 
 
 def _logged(act: Callable[..., None], *args: Any) -> None:

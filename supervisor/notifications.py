@@ -22,15 +22,15 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from core.approvals import Links, action_digest, shown_arguments
+from core.approvals import ApprovalLinks, action_digest, shown_arguments
 from core.effects import greater, seen
 from core.pauses import Backoff
 from core.scopes import NOWHERE
 from core.wire import ConversationId, Micros, micros, parse_json, utc_time
-from notifications.devices import OutOfTime, Rings, Standing
+from notifications.devices import DeviceStanding, OutOfTime, Rings
 from notifications.messages import QuietRules, Subject, body_of
 from notifications.rings import ring_of, rings, waits
-from notifications.sending import NotDelivered, Sender, Target, TargetGone
+from notifications.sending import NotDelivered, NotificationSender, SendingTarget, TargetGone
 from store import Store
 from store.conversations.cold import StillCold
 from store.devices import Device, DevicesUnsealed
@@ -77,10 +77,10 @@ class OutboxMover:
     def __init__(
         self,
         store: Store,
-        targets: Sequence[Target],
+        targets: Sequence[SendingTarget],
         rules: QuietRules,
-        links: Links,
-        standing: Standing,
+        links: ApprovalLinks,
+        standing: DeviceStanding,
         *,
         public_url: str,
     ) -> None:
@@ -217,7 +217,7 @@ class OutboxMover:
         ]
         return [*bodies, *("" if is_over else self._ring(entry, subject, device) for device in self._devices)]
 
-    def _link(self, entry: dict[str, Any], subject: Subject, target: Target) -> str | None:
+    def _link(self, entry: dict[str, Any], subject: Subject, target: SendingTarget) -> str | None:
         """Return a target's one-time link to decide a pending action."""
         if not waits(entry["type"]) or not subject.since:
             return None
@@ -262,10 +262,10 @@ class Notifier:
     def __init__(
         self,
         store: Store,
-        targets: Sequence[Target],
+        targets: Sequence[SendingTarget],
         mover: OutboxMover,
-        sender: Sender,
-        standing: Standing,
+        sender: NotificationSender,
+        standing: DeviceStanding,
         ringer: Rings,
     ) -> None:
         self._store = store
@@ -337,7 +337,7 @@ class Notifier:
         for name, number in self._store.notifications.targets.open(names, again=again).items():
             log.warning("notifications: %s is not a target any more, and its %d messages are given up", name, number)
 
-    def _send_all(self, target: Target) -> None:
+    def _send_all(self, target: SendingTarget) -> None:
         """Empty a target's queue whenever it has messages, until the end."""
         event, failures = self._queued[target.id], _Failures(f"sending to {target.name}")
         while not self._stop.is_set():
@@ -351,7 +351,7 @@ class Notifier:
                 event.wait(_QUEUE_POLL)
                 event.clear()
 
-    def send_next(self, target: Target) -> bool:
+    def send_next(self, target: SendingTarget) -> bool:
         """Send the oldest message of a target, if it is due. Return true if the next message may follow at once."""
         one = self._store.notifications.targets.claim(target.id, uuid4().hex, _LEASE)
         if one is None:
@@ -425,7 +425,7 @@ class Notifier:
             return "failed" if one.failed < _MOST_UNFORESEEN else "lost", f"unforeseen {type(error).__name__}"
         return "sent", ""
 
-    def _try(self, target: Target, one: Try) -> tuple[str, str]:
+    def _try(self, target: SendingTarget, one: Try) -> tuple[str, str]:
         """Return the outcome of an attempt for `Targets.close`, and its reason."""
         try:
             self._sender.send(target, one.id, self._store.notifications.targets.body_of(one), one.at)

@@ -21,7 +21,7 @@ from agents.waking import WAKING, NotReachable, ask_to_wake
 from core import wire
 from core.cuts import beginning
 from store import Store
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.effects import message_claim
 from store.conversations.queued_messages import LEASE, QueuedMessage
 from store.errors import UNAVAILABLE, ConversationNotFound, NeedsApproval, TooManySandboxes
@@ -155,7 +155,7 @@ def _send(store: Store, commands: Commands, queued: QueuedMessage) -> None:
             raise LeaseLost
         _require_purpose(store, queued)
 
-    sender = commands.of(Actor("message", queued.sender, may_decide=queued.may_decide))
+    sender = commands.of(DecisionActor("message", queued.sender, may_decide=queued.may_decide))
     sender.send_to_agent(queued.conversation_id, content=queued.content, run=True, check=check)
 
 
@@ -173,7 +173,7 @@ def last_message(store: Store, conversation_id: wire.ConversationId) -> tuple[st
 
     A message that a client sent to the agent server directly has the source `environment`. Cost: two round trips.
     """
-    messages: list[wire.Event] = []
+    messages: list[wire.ReceivedEvent] = []
     for source in ("user", "environment"):
         found, _ = store.events.search(conversation_id, kind="MessageEvent", source=source, descending=True, limit=1)
         messages += map(wire.read_event, found)

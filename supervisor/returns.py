@@ -19,7 +19,7 @@ _CONVERSATIONS = ".agent-server/conversations"
 
 
 def turn_back(runtime: Runtime, order: Launch, back: Mapping[str, Any]) -> None:
-    """Make a return; see `Sandboxes.turn_back`. The sandbox must have no processes. Raises RuntimeFailure."""
+    """Make a return; see `Sandboxes.turn_back`. The sandbox must have no processes. Raises RuntimeCallFailed."""
     place = f"{_CONVERSATIONS}/{UUID(back['conversation']).hex}/returned.json"
     note = {"id": back["id"], "event_id": back["event_id"], "left_event_id": back["events"][-1]}
     shadow_of(runtime, order, back["folder"]).turn_back(

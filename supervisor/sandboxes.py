@@ -18,7 +18,7 @@ import httpx
 from agents.client import AgentRefused, AgentServer, AgentUnreachable
 from agents.places import IDLE_PAUSE
 from core.wire import Micros, one_line
-from runtimes import Handle, PartlyMeasured, Runtime, RuntimeFailure, State, folders_of
+from runtimes import Handle, PartlyMeasured, ProcessState, Runtime, RuntimeCallFailed, folders_of
 from settings.specs import Spec, Specs, unsupported
 from store import Store
 from store.errors import UNAVAILABLE, KeyUnreadable
@@ -135,7 +135,7 @@ class Reconciler:
         earlier = self._retries.get(sandbox.id)
         backoff = min(2 * earlier.backoff, LONGEST_BACKOFF) if earlier else _SHORTEST_BACKOFF
         is_new = earlier is None or earlier.reason != reason
-        trace = is_new and not isinstance(error, RuntimeFailure)
+        trace = is_new and not isinstance(error, RuntimeCallFailed)
         log.warning("sandbox %s: %s; retry in %g s", sandbox.id, error, backoff, exc_info=error if trace else None)
         # A deleted sandbox is never reconciled again, so drop retries that are long overdue.
         known = [(key, retry) for key, retry in list(self._retries.items()) if now - retry.at < 10 * LONGEST_BACKOFF]
@@ -185,23 +185,23 @@ class Reconciler:
             sandbox = self._start(sandbox, spec, runtime)
         handle = _handle(sandbox)
         seen = runtime.observe(handle)
-        if seen.state is State.BROKEN:
+        if seen.state is ProcessState.BROKEN:
             self._endings.fail(sandbox, f"The sandbox cannot be used: {seen.detail}")
-        elif seen.state is State.GONE:
+        elif seen.state is ProcessState.GONE:
             self._endings.settle(sandbox, spec, seen)
         elif unreadable := _unreadable(sandbox):
             self._endings.fail(sandbox, f"{unreadable}. {RESUMABLE}")
         elif sandbox.wanted == "paused" and not runtime.freezes:
             self._endings.stop(sandbox, f"It was paused: {KEPT}")
         elif sandbox.wanted == "paused":
-            if seen.state is not State.PAUSED:
+            if seen.state is not ProcessState.PAUSED:
                 runtime.pause(handle)
             if sandbox.status != "PAUSED":
                 self._endings.report(sandbox, "PAUSED")
             elif self._is_over(sandbox, sandbox.changed_at, spec.idle_stop_seconds):
                 self._endings.stop(sandbox, f"It was paused for {spec.idle_stop_seconds:g} s: {KEPT}")
         else:
-            if seen.state is State.PAUSED:
+            if seen.state is ProcessState.PAUSED:
                 runtime.resume(handle)
             self._care_for(sandbox, spec, runtime, seen.detail)
 
@@ -245,7 +245,7 @@ class Reconciler:
         """Settle the conversations of a sandbox before clients use it. Return false if its start failed instead.
 
         A running agent server that does not report them has the timeout of its first response. Raises AgentUnreachable
-        until then, and RuntimeFailure.
+        until then, and RuntimeCallFailed.
         """
         start = (sandbox.id, sandbox.starting_at)
         if sandbox.start <= 1:
@@ -311,7 +311,7 @@ class Reconciler:
         return AgentServer(self._client, sandbox.agent_url, sandbox.session_api_key)
 
     def _is_filled(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> bool:
-        """Return whether the files of a new sandbox are complete. Raises RuntimeFailure if they cannot be."""
+        """Return whether the files of a new sandbox are complete. Raises RuntimeCallFailed if they cannot be."""
         if not sandbox.runtime:
             # So that a deletion removes the files, and no supervisor of another folder looks for them.
             self._endings.report(sandbox, "", runtime=spec.runtime, folder=self._folder(runtime))
@@ -325,7 +325,7 @@ class Reconciler:
         back, failed = sandbox.back or {}, ""
         try:
             self._endings.clear(sandbox)
-        except RuntimeFailure as failure:  # processes may still run: nothing has changed
+        except RuntimeCallFailed as failure:  # processes may still run: nothing has changed
             self._endings.report(sandbox, "", back=_failed_return(back, failure))
             raise
         self._recovery.stopped(sandbox)
@@ -334,24 +334,24 @@ class Reconciler:
         except UNAVAILABLE:
             raise
         except Exception as failure:  # the sandbox starts again after any failure
-            trace = None if isinstance(failure, RuntimeFailure) else failure
+            trace = None if isinstance(failure, RuntimeCallFailed) else failure
             log.warning("conversation %s is not turned back: %s", back["conversation"], failure, exc_info=trace)
             failed = str(failure) or type(failure).__name__
         fields: dict[str, Any] = {"back": _failed_return(back, failed) if failed else None, "handle": None}
         if not self._endings.report(sandbox, "", **fields):
-            raise RuntimeFailure("Another supervisor has it now")
+            raise RuntimeCallFailed("Another supervisor has it now")
         return replace(sandbox, **fields)
 
     def _start(self, sandbox: Sandbox, spec: Spec, runtime: Runtime) -> Sandbox:
         """Start the sandbox, and store its addresses.
 
-        Raises RuntimeFailure, also if it no longer belongs to this host.
+        Raises RuntimeCallFailed, also if it no longer belongs to this host.
         """
         hook_key = self._store.sandboxes.begin(
             sandbox.id, self._host.id, self._host.supervisor, spec.runtime, self._folder(runtime), spec.secret_texts
         )
         if hook_key is None:
-            raise RuntimeFailure("It is not started: another supervisor has it, or it must not run")
+            raise RuntimeCallFailed("It is not started: another supervisor has it, or it must not run")
         sandbox = self._store.sandboxes.get(sandbox.id)
         handle = runtime.start(launch(sandbox, spec, self._host.webhook_base_url, hook_key, self._host.allowed_origins))
         urls = [
@@ -361,7 +361,9 @@ class Reconciler:
         [agent_url] = [url["url"] for url in urls if url["name"] == "AGENT_SERVER"]
         if not self._endings.report(sandbox, "", handle=handle, urls=urls, agent_url=agent_url, **folders_of(handle)):
             runtime.stop(handle)
-            raise RuntimeFailure("It was started here, but now belongs to another supervisor or to none: it was ended")
+            raise RuntimeCallFailed(
+                "It was started here, but now belongs to another supervisor or to none: it was ended"
+            )
         return replace(sandbox, handle=handle, urls=urls, agent_url=agent_url)
 
     def _folder(self, runtime: Runtime) -> str:

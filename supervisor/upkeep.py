@@ -25,7 +25,7 @@ import httpx
 from agents.adoption import title_of
 from agents.client import AgentRefused, AgentServer, AgentUnreachable, ResponseTooLong
 from core.wire import EXECUTION_STATUSES, ConversationId, conversation_id_of
-from runtimes import Handle, Runtime, RuntimeFailure, State
+from runtimes import Handle, ProcessState, Runtime, RuntimeCallFailed
 from settings.specs import Spec, Specs
 from store import Store
 from store.errors import KeyUnreadable, SandboxNotFound, SandboxRefuses, TooManySandboxes
@@ -115,7 +115,7 @@ class Upkeep:
         return True
 
     def _remove(self, name: str, identity: SandboxId) -> None:
-        """Remove a sandbox from the named runtime. Raises RuntimeFailure, and KeyError for an unknown name."""
+        """Remove a sandbox from the named runtime. Raises RuntimeCallFailed, and KeyError for an unknown name."""
         self._runtimes[name].remove(identity)
 
     def _is_due(self, identity: str) -> bool:
@@ -149,8 +149,8 @@ def _handles_of(runtime: Runtime) -> list[Handle]:
 
 
 def _end_unknown(runtime: Runtime, handle: Handle) -> None:
-    """End running processes of a sandbox that the store does not know. Raises RuntimeFailure."""
-    if runtime.observe(handle).state in (State.RUNNING, State.PAUSED):
+    """End running processes of a sandbox that the store does not know. Raises RuntimeCallFailed."""
+    if runtime.observe(handle).state in (ProcessState.RUNNING, ProcessState.PAUSED):
         log.warning("sandbox %s is unknown to the store: its processes are ended, its files stay", handle["sandbox_id"])
         runtime.stop(handle)
 
@@ -160,7 +160,7 @@ def _attempt(act: Callable[[Any], None], subject: Any, sandbox_id: str) -> bool:
     try:
         act(subject)
     except Exception as error:
-        trace = not isinstance(error, RuntimeFailure)
+        trace = not isinstance(error, RuntimeCallFailed)
         log.warning("sandbox %s: %s", sandbox_id, error, exc_info=error if trace else None)
         return False
     return True

@@ -62,14 +62,14 @@ def masked(text: str) -> str:
     return _PARAMETER.sub(lambda found: f"{found[1]}=***" if unquote_plus(found[1]) in _SECRETS else found[0], text)
 
 
-class Lines(logging.Formatter):
+class LineFormatter(logging.Formatter):
     """Common part of both forms of lines."""
 
     #: Returns the members of every line of the current request; set by the app.
     context: Callable[[], Mapping[str, Any]] = staticmethod(lambda: {})
 
 
-class JsonLines(Lines):
+class JsonLines(LineFormatter):
     """Writes a record as one line. A record's `fields` become members of the line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -88,7 +88,7 @@ class JsonLines(Lines):
         return json.dumps(line, default=str)
 
 
-class TextLines(Lines):
+class TextLines(LineFormatter):
     """Writes a record for people, as one line: no text in it can end the line, move a cursor or hide.
 
     The lines of a traceback follow, indented, so that they cannot look like a record.

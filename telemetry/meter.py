@@ -118,7 +118,7 @@ def of_this_server(workers: int) -> Tallies:
     return _of_this_server[0]
 
 
-class Request:
+class RunningRequest:
     """A running request: its beginning, and its round trips to Redis so far."""
 
     __slots__ = ("began", "trips")
@@ -128,10 +128,10 @@ class Request:
         self.trips = 0
 
 
-_request: ContextVar[Request | None] = ContextVar("request", default=None)
+_request: ContextVar[RunningRequest | None] = ContextVar("request", default=None)
 
 
-class Seconds(NamedTuple):
+class SecondsHistogram(NamedTuple):
     """A histogram: counts of separate buckets, the last without a bound; and their sum."""
 
     bounds: tuple[float, ...]
@@ -145,7 +145,7 @@ class RouteCounts(NamedTuple):
     route: str
     method: str
     by_class: dict[str, float]
-    seconds: Seconds
+    seconds: SecondsHistogram
     trips: float
 
 
@@ -157,7 +157,7 @@ class ProcessCounts(NamedTuple):
     started: float
     followers: float  #: current
     dropped: float
-    trips: Seconds
+    trips: SecondsHistogram
     failed_trips: float
     starts: dict[str, float]
     objects: dict[tuple[str, str], float]
@@ -206,7 +206,7 @@ class Meter:
 
     def begin_request(self) -> None:
         """Begin a request in this thread."""
-        _request.set(Request())
+        _request.set(RunningRequest())
 
     def end_request(self, route: str | None, method: str, status: int, *, is_timed: bool = True) -> None:
         """Count the request of this thread. route: None for an unknown path."""
@@ -295,8 +295,8 @@ def _process(kind: str, cells: list[float]) -> ProcessCounts:
     return ProcessCounts(kind, round(cells[IN_USE]), *counts)
 
 
-def _seconds(bounds: tuple[float, ...], cells: list[float]) -> Seconds:
-    return Seconds(bounds, cells[: len(bounds) + 1], cells[len(bounds) + 1])
+def _seconds(bounds: tuple[float, ...], cells: list[float]) -> SecondsHistogram:
+    return SecondsHistogram(bounds, cells[: len(bounds) + 1], cells[len(bounds) + 1])
 
 
 @cache  # an app has about a hundred rules

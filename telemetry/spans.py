@@ -42,7 +42,7 @@ _LONGEST = 256
 _W3C = TraceContextTextMapPropagator()
 
 
-class Spans:
+class ProcessSpans:
     """The spans of a process."""
 
     def __init__(self) -> None:

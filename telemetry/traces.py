@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from core.wire import ConversationId, Micros
 
 if TYPE_CHECKING:
-    from telemetry.spans import Spans, SpanTrace
+    from telemetry.spans import ProcessSpans, SpanTrace
 
 _present: "ContextVar[SpanTrace | None]" = ContextVar("trace", default=None)
-_process: "Spans | None" = None
+_process: "ProcessSpans | None" = None
 
 
 #: OpenTelemetry's variables that name a receiver of traces.
@@ -33,7 +33,7 @@ _PROTOCOL = "http/protobuf"
 _PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def use(process: "Spans | None") -> None:
+def use(process: "ProcessSpans | None") -> None:
     """Continue stored traces of this process with these spans; None: continue none."""
     global _process
     _process = process

@@ -27,7 +27,7 @@ from redis.connection import Connection, UnixDomainSocketConnection
 import settings.host as settings_of_host
 from app import create_app
 from boot.rehearsing import Runners
-from core.wire import Event, bare_kind, micros
+from core.wire import ReceivedEvent, bare_kind, micros
 from settings.config import Config
 from settings.limits import ConversationLimits, SandboxLimits
 from settings.redis import RedisSettings
@@ -306,9 +306,9 @@ def status(value: str) -> dict:
     return event("ConversationStateUpdateEvent", "environment", key="execution_status", value=value)
 
 
-def as_events(fields: list[dict]) -> list[Event]:
+def as_events(fields: list[dict]) -> list[ReceivedEvent]:
     """Events as the store takes them."""
     return [
-        Event(e["id"], bare_kind(e["kind"]), e["source"], micros(e["timestamp"]), e, json.dumps(e).encode())
+        ReceivedEvent(e["id"], bare_kind(e["kind"]), e["source"], micros(e["timestamp"]), e, json.dumps(e).encode())
         for e in fields
     ]

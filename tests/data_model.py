@@ -10,7 +10,7 @@ from redis import Redis
 
 import store
 from docs.data_model import Key, fields, keys, parted, roots_of
-from store.scripts import Source
+from store.scripts import ScriptSource
 
 #: how Redis calls what the tables call otherwise
 _TYPES = {"sorted set": "zset"}
@@ -55,7 +55,7 @@ def leaked(redis: Redis) -> list[str]:
 _REMOVES = re.compile(r"redis\.call\('(?:UNLINK|DEL|EXPIRE|PEXPIRE|SREM)', ")
 
 
-def removed(source: Source) -> set[str]:
+def removed(source: ScriptSource) -> set[str]:
     """What follows the root in the names of the keys that a script removes; of a set, that it takes members out."""
     locals_ = dict(re.findall(r"local (\w+) = (root \.\. [^\n]+)", source.text))
     named = (one for match in _REMOVES.finditer(source.text) for one in _arguments(source.text[match.end() :]))
@@ -70,7 +70,7 @@ _BY_FIELD = ("hget", "hmget", "hset", "hdel", "hexists")
 _CALL = re.compile(r"redis\.call\('(HGET|HMGET|HSET|HSETNX|HDEL|HEXISTS|HINCRBY|HSTRLEN)', ")
 
 
-def unknown_fields(name: str, source: Source) -> Iterator[str]:
+def unknown_fields(name: str, source: ScriptSource) -> Iterator[str]:
     """The fields that a script names and nothing declares."""
     for key, named in fields_named(source):
         known = fields()[key]
@@ -98,7 +98,7 @@ def fields_of_python() -> Iterator[str]:
                     yield from (word.value for word in words if isinstance(word, ast.Constant))
 
 
-def fields_named(source: Source) -> Iterator[tuple[str, list[str]]]:
+def fields_named(source: ScriptSource) -> Iterator[tuple[str, list[str]]]:
     """The fields that a script names, each with its key, as far as both are literal."""
     by_end = {parted(key)[1]: key for key in fields() if parted(key)[0] in roots_of(source)}
     readers = dict[str, str]()  # functions that read one field

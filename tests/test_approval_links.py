@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from itsdangerous import URLSafeSerializer
 
-from core.approvals import LinkForged, Links
+from core.approvals import ApprovalLinks, LinkForged
 from core.wire import Micros, now
 from tests.refusals import taken
 
@@ -14,7 +14,7 @@ DIGEST = "d" * 64
 
 
 def links(*secret_keys, url="https://agents.example/", seconds=3600):
-    return Links(secret_keys, public_url=url, seconds=seconds)
+    return ApprovalLinks(secret_keys, public_url=url, seconds=seconds)
 
 
 def token(maker, action_id="act", **options) -> str:
@@ -56,7 +56,7 @@ def test_a_link_ends_at_the_deadline_of_its_action_if_that_is_earlier():
 
 def test_a_link_ends_by_the_clock_of_the_store_whatever_the_host_of_its_maker_believes():
     wrong = Micros(now() + 3 * 86_400_000_000)
-    maker = Links((NEW,), public_url="https://agents.example/", seconds=3600, clock=lambda: wrong)
+    maker = ApprovalLinks((NEW,), public_url="https://agents.example/", seconds=3600, clock=lambda: wrong)
 
     assert links(NEW).read(token(maker)).ends == wrong + 3_600_000_000
 

@@ -10,16 +10,16 @@ import httpx
 import pytest
 
 from bench import measure, servers
-from bench.measure import Row
+from bench.measure import FigureRow
 from tests.conftest import event
 from tests.servers import PROJECT, redis_program, store_server
 
 MACHINE = {"date": "2026-11-22T10:00+00:00", "cores": 2}
-ROW = Row("count: against a bare view", 0.97, " ×", "3/s against 4/s", least=0.95, raw={"ours": [1.0, 3.0, 2.0]})
+ROW = FigureRow("count: against a bare view", 0.97, " ×", "3/s against 4/s", least=0.95, raw={"ours": [1.0, 3.0, 2.0]})
 
 
 def test_a_missed_target_is_called_so():
-    missed = Row("count: against a bare view", 0.5, " ×", "1/s against 2/s", least=0.7)
+    missed = FigureRow("count: against a bare view", 0.5, " ×", "1/s against 2/s", least=0.7)
 
     assert measure.table([ROW, missed]).splitlines()[2:] == [
         "| count: against a bare view | 0.97 × | ≥ 0.95 × | ok | 3/s against 4/s |",

@@ -106,7 +106,7 @@ READER = "local function field(id, name) return redis.call('HGET', root .. ':box
     ],
 )
 def test_a_field_that_nothing_declares_is_found(body):
-    source = scripts.Source(body, {"KEYS": "root of the sandboxes"}, [], heads.Contract((), ()))
+    source = scripts.ScriptSource(body, {"KEYS": "root of the sandboxes"}, [], heads.Contract((), ()))
     assert list(unknown_fields("paint", source)) == ["paint: {sandboxes}:box:ID colour"]
 
 

@@ -6,13 +6,13 @@ import httpx
 import pytest
 from redis import Redis
 
-from core.approvals import Links, action_digest, shown_arguments
+from core.approvals import ApprovalLinks, action_digest, shown_arguments
 from tests.conftest import SECRET_KEY, action
 from tests.servers import agent_server, store_server, wait_until
 
 pytestmark = pytest.mark.faults("waits for a new worker after each kill")
 
-LINKS = Links((SECRET_KEY,), public_url="http://localhost", seconds=3600)
+LINKS = ApprovalLinks((SECRET_KEY,), public_url="http://localhost", seconds=3600)
 
 
 @pytest.fixture(scope="module")

@@ -25,9 +25,9 @@ import tree_sitter_bash
 from tree_sitter import Language, Parser, Tree
 
 from core.shell.line import Line
-from core.shell.reader import Around, Reader
+from core.shell.reader import Around, TreeReader
 from core.shell.words import Command, Doubt
-from core.shell.wrappers import Follower
+from core.shell.wrappers import WrapperFollower
 
 #: Maximum length of a line in bytes, and number of its commands.
 MOST_LINE, MOST_COMMANDS = 16 * 1024, 100
@@ -70,7 +70,7 @@ class _Reading:
         self.commands: list[Command] = []
         self.doubts: list[str] = []
         self._bytes = 0
-        self._follower = Follower(self._found, self.read, self.doubts.append)
+        self._follower = WrapperFollower(self._found, self.read, self.doubts.append)
 
     def read(self, text: str, around: Around) -> None:
         """Read a line, or the text of an inner shell."""
@@ -86,7 +86,7 @@ class _Reading:
         if tree is None or tree.root_node.has_error:
             self.doubts.append("It has a syntax error, or is too complex")
             return
-        Reader(source.decode("latin-1"), self._take, self.doubts.append).read(tree.root_node, around)
+        TreeReader(source.decode("latin-1"), self._take, self.doubts.append).read(tree.root_node, around)
 
     def _take(self, command: Command, around: Around) -> None:
         try:

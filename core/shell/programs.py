@@ -57,7 +57,7 @@ class Wrapper(NamedTuple):
     adds: bool = False
 
 
-class Program(NamedTuple):
+class ProgramWords(NamedTuple):
     """The words of a program that `*` does not match."""
 
     is_plain: bool = False
@@ -78,7 +78,7 @@ def wrapper(name: str) -> Wrapper | None:
     return None if row is None else Wrapper(**{member: _value(value) for member, value in row.items()})
 
 
-def program_of(name: str, verb: str) -> Program:
+def program_of(name: str, verb: str) -> ProgramWords:
     """Return the facts about a program with its first word that is no option."""
     known = program(name)
     more = _TABLES["verbs"].get(f"{_SAME.get(name, name)} {verb}")
@@ -86,9 +86,9 @@ def program_of(name: str, verb: str) -> Program:
 
 
 @lru_cache(maxsize=1024)
-def program(name: str) -> Program:
+def program(name: str) -> ProgramWords:
     if name in _PLAIN:
-        return Program(is_plain=True)
+        return ProgramWords(is_plain=True)
     row = _TABLES["programs"].get(_SAME.get(name, name))
     if row is None and READING.fullmatch(name):
         row = {"never": ".+"}
@@ -97,7 +97,7 @@ def program(name: str) -> Program:
     members: dict[str, Any] = {"names": frozenset(), **{member: _value(value) for member, value in (row or {}).items()}}
     for member in {"script", "never"} & members.keys():
         members[member] = re.compile((row or {})[member], re.DOTALL)
-    return Program(**{**members, "names": members["names"] | frozenset(_TABLES["options"]["any"].split())})
+    return ProgramWords(**{**members, "names": members["names"] | frozenset(_TABLES["options"]["any"].split())})
 
 
 def _value(value: Any) -> Any:

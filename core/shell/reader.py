@@ -91,7 +91,7 @@ class Around:
 Take = Callable[[Command, Around], None]
 
 
-class Reader:
+class TreeReader:
     """Reads a tree, and passes each simple command on.
 
     source: the line, each byte of its UTF-8 as one character.

@@ -28,7 +28,7 @@ from core.shell.line import Line, run_values, tokens, unversioned
 from core.shell.programs import (
     FOLDERS,
     HARMLESS_VARIABLES,
-    Program,
+    ProgramWords,
     has_plain_script,
     may_run_words,
     plain_name,
@@ -38,7 +38,7 @@ from core.shell.programs import (
 )
 from core.shell.reader import Around
 from core.shell.words import Command, Doubt, Word, Write
-from core.shell.wrappers import Follower
+from core.shell.wrappers import WrapperFollower
 from core.wide_match import fits_literally
 
 #: Maximum number of words, of `*` and of characters of a pattern.
@@ -108,7 +108,7 @@ def command_pattern(text: str) -> CommandPattern:
     written = Command(tuple(map(Word, words)))
     found: list[Command] = []
     with suppress(Doubt):
-        Follower(found.append, lambda *_: None, lambda _: None).follow(written, Around())
+        WrapperFollower(found.append, lambda *_: None, lambda _: None).follow(written, Around())
     inner = next((one for one in reversed(found) if not one.is_followed and one.words), written)
     return CommandPattern(
         tuple(word.text for word in inner.words),
@@ -222,18 +222,18 @@ def _covered_by_program(name: str, words: Sequence[Word]) -> list[bool]:
         return [False] * len(words)
     script = script_place(name, texts)
     if script is not None:
-        own = program(texts[script]) if "-m" in texts[:script] else Program()
+        own = program(texts[script]) if "-m" in texts[:script] else ProgramWords()
         return _covered_by(known, words[: script + 1]) + _covered_by(own, words[script + 1 :])
     return _covered_by(known, words)
 
 
-def _covered_by(known: Program, words: Sequence[Word]) -> list[bool]:
+def _covered_by(known: ProgramWords, words: Sequence[Word]) -> list[bool]:
     operand = next((place for place, word in enumerate(words) if word.text[:1] != "-"), None)
     before = operand if known.verb_first and operand is not None else 0
     return [place >= before and _is_covered(known, word, is_first=place == operand) for place, word in enumerate(words)]
 
 
-def _is_covered(known: Program, word: Word, *, is_first: bool) -> bool:
+def _is_covered(known: ProgramWords, word: Word, *, is_first: bool) -> bool:
     if known.is_plain:
         return True
     if word.known in ("one", "any"):

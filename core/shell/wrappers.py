@@ -50,7 +50,7 @@ _SUBSCRIPT = re.compile(r"\[(?![0-9]*\])")
 _NAME = re.compile(r"[\x21-\x7e]+")
 
 
-class Follower:
+class WrapperFollower:
     """Follows a command to the commands that it runs.
 
     receive: receives each command. read: receives the text of an inner shell. doubt: receives each doubt.

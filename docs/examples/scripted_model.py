@@ -235,7 +235,7 @@ def gemini(body: Json) -> tuple[Json, list[Json]]:
 _WIRES = {"/messages": (anthropic, True), "/chat/completions": (chat, False), "/responses": (responses, True)}
 
 
-class Model(BaseHTTPRequestHandler):
+class ModelHandler(BaseHTTPRequestHandler):
     """Answers every request of the four wires."""
 
     protocol_version = "HTTP/1.1"
@@ -304,4 +304,4 @@ if __name__ == "__main__":
     print(f"    ANTHROPIC_BASE_URL={url} ANTHROPIC_API_KEY=none make run")
     print(f"    OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none make run")
     print(f"    GOOGLE_GEMINI_BASE_URL={url} GEMINI_API_KEY=none make run", flush=True)
-    ThreadingHTTPServer(("127.0.0.1", port), Model).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", port), ModelHandler).serve_forever()

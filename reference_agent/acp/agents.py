@@ -18,7 +18,7 @@ _VALUE = re.compile(r"\{(?:MODEL|LLM_BASE_URL|LLM_API_KEY)\}")
 _TABLE = Path(__file__).with_name("agents.toml")
 
 
-class Agent(NamedTuple):
+class AcpAgent(NamedTuple):
     """An agent: a row of the table."""
 
     name: str
@@ -57,7 +57,7 @@ class Agent(NamedTuple):
         """Return whether the program needs a model that `with_model` has not set."""
         return any("{MODEL}" in text for text in (*self.command, *self.environment.values()))
 
-    def with_model(self, model: str, base_url: str, api_key: str) -> "Agent":
+    def with_model(self, model: str, base_url: str, api_key: str) -> "AcpAgent":
         """Return the agent with a model in its command and environment. model: the name in LiteLLM."""
         values = {"{MODEL}": _PROVIDER.sub("", model), "{LLM_BASE_URL}": base_url, "{LLM_API_KEY}": api_key}
 
@@ -69,7 +69,7 @@ class Agent(NamedTuple):
 
 
 @cache
-def table() -> dict[str, Agent]:
+def table() -> dict[str, AcpAgent]:
     read = tomllib.loads(_TABLE.read_text())
     return {name: _agent(name, members) for name, members in read.items()}
 
@@ -78,7 +78,7 @@ def acp_names() -> list[str]:
     return [name for name, agent in table().items() if agent.speaks_acp]
 
 
-def chosen(environment: Mapping[str, str]) -> Agent | None:
+def chosen(environment: Mapping[str, str]) -> AcpAgent | None:
     """Return the agent that ACP_AGENT and ACP_COMMAND name; None if both are unset.
 
     ACP_AGENT: a name of the table. ACP_COMMAND: a command line that overrides the table's. ACP_MODE: overrides the mode
@@ -95,12 +95,12 @@ def chosen(environment: Mapping[str, str]) -> Agent | None:
     words = tuple(shlex.split(line))
     if line and not words:
         raise ValueError("ACP_COMMAND has no command.")
-    agent = known or Agent(name or Path(words[0]).name, name or Path(words[0]).name, words)
+    agent = known or AcpAgent(name or Path(words[0]).name, name or Path(words[0]).name, words)
     mode = environment.get("ACP_MODE") or agent.mode
     return agent._replace(command=words or agent.command, mode=mode)
 
 
-def refusal(agent: Agent, policy: Mapping[str, Any]) -> str:
+def refusal(agent: AcpAgent, policy: Mapping[str, Any]) -> str:
     """Return why an agent must not run under a policy, as a sentence; "" if it may."""
     if agent.asks or policy.get("kind") == "NeverConfirm":
         return ""
@@ -110,7 +110,7 @@ def refusal(agent: Agent, policy: Mapping[str, Any]) -> str:
     )
 
 
-def _agent(name: str, members: dict[str, Any]) -> Agent:
+def _agent(name: str, members: dict[str, Any]) -> AcpAgent:
     listed = {"command", "npm", "pip", "path", "traps"}
     read: dict[str, Any] = {key: tuple(value) if key in listed else value for key, value in members.items()}
-    return Agent(name, **read)
+    return AcpAgent(name, **read)

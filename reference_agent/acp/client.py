@@ -78,30 +78,30 @@ class AgentEnded(AgentError):
     """The process ended or was ended. The message tells a person why."""
 
 
-class Listener(Protocol):
+class AgentListener(Protocol):
     """Receiver of the agent's messages. Its methods run in the thread of the process, one at a time."""
 
     def on_update(self, update: dict[str, Any]) -> None:
         """Handle an update of the session."""
 
     def on_request(self, token: int, call: dict[str, Any], options: Any) -> Outcome | None:
-        """Return the outcome of a permission request; None if `Program.answer` is called with it later."""
+        """Return the outcome of a permission request; None if `AcpProcess.answer` is called with it later."""
 
 
-class Session(NamedTuple):
+class AcpSession(NamedTuple):
     id: str
     response: dict[str, Any]  #: the response: `modes`, `configOptions`
 
 
-class Program:
+class AcpProcess:
     """One process of an agent. Its methods are thread-safe, block, and raise AgentError.
 
-    `cancel`, `answer` and `end` neither block nor raise. A Listener must not call the blocking methods, because it runs
-    in the thread of the process.
+    `cancel`, `answer` and `end` neither block nor raise. An AgentListener must not call the blocking methods, because
+    it runs in the thread of the process.
     """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], listener: Listener
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], listener: AgentListener
     ) -> None:
         self._command, self._folder, self._environment = list(command), folder, dict(environment)
         self._listener = listener
@@ -162,19 +162,19 @@ class Program:
         words = [info[name] for name in ("name", "version") if isinstance(info.get(name), str)]
         return beginning(" ".join(words), 100)
 
-    def begin(self, meta: Mapping[str, Any]) -> Session:
+    def begin(self, meta: Mapping[str, Any]) -> AcpSession:
         """Create a session. meta: `_meta` of the request."""
         response = self._ask("session/new", self._of_session(meta), START_SECONDS)
         if not isinstance(response.get("sessionId"), str):
             raise AgentError("The agent did not create a session: its response has no sessionId.")
         self._session_id = response["sessionId"]
-        return Session(response["sessionId"], response)
+        return AcpSession(response["sessionId"], response)
 
-    def load(self, session_id: str, meta: Mapping[str, Any]) -> Session:
+    def load(self, session_id: str, meta: Mapping[str, Any]) -> AcpSession:
         """Load a session of an earlier process. Ignore what the agent replays."""
         response = self._ask("session/load", {"sessionId": session_id, **self._of_session(meta)}, START_SECONDS)
         self._session_id = session_id
-        return Session(session_id, response)
+        return AcpSession(session_id, response)
 
     def _of_session(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         return {"cwd": str(self._folder), "mcpServers": [], **({"_meta": dict(meta)} if meta else {})}
@@ -248,7 +248,7 @@ class Program:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        lines = Lines(process.stdout, process.stdin, self._keep)
+        lines = MessageLines(process.stdout, process.stdin, self._keep)
         self._connection = Connection(self._handle, lines)
         errors = asyncio.create_task(self._read_errors(process.stderr))
         ready.set_result(None)
@@ -393,7 +393,7 @@ class Program:
             self._loop.call_soon_threadsafe(callback)
 
 
-class Lines:
+class MessageLines:
     """The messages of a process, one per line. Other lines are skipped. A line that is too long ends the process."""
 
     def __init__(

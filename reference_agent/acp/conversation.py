@@ -21,13 +21,13 @@ from typing import Any
 
 from reference_agent import events
 from reference_agent.acp import permissions, updates
-from reference_agent.acp.agents import Agent, refusal
-from reference_agent.acp.client import AgentEnded, AgentError, Outcome, Program, Session
+from reference_agent.acp.agents import AcpAgent, refusal
+from reference_agent.acp.client import AcpProcess, AcpSession, AgentEnded, AgentError, Outcome
 from reference_agent.acp.permissions import CANCELLED, text
-from reference_agent.acp.updates import Delta, Turn
+from reference_agent.acp.updates import Delta, PromptTurn
 from reference_agent.conversation import SUPERSEDED, Decision, decided, holds, undecided
 from reference_agent.events import Event
-from reference_agent.log import DiskError, Log, State, moved, usage
+from reference_agent.log import DiskError, Log, StepState, moved, usage
 from reference_agent.mind import Conflict
 
 #: Decision features of this agent. ACP has no edited arguments.
@@ -93,7 +93,7 @@ class AcpConversation:
     def __init__(
         self,
         log: Log,
-        agent: Agent,
+        agent: AcpAgent,
         folder: Path,
         environment: Mapping[str, str],
         secrets: dict[str, str],
@@ -106,8 +106,8 @@ class AcpConversation:
         self._environment = {**environment, **agent.environment}
         self._lock = threading.RLock()
         self._worker: threading.Thread | None = None
-        self._program: Program | None = None
-        self._turn: Turn | None = None
+        self._program: AcpProcess | None = None
+        self._turn: PromptTurn | None = None
         self._is_cancelled = False  # the current turn
         self._goes_on = False  # whether a run without a message prompts the agent
         self._requests: dict[str, tuple[int, Any]] = {}  # token and options of a waiting request, by action
@@ -277,7 +277,7 @@ class AcpConversation:
             words = f"The agent has changed its mode from {self._agent.mode} to {mode}, in which it may not ask."
             self.log.step(self.log.state, [events.error("AgentModeChanged", words)])
 
-    def _asked(self, turn: Turn, token: int, update: dict[str, Any], options: Any) -> Outcome | None:
+    def _asked(self, turn: PromptTurn, token: int, update: dict[str, Any], options: Any) -> Outcome | None:
         """Open the action of a request. Return the outcome if no person decides."""
         identity = text(update.get("toolCallId")) or updates.fresh("call")
         call = turn.merge(identity, update)
@@ -303,7 +303,7 @@ class AcpConversation:
         self._requests[action["id"]] = token, options
         return None
 
-    def _refused(self, state: State, action: Event, options: Any) -> str:
+    def _refused(self, state: StepState, action: Event, options: Any) -> str:
         if not permissions.can_allow(options):
             return NO_OPTION
         if permissions.is_too_long(action):
@@ -316,7 +316,7 @@ class AcpConversation:
         self._known_calls.add(call_id)
         return call_id
 
-    def _close(self, turn: Turn, identity: str, call: dict[str, Any]) -> None:
+    def _close(self, turn: PromptTurn, identity: str, call: dict[str, Any]) -> None:
         """Log the end of a tool call: of an open action, or of an action without permission or request."""
         state, action_id = self.log.state, self._actions.get(identity, "")
         if action_id not in state.open:
@@ -425,7 +425,7 @@ class AcpConversation:
             self._worker, self._goes_on = None, False
             return False
 
-    def _ready(self) -> Program:
+    def _ready(self) -> AcpProcess:
         """Return the process, with a session in the mode that asks. Raises AgentError."""
         if self._program and self._program.is_there():
             return self._program
@@ -437,7 +437,7 @@ class AcpConversation:
         if home := environment.get("HOME"):
             with suppress(OSError):  # the agent reports what is missing
                 Path(home).mkdir(parents=True, exist_ok=True)
-        program = Program(self._agent.command, self._folder, environment, self)
+        program = AcpProcess(self._agent.command, self._folder, environment, self)
         try:
             program.start()
             session, words = self._session(program, text(self.log.state.mind.get("session")))
@@ -453,7 +453,7 @@ class AcpConversation:
             raise
         return program
 
-    def _session(self, program: Program, known: str) -> tuple[Session, str]:
+    def _session(self, program: AcpProcess, known: str) -> tuple[AcpSession, str]:
         """Load the session of an earlier process, or create one. Return a notice if the session was lost."""
         if not known:
             return program.begin(self._agent.meta), ""
@@ -469,7 +469,7 @@ class AcpConversation:
         except AgentError as error:
             return program.begin(self._agent.meta), f"The agent could not load its session. {error} {lost}"
 
-    def _set_mode(self, program: Program, session: Session) -> None:
+    def _set_mode(self, program: AcpProcess, session: AcpSession) -> None:
         """Set the mode in which the agent asks. Raises AgentError if the policy needs a mode and the agent lacks it."""
         mode = self._agent.mode
         if not mode:
@@ -485,7 +485,7 @@ class AcpConversation:
             offered = ", ".join(map(str, names)) or "none"
             raise AgentError(f"The agent has no mode {mode}, in which it asks. Its modes: {offered}.")
 
-    def _begin_turn(self, program: Program) -> list[dict[str, Any]]:
+    def _begin_turn(self, program: AcpProcess) -> list[dict[str, Any]]:
         """Return the next prompt; empty if the run is over. Each message is sent to the agent once."""
         with self._lock:
             if not self.is_running:
@@ -497,12 +497,12 @@ class AcpConversation:
             told = 0 if state.unanswered else state.mind.get("told", 0) + 1
             mind = {**state.mind, "reasons": [], "told": told, "cut": True}
             self.log.step(state._replace(unanswered=[], mind=mind), [])
-            self._turn, self._is_cancelled, self._goes_on = Turn(), False, False
+            self._turn, self._is_cancelled, self._goes_on = PromptTurn(), False, False
             program.begin_turn()
             self._actions.clear()
             return updates.prompt_of(content or events.parts(GO_ON), images=program.reads_images)
 
-    def _run_turn(self, program: Program, blocks: list[dict[str, Any]]) -> None:
+    def _run_turn(self, program: AcpProcess, blocks: list[dict[str, Any]]) -> None:
         told: dict[str, Any] = {}
         ending: Event | None = None
         try:
@@ -515,7 +515,7 @@ class AcpConversation:
             self._end_turn(told, ending)
 
     def _end_turn(self, response: dict[str, Any], ending: Event | None) -> None:
-        turn, state = self._turn or Turn(), self.log.state
+        turn, state = self._turn or PromptTurn(), self.log.state
         self._turn = None
         for token, _ in self._requests.values():  # a live agent may await the response in its next turn
             self._answer(token, CANCELLED)
@@ -540,7 +540,7 @@ class AcpConversation:
         if state.status != "deleting":
             self.log.record(state, step)
 
-    def _after(self, state: State, ending: Event | None, reason: str, step: list[Event]) -> State:
+    def _after(self, state: StepState, ending: Event | None, reason: str, step: list[Event]) -> StepState:
         """Return the state of a run after a turn, and add the events of the change to the step."""
         if ending and not (self._is_cancelled and (state.unanswered or self._goes_on)):
             step.append(ending)
@@ -562,7 +562,7 @@ class AcpConversation:
                     self.log.record(moved(self.log.state._replace(open=[]), status, ending), ending)
                 self.log.post_info()
 
-    def _closed(self, state: State, waiting: str, permitted: str) -> list[Event]:
+    def _closed(self, state: StepState, waiting: str, permitted: str) -> list[Event]:
         """Return an error for each open action: `waiting` if it is undecided, otherwise `permitted`."""
         of = undecided(state)
         return [events.failure(self.log.known(one), waiting if one in of else permitted) for one in state.open]

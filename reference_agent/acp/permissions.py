@@ -39,7 +39,7 @@ _SHOWN = ("title", "kind", "content", "locations")
 _WHY = "The agent does not show the arguments of this call. More may run than is shown here."
 
 
-class Shown(NamedTuple):
+class ShownPermission(NamedTuple):
     tool_name: str
     action: Event  #: of a kind that published clients know
     summary: str
@@ -51,7 +51,7 @@ def merged(known: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
     return {**known, **{name: value for name, value in update.items() if value is not None}}
 
 
-def shown(call: dict[str, Any], folder: Path) -> Shown:
+def shown(call: dict[str, Any], folder: Path) -> ShownPermission:
     """Return the action that people decide about. call: a tool call, merged with its earlier updates.
 
     A command is a `TerminalAction` if it runs in the conversation's folder and no other argument changes what runs.
@@ -60,15 +60,17 @@ def shown(call: dict[str, Any], folder: Path) -> Shown:
     name, title, given = tool_name(call), text(call.get("title")), call.get("rawInput")
     if not isinstance(given, dict) or not given:
         data = {member: call[member] for member in _SHOWN if call.get(member)}
-        return Shown(name, _of_tool({**data, INCOMPLETE: _WHY}), beginning(title or name, MOST_SUMMARY), complete=False)
+        return ShownPermission(
+            name, _of_tool({**data, INCOMPLETE: _WHY}), beginning(title or name, MOST_SUMMARY), complete=False
+        )
     summary = beginning(text(given.get("description")) or title or name, MOST_SUMMARY)
     command = given.get("command")
     beside = _BESIDE | {one for one in FOLDERS if given.get(one) == str(folder)}
     is_shell = call.get("kind") in (None, "execute") or name in _SHELLS
     if is_shell and isinstance(command, str) and given.keys() <= beside:
         action = {"command": command, "is_input": False, "reset": False, "kind": "TerminalAction"}
-        return Shown("terminal", action, summary, complete=True)
-    return Shown(name, _of_tool(given), summary, complete=True)
+        return ShownPermission("terminal", action, summary, complete=True)
+    return ShownPermission(name, _of_tool(given), summary, complete=True)
 
 
 def tool_name(call: dict[str, Any]) -> str:

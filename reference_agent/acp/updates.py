@@ -14,7 +14,7 @@ from reference_agent.acp.permissions import (
     FOLDERS,
     MOST_NAME,
     MOST_SUMMARY,
-    Shown,
+    ShownPermission,
     arguments,
     is_too_long,
     merged,
@@ -50,7 +50,7 @@ class Delta(NamedTuple):
     thought: str = ""
 
 
-class Turn:
+class PromptTurn:
     """The agent's reports since its prompt began. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Turn:
         return done, Delta(said, thought) if said or thought else None
 
 
-def proposal(call_id: str, seen: Shown, prefix: str, members: dict[str, Any]) -> Event:
+def proposal(call_id: str, seen: ShownPermission, prefix: str, members: dict[str, Any]) -> Event:
     """Return the action of a tool call. prefix: of its summary; "" if the agent asks for permission."""
     summary = beginning(prefix + seen.summary, MOST_SUMMARY)
     if is_too_long(seen.action):

@@ -52,7 +52,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.cuts import last_lines_of_more
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
+from runtimes import Handle, Launch, Observation, ProcessState, ResourceUsage, RuntimeCallFailed, folders_of, reading
 from runtimes.containers import (
     CARRIER,
     HOST,
@@ -160,12 +160,12 @@ class DockerRuntime(Volumes):
                 asked = container.attrs["Config"]["WorkingDir"]
                 real = real_folder(engine, container.id or "", asked)
                 return Handle({**handle, "working_dir": real, **({"linked_dir": asked} if real != asked else {})})
-            except (docker.errors.APIError, RuntimeFailure):
+            except (docker.errors.APIError, RuntimeCallFailed):
                 remove_container(container)
                 raise
 
     def _ports_carried(self, container: "Container", launch: Launch, what: str) -> dict[str, int]:
-        """Return the host's ports by name, for a container with carried connections. Raises RuntimeFailure."""
+        """Return the host's ports by name, for a container with carried connections. Raises RuntimeCallFailed."""
         pid = container.attrs["State"]["Pid"]
         if not pid:
             raise _ended(container, what)
@@ -173,11 +173,11 @@ class DockerRuntime(Volumes):
         order = CarryOrder(container.id or "", pid, launch.ports, {}, launch.webhooks, launch.hook_key, egress)
         try:
             return carry_for(order, self._range)
-        except RuntimeFailure as failure:
+        except RuntimeCallFailed as failure:
             container.reload()
             if not container.attrs["State"]["Running"]:
                 raise _ended(container, what) from None
-            raise RuntimeFailure(f"{what}: {failure}") from None
+            raise RuntimeCallFailed(f"{what}: {failure}") from None
 
     def folders(self, handle: Handle) -> dict[str, str]:
         """Return the paths of the agent's folder from the start."""
@@ -190,7 +190,7 @@ class DockerRuntime(Volumes):
         supervisor's archives and copies are deleted first.
         """
         handles = {}
-        with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
+        with contextlib.suppress(RuntimeCallFailed), self._engine.client("the engine cannot be asked") as engine:
             mine: dict[str, str | list[str] | bool] = {"label": f"{HOST}={self._host}"}
             self.discard_leftovers(engine, f"{HOST}={self._host}")
             for one in engine.volumes.list(filters=mine):
@@ -202,21 +202,21 @@ class DockerRuntime(Volumes):
         return list(handles.values())
 
     def observe(self, handle: Handle) -> Observation:
-        """Return the container's state. A failing health check counts as GONE. Raises RuntimeFailure."""
+        """Return the container's state. A failing health check counts as GONE. Raises RuntimeCallFailed."""
         with self._engine.client("the engine cannot be asked") as engine:
             try:
                 container = _container_of(engine, handle)
             except docker.errors.NotFound:
-                return Observation(State.GONE, "its container was deleted")
+                return Observation(ProcessState.GONE, "its container was deleted")
             if container.status == "paused":
-                return Observation(State.PAUSED)
+                return Observation(ProcessState.PAUSED)
             if container.status not in ("running", "restarting", "created"):
-                return Observation(State.GONE, _ending(container.attrs["State"]))
+                return Observation(ProcessState.GONE, _ending(container.attrs["State"]))
             if _is_unhealthy(container.attrs):
-                return Observation(State.GONE, "its container reports that it is unhealthy")
+                return Observation(ProcessState.GONE, "its container reports that it is unhealthy")
             if handle.get("is_carried") and carried_ports(str(container.id)) is None:
-                return Observation(State.GONE, "the process that carries its connections was ended")
-            return Observation(State.RUNNING)
+                return Observation(ProcessState.GONE, "the process that carries its connections was ended")
+            return Observation(ProcessState.RUNNING)
 
     def pause(self, handle: Handle) -> None:
         self._move(handle, "pause", "paused")
@@ -248,24 +248,24 @@ class DockerRuntime(Volumes):
                 time.sleep(_CONFLICT_POLL)
         self._forget(sandbox_id)
 
-    def usage(self, sandbox_id: str) -> Usage:
+    def usage(self, sandbox_id: str) -> ResourceUsage:
         """Return the engine's measurements of the container. Memory is without caches that the kernel can drop."""
-        with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
+        with contextlib.suppress(RuntimeCallFailed), self._engine.client("the engine cannot be asked") as engine:
             return _usage(engine.containers.get(name_of(sandbox_id)).stats(stream=False, one_shot=True))
-        return Usage(None, None)
+        return ResourceUsage(None, None)
 
     def logs(self, handle: Handle, tail: int) -> str:
         """Return the last lines of the container's output, as far as the engine keeps them."""
         if tail <= 0:
             return ""
-        with contextlib.suppress(RuntimeFailure), self._engine.client("the engine cannot be asked") as engine:
+        with contextlib.suppress(RuntimeCallFailed), self._engine.client("the engine cannot be asked") as engine:
             return _last_lines(_container_of(engine, handle), tail)
         return ""
 
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the volume of a new sandbox. A filled volume is unchanged.
 
-        Raises RuntimeFailure and the errors of tar_stream.py for a refused stream. Then there is no volume.
+        Raises RuntimeCallFailed and the errors of tar_stream.py for a refused stream. Then there is no volume.
         """
         with self._engine.client(f"the files of sandbox {launch.sandbox_id} cannot be written") as engine:
             self.discard_leftovers(engine, f"{FILLS}={launch.sandbox_id}")
@@ -288,7 +288,7 @@ class DockerRuntime(Volumes):
             return self._sizes.get(name_of(sandbox_id))
 
     def _measured(self) -> dict[str, int]:
-        with contextlib.suppress(RuntimeFailure), self._engine.client("volumes cannot be measured") as engine:
+        with contextlib.suppress(RuntimeCallFailed), self._engine.client("volumes cannot be measured") as engine:
             # The package's own call also measures images and containers.
             url = f"{engine.api.base_url}/v{engine.api.api_version}/system/df"
             response = engine.api.get(url, params={"type": "volume"}, timeout=engine.api.timeout)
@@ -340,7 +340,9 @@ class DockerRuntime(Volumes):
                 if container.status != status:
                     _change(container, verb, status)
             except docker.errors.NotFound:
-                raise RuntimeFailure(f"the sandbox {handle['sandbox_id']} ended: its container was deleted") from None
+                raise RuntimeCallFailed(
+                    f"the sandbox {handle['sandbox_id']} ended: its container was deleted"
+                ) from None
 
     def _started(self, engine: "docker.DockerClient", launch: Launch) -> "Container | None":
         """Return the container of this start, if any. End an earlier start's container; refuse a later start."""
@@ -350,7 +352,7 @@ class DockerRuntime(Volumes):
             return None
         start = int(container.labels.get(START, 0))
         if start > launch.start:
-            raise RuntimeFailure(f"sandbox {launch.sandbox_id} was started again meanwhile: start {start}")
+            raise RuntimeCallFailed(f"sandbox {launch.sandbox_id} was started again meanwhile: start {start}")
         if start == launch.start:
             return container
         _end(engine, launch.sandbox_id)
@@ -374,7 +376,7 @@ class DockerRuntime(Volumes):
             if container := self._started(engine, launch):
                 return container
             if time.monotonic() > deadline:
-                raise RuntimeFailure(f"another container has had its name for {_CONFLICT_TIMEOUT:g} s")
+                raise RuntimeCallFailed(f"another container has had its name for {_CONFLICT_TIMEOUT:g} s")
             time.sleep(_CONFLICT_POLL)
 
 
@@ -444,7 +446,7 @@ def _container_of(engine: "docker.DockerClient", handle: Handle) -> "Container":
 
 
 def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
-    """Return the host's ports by name. Raises RuntimeFailure with the ending of a container without ports."""
+    """Return the host's ports by name. Raises RuntimeCallFailed with the ending of a container without ports."""
     ports = {}
     for name, port in launch.ports.items():
         published = container.ports.get(f"{port}/tcp")
@@ -454,10 +456,10 @@ def _ports(container: "Container", launch: Launch, what: str) -> dict[str, int]:
     return ports
 
 
-def _ended(container: "Container", what: str) -> RuntimeFailure:
+def _ended(container: "Container", what: str) -> RuntimeCallFailed:
     """Return the failure of a start whose container ended: its ending and its last lines."""
     last = _last_lines(container, LAST_LINES)
-    return RuntimeFailure(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
+    return RuntimeCallFailed(f"{what}: {_ending(container.attrs['State'])}\n{last}".strip())
 
 
 def _carried(container: "Container", launch: Launch, ports: dict[str, int]) -> Handle:
@@ -473,14 +475,14 @@ def _handle(sandbox_id: str, container: str | None = None, ports: dict[str, int]
     return Handle({**words, "isolation": ISOLATION})
 
 
-def _usage(stats: Any) -> Usage:
+def _usage(stats: Any) -> ResourceUsage:
     """Return usage from the engine's figures, which are missing for a stopped container."""
     memory, used = stats.get("memory_stats") or {}, None
     if "usage" in memory:
         pages = memory.get("stats") or {}  # cgroup v2 or v1
         used = int(memory["usage"]) - int(pages.get("inactive_file", pages.get("total_inactive_file", 0)))
     nanoseconds = ((stats.get("cpu_stats") or {}).get("cpu_usage") or {}).get("total_usage")
-    return Usage(used, nanoseconds / 1e9 if used is not None and nanoseconds is not None else None)
+    return ResourceUsage(used, nanoseconds / 1e9 if used is not None and nanoseconds is not None else None)
 
 
 def _last_lines(container: "Container", tail: int) -> str:

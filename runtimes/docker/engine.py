@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from runtimes import Launch, RuntimeFailure, filled
+from runtimes import Launch, RuntimeCallFailed, filled
 from runtimes.containers import CPUS, HOST, MEMORY_BYTES, SANDBOX, START, WORK
 from runtimes.isolation import NAMED
 from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
@@ -66,17 +66,17 @@ class Engine:
 
     @contextlib.contextmanager
     def client(self, what: str) -> Iterator["docker.DockerClient"]:
-        """Yield this thread's client. The engine's errors become a RuntimeFailure that starts with `what`."""
+        """Yield this thread's client. The engine's errors become a RuntimeCallFailed that starts with `what`."""
         if docker is None:
-            raise RuntimeFailure(f"{what}: its spec needs docker: pip install -r requirements/docker.txt")
+            raise RuntimeCallFailed(f"{what}: its spec needs docker: pip install -r requirements/docker.txt")
         try:
             if not hasattr(self._own, "client"):
                 self._own.client = docker.from_env(timeout=_TIMEOUT)
             yield self._own.client
         except docker.errors.APIError as error:
-            raise RuntimeFailure(f"{what}: {error.explanation or error}") from error
+            raise RuntimeCallFailed(f"{what}: {error.explanation or error}") from error
         except (docker.errors.DockerException, OSError) as error:
-            raise RuntimeFailure(f"{what}: no engine responds: {error}") from error
+            raise RuntimeCallFailed(f"{what}: no engine responds: {error}") from error
 
 
 def name_of(sandbox_id: str) -> str:
@@ -118,7 +118,7 @@ def real_folder(engine: "docker.DockerClient", container_id: str, folder: str) -
 
 
 def arguments(engine: "docker.DockerClient", launch: Launch, host: str) -> dict[str, Any]:
-    """Return the arguments that create the container of a launch. Raises RuntimeFailure and the engine's errors."""
+    """Return the arguments that create the container of a launch. Raises RuntimeCallFailed and the engine's errors."""
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(engine, launch)
     values = {**launch.ports, "WORK": work, "WEBHOOKS": launch.webhooks}
     if launch.network in CARRIED:
@@ -172,6 +172,6 @@ def _network(engine: "docker.DockerClient", launch: Launch) -> dict[str, Any]:
         except docker.errors.APIError:  # the bridge exists: another start was faster
             network = engine.networks.get(NETWORK)
     if network.attrs.get("Options", {}).get(_JOINS) != "false":
-        raise RuntimeFailure(f"the engine's network {NETWORK} lets containers reach each other. Remove it")
+        raise RuntimeCallFailed(f"the engine's network {NETWORK} lets containers reach each other. Remove it")
     endpoint = engine.api.create_endpoint_config(link_local_ips=list(METADATA))
     return {"network": NETWORK, "networking_config": {NETWORK: endpoint}, **published}

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 
 BUBBLEWRAP, LANDLOCK, NONE = "bubblewrap", "landlock", "none"
 
@@ -47,7 +47,7 @@ class Abilities:
 
 
 @dataclass(frozen=True)
-class Isolation:
+class SandboxIsolation:
     """The isolation of a sandbox, for people and clients."""
 
     kind: str  #: bubblewrap, landlock, none
@@ -59,17 +59,17 @@ class Isolation:
         return {"kind": self.kind, "network": self.network, "reaches": self.reaches, "lacks": self.lacks}
 
 
-def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isolation:
+def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> SandboxIsolation:
     """Return the isolation of a sandbox for its spec's `isolation` and `network`.
 
-    shared: why the sandbox runs as the server's user without asking for it. Raises RuntimeFailure for "required".
+    shared: why the sandbox runs as the server's user without asking for it. Raises RuntimeCallFailed for "required".
     """
     if wanted == NONE:
-        return Isolation(NONE, "host", [_UNCONFINED])
+        return SandboxIsolation(NONE, "host", [_UNCONFINED])
     if not can.bubblewrap:
         return _wrapped(network, can)
     if wanted == "required":
-        raise RuntimeFailure(
+        raise RuntimeCallFailed(
             f'its spec says isolation = "required", and bubblewrap does not work here: {can.bubblewrap}'
         )
     if not can.landlock:
@@ -79,11 +79,11 @@ def decided(wanted: str, network: str, can: Abilities, shared: str = "") -> Isol
             lacks.append(
                 "It has no way out by name: its programs get a proxy's address, and nothing prevents other connections."
             )
-        return Isolation(NONE, "host", [_UNCONFINED if shared else _OWN_USER], lacks)
+        return SandboxIsolation(NONE, "host", [_UNCONFINED if shared else _OWN_USER], lacks)
     return _locked(network, can, shared)
 
 
-def _wrapped(network: str, can: Abilities) -> Isolation:
+def _wrapped(network: str, can: Abilities) -> SandboxIsolation:
     reaches, lacks = [], []
     if network == "internet" and can.pasta:
         lacks.append(f"It does not reach the internet: {can.pasta}.")
@@ -92,7 +92,7 @@ def _wrapped(network: str, can: Abilities) -> Isolation:
         reaches.append("It reaches the internet and other machines of the host's networks.")
     if not can.seccomp:
         reaches.append("All system calls that need no capability are allowed: libseccomp is not installed.")
-    return Isolation(BUBBLEWRAP, network, reaches, lacks)
+    return SandboxIsolation(BUBBLEWRAP, network, reaches, lacks)
 
 
 def why_shared(users: range, can: Abilities) -> str:
@@ -108,7 +108,7 @@ def _shares(shared: str) -> list[str]:
     return [f"It has no user of its own: {shared}."] if shared else []
 
 
-def _locked(network: str, can: Abilities, shared: str) -> Isolation:
+def _locked(network: str, can: Abilities, shared: str) -> SandboxIsolation:
     """Return the isolation by Landlock alone, with sentences about gaps of its version or without libseccomp."""
     servers = (
         "the mode and times of files and the priority of processes of the server's user, which it can change; "
@@ -147,4 +147,4 @@ def _locked(network: str, can: Abilities, shared: str) -> Isolation:
     elif network == "internet":
         reaches.append("It reaches every machine, this one among them, by UDP.")
     lacks += [f"It has no namespaces of its own, as bubblewrap does not work here: {can.bubblewrap}.", *_shares(shared)]
-    return Isolation(LANDLOCK, network, reaches, lacks)
+    return SandboxIsolation(LANDLOCK, network, reaches, lacks)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from runtimes import PROJECT, RuntimeFailure
+from runtimes import PROJECT, RuntimeCallFailed
 from runtimes.isolation import BUBBLEWRAP, Abilities, kernel, view
 from runtimes.isolation.entrance import Confinement, entrance
 from runtimes.isolation.users import USERS, held_user
@@ -120,7 +120,7 @@ def _run(network: str) -> int:
                 into.command, env=into.env, cwd=into.folder, pass_fds=into.files, preexec_fn=into.enter
             )
             return process.wait()
-        except (OSError, RuntimeFailure, subprocess.SubprocessError) as error:
+        except (OSError, RuntimeCallFailed, subprocess.SubprocessError) as error:
             print(getattr(error, "strerror", None) or error)
             return 1
         finally:

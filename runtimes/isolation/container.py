@@ -27,9 +27,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.isolation import kernel
-from runtimes.isolation.hooks import Hooks, WayOut, into, listening, serve
+from runtimes.isolation.hooks import WayOut, WebhooksGate, into, listening, serve
 from runtimes.isolation.network import EGRESS_PORT, HOOK_PORT
 from runtimes.starts import child, held_ports
 
@@ -66,7 +66,7 @@ def carried_ports(container: str) -> dict[str, int] | None:
 def carry_for(order: CarryOrder, among: range) -> dict[str, int]:
     """Start a carrying process for a container, once, and return the host's ports by name.
 
-    among: the range of sandbox ports on the host. Raises RuntimeFailure.
+    among: the range of sandbox ports on the host. Raises RuntimeCallFailed.
     """
     deadline = time.monotonic() + _START_TIMEOUT
     while (ports := carried_ports(order.container)) is None:
@@ -75,7 +75,7 @@ def carry_for(order: CarryOrder, among: range) -> dict[str, int]:
                 held.bind(_name(order.container))
             except OSError:  # a concurrent call has started it
                 if time.monotonic() > deadline:
-                    raise RuntimeFailure(f"its connections were not carried within {_START_TIMEOUT:g} s") from None
+                    raise RuntimeCallFailed(f"its connections were not carried within {_START_TIMEOUT:g} s") from None
                 time.sleep(_POLL)
                 continue
             with held_ports(order.inside, among) as free:
@@ -85,11 +85,11 @@ def carry_for(order: CarryOrder, among: range) -> dict[str, int]:
 
 
 def _start(order: CarryOrder, held: socket.socket, files: tuple[int, ...]) -> None:
-    """Start the process, and wait until it carries. files: hold the host's ports. Raises RuntimeFailure."""
+    """Start the process, and wait until it carries. files: hold the host's ports. Raises RuntimeCallFailed."""
     try:
         process = child(__name__, held.fileno(), [held.fileno(), *files], {"PATH": os.defpath})
     except OSError as error:  # such as a system without free processes
-        raise RuntimeFailure(f"its connections cannot be carried: {error.strerror}") from error
+        raise RuntimeCallFailed(f"its connections cannot be carried: {error.strerror}") from error
     assert process.stdin is not None
     assert process.stdout is not None
     with process.stdout as output:
@@ -100,7 +100,7 @@ def _start(order: CarryOrder, held: socket.socket, files: tuple[int, ...]) -> No
     if text != "ready":
         process.kill()
         why = text.rpartition("\n")[2] or "their process ended"
-        raise RuntimeFailure(f"its connections cannot be carried: {why}")
+        raise RuntimeCallFailed(f"its connections cannot be carried: {why}")
 
 
 def _name(container: str) -> str:
@@ -153,7 +153,7 @@ def _carry(order: CarryOrder) -> int:
         raise OSError(0, "only root enters the network of a container") from None
     os.close(network)
     if order.webhooks:
-        Hooks(order.webhooks, order.hook_key).serve(inside.submit(listening, HOOK_PORT, "127.0.0.1").result())
+        WebhooksGate(order.webhooks, order.hook_key).serve(inside.submit(listening, HOOK_PORT, "127.0.0.1").result())
     if order.egress:
         WayOut(order.egress, order.hook_key).serve(inside.submit(listening, EGRESS_PORT, "127.0.0.1").result())
     for name, port in order.ports.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 from core import pseudo_terminals
 from runtimes.folder import opened_below
 from runtimes.isolation import BUBBLEWRAP, INTERNET_PORTS, LANDLOCK, kernel, view
-from runtimes.isolation.hooks import Hooks, WayOut, into, listening, serve
+from runtimes.isolation.hooks import WayOut, WebhooksGate, into, listening, serve
 from runtimes.isolation.network import Network
 from runtimes.isolation.view import resolvers
 from runtimes.tree import ids_below
@@ -96,8 +96,8 @@ class Entrance:
         if self._egress is not None:
             self._way_out().serve(self._egress)
 
-    def _hooks(self) -> Hooks:
-        return Hooks(self.confinement.webhooks, self.confinement.hook_key)
+    def _hooks(self) -> WebhooksGate:
+        return WebhooksGate(self.confinement.webhooks, self.confinement.hook_key)
 
     def _way_out(self) -> WayOut:
         return WayOut(self.confinement.egress, self.confinement.hook_key)

@@ -248,7 +248,7 @@ class _Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Hooks:
+class WebhooksGate:
     """The way out to the base URL of the server's webhooks."""
 
     base_url: str

@@ -189,7 +189,7 @@ class _Comparison(ctypes.Structure):
     _fields_ = [("arg", ctypes.c_uint), ("op", ctypes.c_int), ("a", ctypes.c_uint64), ("b", ctypes.c_uint64)]
 
 
-class _Program(ctypes.Structure):
+class _FilterProgram(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
 
@@ -287,7 +287,7 @@ def install_filter(instructions: bytes) -> None:
     """Filter the system calls of this process and its children permanently. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     content = ctypes.create_string_buffer(instructions, len(instructions))
-    filtered = _Program(len(instructions) // 8, ctypes.addressof(content))
+    filtered = _FilterProgram(len(instructions) // 8, ctypes.addressof(content))
     prctl(PR_SET_SECCOMP, 2, ctypes.byref(filtered))
 
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from runtimes import PROJECT, RuntimeFailure, tree
+from runtimes import PROJECT, RuntimeCallFailed, tree
 from runtimes.folder import entries
 
 #: Default users of sandboxes: above the ranges of people, of subordinate ids and of systemd. Source: systemd, UIDS-GIDS
@@ -28,7 +28,7 @@ def held_user(work: Path, among: range = USERS) -> tuple[int, socket.socket]:
     """Return a user for the sandbox of a working folder, and a socket that holds it: the folder's owner, unless taken.
 
     No other sandbox of the parent folder has it, running or not. The name of an abstract Unix socket is unique on the
-    host, as for ports (`starts.py`). Raises RuntimeFailure.
+    host, as for ports (`starts.py`). Raises RuntimeCallFailed.
     """
     owner = work.stat().st_uid
     taken = {_KILLER}
@@ -42,7 +42,7 @@ def held_user(work: Path, among: range = USERS) -> tuple[int, socket.socket]:
             if not processes_of(user):
                 return user, hold
             hold.close()
-    raise RuntimeFailure(f"no user is free for it among SANDBOX_USERS {among.start}-{among.stop - 1}")
+    raise RuntimeCallFailed(f"no user is free for it among SANDBOX_USERS {among.start}-{among.stop - 1}")
 
 
 def _hold(user: int) -> socket.socket | None:
@@ -72,7 +72,7 @@ def processes_of(user: int) -> list[int]:
 def freed(user: int) -> bool:
     """End the processes of a sandbox's user after its launcher. False if another sandbox has the user by now.
 
-    Raises RuntimeFailure.
+    Raises RuntimeCallFailed.
     """
     hold = _hold(user)
     if hold is None:
@@ -83,17 +83,17 @@ def freed(user: int) -> bool:
 
 
 def end_processes_of(user: int) -> None:
-    """Kill all processes of a sandbox's user at once, and return when none is left. Raises RuntimeFailure.
+    """Kill all processes of a sandbox's user at once, and return when none is left. Raises RuntimeCallFailed.
 
     The list of processes proves nothing before: a process that forks and ends is never in it.
     """
     timeout, killer = tree.ActiveTimeout(tree.SIGNAL_TIMEOUT), [sys.executable, "-m", __name__, str(user)]
     while subprocess.run(killer, cwd=PROJECT, check=False).returncode:  # another killer may kill this one first
         if timeout.is_over():
-            raise RuntimeFailure(f"the processes of its user {user} cannot be killed")
+            raise RuntimeCallFailed(f"the processes of its user {user} cannot be killed")
     while left := processes_of(user):
         if timeout.is_over():
-            raise RuntimeFailure(f"processes {left} of its user {user} outlive SIGKILL")
+            raise RuntimeCallFailed(f"processes {left} of its user {user} outlive SIGKILL")
         time.sleep(tree.SIGNAL_POLL)
 
 
@@ -120,7 +120,7 @@ def hand_over(work: Path, user: int) -> None:
     """Give a working folder and its content to a user. Nobody else uses the folder meanwhile.
 
     The folder itself comes last, so its owner shows whether this was finished. A file with another name outside of the
-    folder keeps its owner. Raises RuntimeFailure and OSError.
+    folder keeps its owner. Raises RuntimeCallFailed and OSError.
     """
     if work.stat().st_uid == user:
         return

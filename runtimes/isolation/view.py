@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from runtimes import PROJECT, RuntimeFailure
+from runtimes import PROJECT, RuntimeCallFailed
 from runtimes.isolation import kernel
 
 #: Folders of programs and libraries. On most systems all except the first are links into it.
@@ -102,21 +102,21 @@ def link_agent(folder: Path) -> None:
 def readable(extra: Iterable[str], private: Iterable[Path]) -> list[str]:
     """Return all paths that a sandbox may read, outermost only. extra: the spec's paths.
 
-    private: what no sandbox may read. Raises RuntimeFailure for a missing path of `extra`, and for a path that would
+    private: what no sandbox may read. Raises RuntimeCallFailed for a missing path of `extra`, and for a path that would
     show private files.
     """
     named = [os.path.normpath(path) for path in extra]
     for path in named:
         if not Path(path).exists():
-            raise RuntimeFailure(f"its spec's `readable` names {path}, which does not exist")
+            raise RuntimeCallFailed(f"its spec's `readable` names {path}, which does not exist")
     paths = [*system_files(), *(path for path in interpreter() if path != "/"), *named]
     for secret in (path.resolve() for path in private):
         for path in named:
             if Path(path).resolve().is_relative_to(secret):
-                raise RuntimeFailure(f"its spec's `readable` names {path}, which contains the server's own data")
+                raise RuntimeCallFailed(f"its spec's `readable` names {path}, which contains the server's own data")
         for path in paths:
             if secret.is_relative_to(Path(path).resolve()):
-                raise RuntimeFailure(
+                raise RuntimeCallFailed(
                     f"it could read {path}, which contains {secret} of the server. Move one of the two"
                 )
     return _outermost(paths)

@@ -45,7 +45,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from core.cuts import last_lines_of_more
-from runtimes import Handle, Launch, Observation, RuntimeFailure, State, Usage, folders_of, reading
+from runtimes import Handle, Launch, Observation, ProcessState, ResourceUsage, RuntimeCallFailed, folders_of, reading
 from runtimes.containers import CARRIER, HOST, LAST_LINES, START, Volumes, packed, readable, unrooted
 from runtimes.isolation import NAMED
 from runtimes.kubernetes.cluster import POLL, Cluster, Object, ObjectKind, Snapshot, naming, output_of
@@ -62,7 +62,7 @@ from runtimes.kubernetes.manifests import (
     POLICY,
     SANDBOX_ID,
     AgentSandboxes,
-    Held,
+    PodWayOut,
     carrier,
     claim,
     label,
@@ -137,7 +137,7 @@ class KubernetesRuntime(Volumes):
             started = self._started(launch) or self._create(launch, held)
             reached = self._cluster.find(ObjectKind.SERVICE, name_of(launch.sandbox_id))
             if reached is None:
-                raise RuntimeFailure("its service was deleted meanwhile")
+                raise RuntimeCallFailed("its service was deleted meanwhile")
             handle = _handle(launch.sandbox_id, started, launch.ports)
             address = reached["spec"]["clusterIP"]
             host = f"[{address}]" if ":" in address else address
@@ -150,7 +150,7 @@ class KubernetesRuntime(Volumes):
     def folders(self, handle: Handle) -> dict[str, str]:
         """Return the agent's folder as its pod sees it, and the path in its spec if that has a symlink."""
         known, real = folders_of(handle), ""
-        with contextlib.suppress(RuntimeFailure, UnicodeDecodeError):
+        with contextlib.suppress(RuntimeCallFailed, UnicodeDecodeError):
             pieces = output_of(self._cluster.connection(), name_of(handle["sandbox_id"]), ("pwd", "-P"))
             with contextlib.closing(pieces):
                 real = b"".join(_first(pieces, _LONGEST_PATH)).decode().removesuffix("\n")
@@ -166,7 +166,7 @@ class KubernetesRuntime(Volumes):
         """
         handles = {}
         if self._in_use:
-            with contextlib.suppress(RuntimeFailure):
+            with contextlib.suppress(RuntimeCallFailed):
                 claims, pods = (self._cluster.listed(kind, self._mine) for kind in (ObjectKind.CLAIM, ObjectKind.POD))
                 self.discard_leftovers(pods)
                 for one, found in [*((claim, None) for claim in claims), *((pod, pod) for pod in pods)]:
@@ -178,7 +178,7 @@ class KubernetesRuntime(Volumes):
     def observe(self, handle: Handle) -> Observation:
         """Return the pod's state, up to a second old. RUNNING with a detail: it waits for a node or its image.
 
-        Raises RuntimeFailure.
+        Raises RuntimeCallFailed.
         """
         name = name_of(handle["sandbox_id"])
         with naming("the cluster cannot be asked"):
@@ -186,7 +186,7 @@ class KubernetesRuntime(Volumes):
             if pod is None or handle["pod"] != pod["metadata"]["uid"]:  # it is newer
                 pod = self._cluster.find(ObjectKind.POD, name)
         if pod is None or handle["pod"] not in (None, pod["metadata"]["uid"]):
-            return Observation(State.GONE, "its pod was deleted")
+            return Observation(ProcessState.GONE, "its pod was deleted")
         return observation(pod)
 
     def pause(self, handle: Handle) -> None:
@@ -210,22 +210,22 @@ class KubernetesRuntime(Volumes):
             self._cluster.delete(ObjectKind.SERVICE, name)
             self._cluster.delete(ObjectKind.CLAIM, name)
             if not self._cluster.ended(ObjectKind.CLAIM, name):
-                raise RuntimeFailure("its volume still exists, because a pod may use it")
+                raise RuntimeCallFailed("its volume still exists, because a pod may use it")
         self._forget(sandbox_id)
 
-    def usage(self, sandbox_id: str) -> Usage:
+    def usage(self, sandbox_id: str) -> ResourceUsage:
         """Return the memory usage from the cluster's metrics server; None without a server."""
-        with contextlib.suppress(RuntimeFailure, KeyError, ValueError):
+        with contextlib.suppress(RuntimeCallFailed, KeyError, ValueError):
             quantity = self._memory.value()[name_of(sandbox_id)]
             number = quantity.rstrip("kKMGi")
-            return Usage(int(number) * _UNITS[quantity[len(number) :]], None)
-        return Usage(None, None)
+            return ResourceUsage(int(number) * _UNITS[quantity[len(number) :]], None)
+        return ResourceUsage(None, None)
 
     def logs(self, handle: Handle, tail: int) -> str:
         """Return the last lines of the pod's output, as far as its node keeps them."""
         if tail <= 0:
             return ""
-        with contextlib.suppress(RuntimeFailure):
+        with contextlib.suppress(RuntimeCallFailed):
             text = self._cluster.log(name_of(handle["sandbox_id"]), tail + 1)
             return last_lines_of_more(text.decode(errors="replace"), tail)
         return ""
@@ -233,7 +233,7 @@ class KubernetesRuntime(Volumes):
     def unpack(self, launch: Launch, chunks: Iterable[bytes]) -> None:
         """Fill the volume of a new sandbox. A filled volume is unchanged.
 
-        Raises RuntimeFailure and the errors of tar_stream.py for a refused stream. Then there is no volume.
+        Raises RuntimeCallFailed and the errors of tar_stream.py for a refused stream. Then there is no volume.
         """
         name = name_of(launch.sandbox_id)
         with naming(f"the files of sandbox {launch.sandbox_id} cannot be written"):
@@ -245,7 +245,7 @@ class KubernetesRuntime(Volumes):
             body = claim(launch, self._host)
             body["metadata"]["labels"][FILLING] = "true"
             if self._cluster.create(ObjectKind.CLAIM, body) is None:
-                raise RuntimeFailure("another supervisor fills them")
+                raise RuntimeCallFailed("another supervisor fills them")
             try:
                 with self._carrier(launch) as pod:
                     command = ("tar", "-x", "-p", "-f", "-", "-C", work_folder(launch))
@@ -271,7 +271,7 @@ class KubernetesRuntime(Volumes):
     def _remove_claim(self, name: str) -> None:
         self._cluster.delete(ObjectKind.CLAIM, name)
         if not self._cluster.ended(ObjectKind.CLAIM, name):
-            raise RuntimeFailure("a half-filled volume of an earlier supervisor is still in use")
+            raise RuntimeCallFailed("a half-filled volume of an earlier supervisor is still in use")
 
     def _packed(self, launch: Launch) -> Generator[bytes]:
         with naming(f"the files of sandbox {launch.sandbox_id} cannot be read"), self._reader(launch) as pod:
@@ -287,7 +287,7 @@ class KubernetesRuntime(Volumes):
         if own is not None and _runs(own):
             yield name
         elif self._cluster.find(ObjectKind.CLAIM, name) is None:
-            raise RuntimeFailure("it has no volume")
+            raise RuntimeCallFailed("it has no volume")
         else:
             with self._carrier(launch) as pod:
                 yield pod
@@ -304,53 +304,55 @@ class KubernetesRuntime(Volumes):
             self._cluster.delete(ObjectKind.POD, name, grace_seconds=NO_GRACE)
 
     def _wait_for(self, name: str) -> None:
-        """Wait until a carrier runs. Raises RuntimeFailure with the reason if it does not."""
+        """Wait until a carrier runs. Raises RuntimeCallFailed with the reason if it does not."""
         deadline = time.monotonic() + _CARRIER_TIMEOUT
         while (pod := self._cluster.find(ObjectKind.POD, name)) is None or not _runs(pod):
             if pod is None:
-                raise RuntimeFailure("the pod that was to read its volume was deleted meanwhile")
+                raise RuntimeCallFailed("the pod that was to read its volume was deleted meanwhile")
             seen = observation(pod)
-            if seen.state is State.GONE or time.monotonic() > deadline:
-                raise RuntimeFailure(f"no pod can read its volume: {seen.detail or f'{_CARRIER_TIMEOUT:g} s are over'}")
+            if seen.state is ProcessState.GONE or time.monotonic() > deadline:
+                raise RuntimeCallFailed(
+                    f"no pod can read its volume: {seen.detail or f'{_CARRIER_TIMEOUT:g} s are over'}"
+                )
             time.sleep(POLL)
 
     def _listed_pods(self) -> dict[str, Object]:
         return {one["metadata"]["name"]: one for one in self._cluster.listed(ObjectKind.POD, self._mine)}
 
-    def _held(self, launch: Launch) -> Held:
+    def _held(self, launch: Launch) -> PodWayOut:
         """Return the settings of a pod without a resolver: the addresses of the webhooks' host and of the proxy."""
         host = urlsplit(launch.webhooks).hostname or ""
         names = [host] if host and not host.replace(".", "").isdigit() and ":" not in host else []
         if launch.network == NAMED:
             names.append(EGRESS_SERVICE)
             if not self._egress_image:
-                raise RuntimeFailure(
+                raise RuntimeCallFailed(
                     'its spec says egress = "named": set KUBERNETES_EGRESS_IMAGE to the server\'s image'
                 )
         open_to_all = self._cluster.find(ObjectKind.POLICY, POLICY)
         if open_to_all is not None and not _leaves_out_held(open_to_all):
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"the NetworkPolicy {POLICY} holds for sandboxes whose spec says egress too, and opens the internet: "
                 "kubectl apply -k deploy/kubernetes"
             )
-        return Held({name: self._address(name) for name in names}, self._egress_image)
+        return PodWayOut({name: self._address(name) for name in names}, self._egress_image)
 
     def _address(self, name: str) -> str:
-        """Return the address of a Service of the namespace, or of another host. Raises RuntimeFailure."""
+        """Return the address of a Service of the namespace, or of another host. Raises RuntimeCallFailed."""
         service = self._cluster.find(ObjectKind.SERVICE, name) if "." not in name and ":" not in name else None
         if service is not None and service["spec"].get("clusterIP") not in (None, "None"):
             return str(service["spec"]["clusterIP"])
         if name == EGRESS_SERVICE:
-            raise RuntimeFailure(f"the namespace has no Service {name}: kubectl apply -k deploy/kubernetes")
+            raise RuntimeCallFailed(f"the namespace has no Service {name}: kubectl apply -k deploy/kubernetes")
         try:
             return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
         except OSError:
-            raise RuntimeFailure(f"{name} of its webhooks has no address here: set WEBHOOK_BASE_URL") from None
+            raise RuntimeCallFailed(f"{name} of its webhooks has no address here: set WEBHOOK_BASE_URL") from None
 
     def _require_policy(self, name: str) -> None:
         if self._cluster.find(ObjectKind.POLICY, name) is None:
             namespace = self._cluster.connection().namespace
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"the namespace {namespace} has no NetworkPolicy {name}, without which a sandbox reaches the whole "
                 "cluster: kubectl apply -k deploy/kubernetes"
             )
@@ -363,18 +365,18 @@ class KubernetesRuntime(Volumes):
             return None
         start = int(found["metadata"]["labels"].get(START, 0))
         if start > launch.start:
-            raise RuntimeFailure(f"it was started again meanwhile: start {start}")
+            raise RuntimeCallFailed(f"it was started again meanwhile: start {start}")
         if start < launch.start:
             self._end(name, GRACE)
             return None
         seen = observation(found)
-        if seen.state is State.GONE:
+        if seen.state is ProcessState.GONE:
             text = self.logs(_handle(launch.sandbox_id), LAST_LINES)
             self._end(name, NO_GRACE)
-            raise RuntimeFailure(f"{seen.detail}\n{text}".strip())
+            raise RuntimeCallFailed(f"{seen.detail}\n{text}".strip())
         return found
 
-    def _create(self, launch: Launch, held: Held | None) -> Object:
+    def _create(self, launch: Launch, held: PodWayOut | None) -> Object:
         """Create the missing objects of a sandbox, and its pod or the Sandbox whose controller creates it."""
         name, what = name_of(launch.sandbox_id), pod(launch, self._host, held)
         self._cluster.create(ObjectKind.CLAIM, claim(launch, self._host))
@@ -385,11 +387,11 @@ class KubernetesRuntime(Volumes):
         else:
             made = self._cluster.create(ObjectKind.POD, what) or self._started(launch)  # another start was faster
         if made is None:
-            raise RuntimeFailure(f"another pod had the name {name} at that moment")
+            raise RuntimeCallFailed(f"another pod had the name {name} at that moment")
         volume = self._cluster.find(ObjectKind.CLAIM, name)
         if volume is None or "deletionTimestamp" in volume["metadata"] or FILLING in volume["metadata"]["labels"]:
             self._end(name, NO_GRACE)
-            raise RuntimeFailure("its volume is being removed, or was only half filled by a supervisor that ended")
+            raise RuntimeCallFailed("its volume is being removed, or was only half filled by a supervisor that ended")
         return made
 
     def _end(self, name: str, grace_seconds: int) -> None:
@@ -403,7 +405,7 @@ class KubernetesRuntime(Volumes):
             self._cluster.delete(ObjectKind.POD, name, grace_seconds=grace_seconds)
         self._cluster.delete(ObjectKind.SECRET, name)
         if not self._cluster.ended(ObjectKind.POD, name):
-            raise RuntimeFailure(left)
+            raise RuntimeCallFailed(left)
 
 
 def _runs(pod: Object) -> bool:
@@ -417,11 +419,11 @@ def _leaves_out_held(policy: Object) -> bool:
 
 
 def _first(pieces: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Yield pieces of at most `most` bytes in all. Raises RuntimeFailure if there are more."""
+    """Yield pieces of at most `most` bytes in all. Raises RuntimeCallFailed if there are more."""
     for piece in pieces:
         most -= len(piece)
         if most < 0:
-            raise RuntimeFailure("it prints too much")
+            raise RuntimeCallFailed("it prints too much")
         yield piece
 
 

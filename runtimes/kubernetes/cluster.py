@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlencode
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 
 #: Maximum number of concurrent requests, each on its own connection.
 _CONNECTIONS = 32
@@ -55,7 +55,7 @@ _EXEC_TIMEOUT = 60.0
 _MOST_WORDS = 2000
 
 
-class ClusterRefused(RuntimeFailure):
+class ClusterRefused(RuntimeCallFailed):
     """The API server refused a call. status: of HTTP."""
 
     def __init__(self, message: str, status: int) -> None:
@@ -68,14 +68,14 @@ def naming(what: str) -> Iterator[None]:
     """Prefix the message of a cluster failure in the block with `what`. Other failures are unchanged."""
     try:
         yield
-    except RuntimeFailure as error:
-        if type(error) not in (RuntimeFailure, ClusterRefused):
+    except RuntimeCallFailed as error:
+        if type(error) not in (RuntimeCallFailed, ClusterRefused):
             raise
-        raise RuntimeFailure(f"{what}: {error}") from error
+        raise RuntimeCallFailed(f"{what}: {error}") from error
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClusterConnection:
     """The client's objects. Thread-safe."""
 
     core: Any
@@ -86,23 +86,23 @@ class Connection:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn the client's errors into ClusterRefused, or into RuntimeFailure without a response."""
+        """Turn the client's errors into ClusterRefused, or into RuntimeCallFailed without a response."""
         client, urllib3 = import_module("kubernetes.client"), import_module("urllib3")
         try:
             yield
         except client.ApiException as error:
             raise _refusal(error) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RuntimeFailure(f"no API server responds at {self.host}: {error}") from error
+            raise RuntimeCallFailed(f"no API server responds at {self.host}: {error}") from error
 
 
-def connect() -> Connection:
-    """Load the client and its settings without a request. Raises RuntimeFailure if either is missing."""
+def connect() -> ClusterConnection:
+    """Load the client and its settings without a request. Raises RuntimeCallFailed if either is missing."""
     try:
         # The import takes 36 MB and a third of a second, which only supervisors with such a spec should pay.
         client, config = import_module("kubernetes.client"), import_module("kubernetes.config")
     except ModuleNotFoundError as error:
-        raise RuntimeFailure(
+        raise RuntimeCallFailed(
             f"its spec needs kubernetes, and there is no package {error.name}: "
             "pip install -r requirements/kubernetes.txt"
         ) from None
@@ -117,14 +117,14 @@ def connect() -> Connection:
             config.load_incluster_config(client_configuration=settings)
             namespace = (_ACCOUNT / "namespace").read_text().strip()
     except Exception as error:  # a malformed file causes many kinds of errors in the client
-        raise RuntimeFailure(
+        raise RuntimeCallFailed(
             f"no cluster is configured: set KUBECONFIG to a kubeconfig, or run the supervisor in a pod with a "
             f"service account: {error}"
         ) from error
     settings.retries = False  # the supervisor retries and reports it
     settings.connection_pool_maxsize = _CONNECTIONS
     api = client.ApiClient(settings)
-    return Connection(
+    return ClusterConnection(
         client.CoreV1Api(api), client.NetworkingV1Api(api), client.CustomObjectsApi(api), namespace, settings.host
     )
 
@@ -159,13 +159,13 @@ class ObjectKind(StrEnum):
 
 
 class Cluster:
-    """Thread-safe. Every method raises RuntimeFailure, and ClusterRefused for a refused call."""
+    """Thread-safe. Every method raises RuntimeCallFailed, and ClusterRefused for a refused call."""
 
     def __init__(self) -> None:
         self._loading = threading.Lock()
-        self._loaded: Connection | None = None
+        self._loaded: ClusterConnection | None = None
 
-    def connection(self) -> Connection:
+    def connection(self) -> ClusterConnection:
         """Return the connection, made on the first call."""
         with self._loading:
             if self._loaded is None:
@@ -278,11 +278,11 @@ class Cluster:
 
 
 def output_of(
-    connection: Connection, pod: str, command: Iterable[str], stdin: Iterable[bytes] | None = None
+    connection: ClusterConnection, pod: str, command: Iterable[str], stdin: Iterable[bytes] | None = None
 ) -> Generator[bytes]:
     """Yield the output of a command in a pod. Standard input is sent whole before anything is read.
 
-    Raises RuntimeFailure for a failed command, also after the last piece, and the errors of `stdin`.
+    Raises RuntimeCallFailed for a failed command, also after the last piece, and the errors of `stdin`.
     """
     words = [*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")]
     if stdin is not None:
@@ -294,7 +294,7 @@ def output_of(
             _send(socket, stdin)
         yield from _received(socket)
     except (OSError, _socket_error()) as error:
-        raise RuntimeFailure(f"the connection with the pod broke off: {error}") from error
+        raise RuntimeCallFailed(f"the connection with the pod broke off: {error}") from error
     finally:
         socket.shutdown()  # at once: a close would wait for the other side
 
@@ -304,7 +304,7 @@ def _socket_error() -> type[Exception]:
     return error
 
 
-def _opened(connection: Connection, path: str) -> Any:
+def _opened(connection: ClusterConnection, path: str) -> Any:
     client = import_module("kubernetes.stream.ws_client")
     settings = connection.core.api_client.configuration
     headers = {"sec-websocket-protocol": client.V5_CHANNEL_PROTOCOL}
@@ -314,7 +314,7 @@ def _opened(connection: Connection, path: str) -> Any:
     try:
         socket = client.create_websocket(settings, url, headers)
     except (OSError, _socket_error()) as error:
-        raise RuntimeFailure(f"no command can be run in the pod: {error}") from error
+        raise RuntimeCallFailed(f"no command can be run in the pod: {error}") from error
     socket.settimeout(_EXEC_TIMEOUT)
     return socket
 
@@ -335,7 +335,7 @@ def _received(socket: Any) -> Generator[bytes]:
         if isinstance(data, str):
             data = data.encode()
         if not data:
-            raise RuntimeFailure("the connection with the pod broke off before its command had ended")
+            raise RuntimeCallFailed("the connection with the pod broke off before its command had ended")
         channel, content = data[0], data[1:]
         if channel == _STDOUT:
             yield content
@@ -347,7 +347,7 @@ def _received(socket: Any) -> Generator[bytes]:
             ended = json.loads(content)
             if ended.get("status") != "Success":
                 reason = words.decode(errors="replace").strip() or ended.get("message") or "no output"
-                raise RuntimeFailure(f"its command failed: {reason}")
+                raise RuntimeCallFailed(f"its command failed: {reason}")
             return
 
 
@@ -364,18 +364,18 @@ class Snapshot(Generic[Found]):
         self._clock = clock
         self._asking = threading.Lock()
         self._until = float("-inf")
-        self._cached: Found | RuntimeFailure
+        self._cached: Found | RuntimeCallFailed
 
     def value(self) -> Found:
-        """Raises RuntimeFailure, as the call did."""
+        """Raises RuntimeCallFailed, as the call did."""
         with self._asking:
             if self._clock() >= self._until:
                 try:
                     self._cached = self._ask()
-                except RuntimeFailure as error:
+                except RuntimeCallFailed as error:
                     self._cached = error
                 self._until = self._clock() + self._seconds
             cached = self._cached
-        if isinstance(cached, RuntimeFailure):
-            raise RuntimeFailure(str(cached)) from cached
+        if isinstance(cached, RuntimeCallFailed):
+            raise RuntimeCallFailed(str(cached)) from cached
         return cached

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from runtimes import Launch, Observation, RuntimeFailure, State, filled
+from runtimes import Launch, Observation, ProcessState, RuntimeCallFailed, filled
 from runtimes.containers import CARRIER, CPUS, HOST, MEMORY_BYTES, OUT_OF_MEMORY, SANDBOX, START, WORK, exit_sentence
 from runtimes.isolation import NAMED
 from runtimes.kubernetes.cluster import (
@@ -106,7 +106,7 @@ _MADE, _FAILING = 30.0, 2.0
 
 
 @dataclass(frozen=True)
-class Held:
+class PodWayOut:
     """Settings of a pod without a resolver: addresses by name, and the image that carries its way out."""
 
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -152,10 +152,10 @@ def secret(launch: Launch, host: str) -> dict[str, Any]:
     return _object("Secret", launch, host, type="Opaque", stringData=words)
 
 
-def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
-    """Return the pod of one start. held: settings without a resolver. Raises RuntimeFailure without an image."""
+def pod(launch: Launch, host: str, held: PodWayOut | None = None) -> dict[str, Any]:
+    """Return the pod of one start. held: settings without a resolver. Raises RuntimeCallFailed without an image."""
     if not launch.image:
-        raise RuntimeFailure("its spec names no image")
+        raise RuntimeCallFailed("its spec names no image")
     memory, work = launch.memory_bytes or MEMORY_BYTES, work_folder(launch)
     name, values = name_of(launch.sandbox_id), _values(launch)
     folders = _folders(work, memory) if launch.read_only else {}
@@ -204,7 +204,7 @@ def pod(launch: Launch, host: str, held: Held | None = None) -> dict[str, Any]:
     return made
 
 
-def _without_names(held: Held) -> dict[str, Any]:
+def _without_names(held: PodWayOut) -> dict[str, Any]:
     """Return the members of a pod without a resolver: it knows only the addresses of what it reaches."""
     aliases = [{"ip": address, "hostnames": [name]} for name, address in held.addresses.items()]
     return {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}, "hostAliases": aliases}
@@ -277,18 +277,22 @@ def observation(pod: dict[str, Any]) -> Observation:
     containers = status.get("containerStatuses") or [{}]
     state = containers[0].get("state") or {}
     if pod["metadata"].get("deletionTimestamp"):
-        return Observation(State.GONE, "its pod is being deleted")
+        return Observation(ProcessState.GONE, "its pod is being deleted")
     if status.get("phase") in ("Succeeded", "Failed"):
-        return Observation(State.GONE, _ending(status, state.get("terminated") or {}))
+        return Observation(ProcessState.GONE, _ending(status, state.get("terminated") or {}))
     waiting = state.get("waiting") or {}
     if hopeless := _HOPELESS.get(waiting.get("reason", "")):
-        return Observation(State.GONE, f"{hopeless}: {waiting.get('message') or waiting['reason']}")
+        return Observation(ProcessState.GONE, f"{hopeless}: {waiting.get('message') or waiting['reason']}")
     if waiting:
-        return Observation(State.RUNNING, f"its container waits: {waiting.get('message') or waiting.get('reason')}")
+        return Observation(
+            ProcessState.RUNNING, f"its container waits: {waiting.get('message') or waiting.get('reason')}"
+        )
     for condition in status.get("conditions") or []:
         if (condition["type"], condition["status"]) == ("PodScheduled", "False"):
-            return Observation(State.RUNNING, f"no node accepts its pod:  {condition.get('message', '')}. {_ROOM}")
-    return Observation(State.RUNNING)
+            return Observation(
+                ProcessState.RUNNING, f"no node accepts its pod:  {condition.get('message', '')}. {_ROOM}"
+            )
+    return Observation(ProcessState.RUNNING)
 
 
 def _ending(status: dict[str, Any], ended: dict[str, Any]) -> str:
@@ -318,7 +322,7 @@ def managed(pod: Object) -> bool:
 
 
 class AgentSandboxes:
-    """The Sandboxes of one namespace. Thread-safe. Every method raises RuntimeFailure."""
+    """The Sandboxes of one namespace. Thread-safe. Every method raises RuntimeCallFailed."""
 
     def __init__(self, cluster: Cluster, wanted: str, clock: Callable[[], float]) -> None:
         """wanted: the setting KUBERNETES_SANDBOXES, `auto`, `pods` or `agent-sandbox`. clock: seconds."""
@@ -332,7 +336,7 @@ class AgentSandboxes:
             return False
         served = self._served.value()
         if self._wanted == "agent-sandbox" and not served:
-            raise RuntimeFailure(
+            raise RuntimeCallFailed(
                 f"KUBERNETES_SANDBOXES is agent-sandbox, and the cluster does not serve {SANDBOX_GROUP}/"
                 f"{SANDBOX_VERSION}: install agent-sandbox 0.5 or newer"
             )
@@ -348,7 +352,7 @@ class AgentSandboxes:
         if self._cluster.create(ObjectKind.SANDBOX, body) is None:
             known = self._cluster.find(ObjectKind.SANDBOX, name)
             if known is None or "deletionTimestamp" in known["metadata"]:
-                raise RuntimeFailure("its Sandbox was deleted meanwhile")
+                raise RuntimeCallFailed("its Sandbox was deleted meanwhile")
             before = known["metadata"]["labels"].get(START, "0")
             _check_order(before, start)
             path = f"/metadata/labels/{START}"
@@ -387,13 +391,13 @@ class AgentSandboxes:
                     return pod
             sandbox = self._cluster.find(ObjectKind.SANDBOX, name)
             if sandbox is None:
-                raise RuntimeFailure("its Sandbox was deleted meanwhile")
+                raise RuntimeCallFailed("its Sandbox was deleted meanwhile")
             _check_order(sandbox["metadata"]["labels"].get(START, "0"), start)
             now, failure = time.monotonic(), _failure(sandbox)
             failing = min(failing, now + _FAILING) if failure else float("inf")
             if now > min(deadline, failing):
                 self.suspend(name)
-                raise RuntimeFailure(
+                raise RuntimeCallFailed(
                     failure or f"agent-sandbox's controller made no pod in {_MADE:g} s. Check that it runs"
                 )
             time.sleep(POLL)
@@ -401,7 +405,7 @@ class AgentSandboxes:
 
 def _check_order(seen: str, start: str) -> None:
     if int(seen) > int(start):
-        raise RuntimeFailure(f"it was started again meanwhile: start {seen}")
+        raise RuntimeCallFailed(f"it was started again meanwhile: start {seen}")
 
 
 def _failure(sandbox: Object) -> str:

@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros
 from store.access.access_keys import AccessKeys, Sessions, Tickets
 from store.access.client_settings import ClientSettings
@@ -65,7 +65,7 @@ class Quota:
 class QuotaExceeded(StoreError):
     """The limit of concurrent connections is reached."""
 
-    kind = Kind.FULL
+    kind = RefusalKind.FULL
 
     def __init__(self, most: int) -> None:
         super().__init__(self.words.format(most=most))

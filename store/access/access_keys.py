@@ -12,12 +12,12 @@ from typing import Any
 from uuid import uuid4
 
 from core.access import Principal
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import ConversationId, Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import AccessRoot
 from store.link.secrets import Sealer, seconds
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.sandboxes.sandboxes import key_hash, random_text
 from store.scripts import Scripts
 
@@ -39,14 +39,14 @@ _LENGTH, _KEY, _TICKET = 43, "key_", "ticket_"
 class KeyNotFound(StoreError):
     """The key does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Key not found. GET /api/v1/keys lists all keys"
 
 
 class KeyWouldBePast(StoreError):
     """The key would already have expired."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "expires_at"
     words = "Must lie in the future"
 
@@ -54,7 +54,7 @@ class KeyWouldBePast(StoreError):
 class TooManyKeys(StoreError):
     """The maximum number of keys is reached."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, most: int) -> None:
         super().__init__(f"Limit of {most} keys reached: revoke one first")
@@ -63,12 +63,12 @@ class TooManyKeys(StoreError):
 class CookieUnsealed(StoreError):
     """The server has no SECRET_KEY to seal the browser's cookie with."""
 
-    kind = Kind.UNSERVED
+    kind = RefusalKind.UNSERVED
     words = "A browser's cookie cannot be sealed: the server has no SECRET_KEY. Its operator sets one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessKey(Record):
+class AccessKey(HashRecord):
     """An access key, without its secret."""
 
     key = f"{AccessRoot.root}:key:ID"
@@ -82,7 +82,7 @@ class AccessKey(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccessKeyUpkeep(Record):
+class AccessKeyUpkeep(HashRecord):
     """The stored digest of an access key."""
 
     key = AccessKey.key
@@ -90,7 +90,7 @@ class AccessKeyUpkeep(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ticket(Record):
+class AccessTicket(HashRecord):
     """One use of an access key, or of none where no key is required."""
 
     key = f"{AccessRoot.root}:ticket:SHA-256"
@@ -182,7 +182,7 @@ class Tickets:
         """
         ticket = _TICKET + random_text(_LENGTH)
         content = [principal.name, principal.key_id, sorted(scopes), about, principal.person, principal.groups]
-        fields = Ticket.fields_of(content=content, about=about or "")
+        fields = AccessTicket.fields_of(content=content, about=about or "")
         self._scripts.make_ticket(AccessRoot.root, digest=key_hash(ticket), span=TICKET_SECONDS * 1000, fields=fields)
         return ticket
 

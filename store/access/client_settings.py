@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros
 from store.errors import SecretsRefused, StoreError
 from store.keys import ClientKeys
 from store.link.commands import Redis
 from store.link.secrets import Sealer
-from store.record import Record
+from store.record import HashRecord
 from store.scripts import Scripts
 
 #: Maximum number of entries of a key, and of their sealed bytes together.
@@ -38,14 +38,14 @@ Entries = dict[str, Any]
 class TooManySettings(StoreError):
     """The key has the maximum number of entries."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"A key keeps at most {MOST_ENTRIES} profiles, connections and secrets: delete some first"
 
 
 class SettingsTooLong(StoreError):
     """The settings of the key would be too large."""
 
-    kind = Kind.TOO_LONG
+    kind = RefusalKind.TOO_LONG
     words = (
         f"The settings, profiles and secrets of a key are limited to {MOST_BYTES} bytes when they are sealed: "
         "delete some first"
@@ -55,14 +55,14 @@ class SettingsTooLong(StoreError):
 class SettingsBusy(StoreError):
     """Concurrent requests keep changing these settings."""
 
-    kind = Kind.BUSY
+    kind = RefusalKind.BUSY
     words = "Another client of this key is changing its settings: try again"
 
 
 class SettingsUnreadable(StoreError):
     """The settings of the key were sealed with another SECRET_KEY."""
 
-    kind = Kind.UNSERVED
+    kind = RefusalKind.UNSERVED
     words = (
         "The settings of this key cannot be read: another SECRET_KEY has sealed them. Append that key to SECRET_KEY, "
         "after a comma"
@@ -72,12 +72,12 @@ class SettingsUnreadable(StoreError):
 class SettingsUnkept(StoreError):
     """The server has no SECRET_KEY to seal settings with."""
 
-    kind = Kind.UNSERVED
+    kind = RefusalKind.UNSERVED
     words = "Settings and secrets cannot be kept: the server has no SECRET_KEY. Its operator sets one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRecord(Record):
+class ClientRecord(HashRecord):
     """The entries of an access key."""
 
     key = ClientKeys.root("KEY")

@@ -20,11 +20,11 @@ from functools import partial
 from hashlib import sha256
 from uuid import UUID, uuid4
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from store.errors import UNAVAILABLE, StoreError
 from store.keys import IdempotencyKeys
 from store.link.attempts import Attempt
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.scripts import Scripts
 from store.scripts.calls import ClaimIdempotencyKey
 
@@ -48,14 +48,14 @@ MOST_WAITING = 1_000
 class IdempotencyKeyBusy(StoreError):
     """An earlier request with this Idempotency-Key is still running."""
 
-    kind = Kind.BUSY
+    kind = RefusalKind.BUSY
     words = "A request with this Idempotency-Key is in progress: repeat it shortly for its response"
 
 
 class IdempotencyKeyReused(StoreError):
     """The Idempotency-Key was used for another request."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     place = "header"
     member = "Idempotency-Key"
     words = "Another request used this Idempotency-Key: a new request needs a new key"
@@ -64,7 +64,7 @@ class IdempotencyKeyReused(StoreError):
 class TooManyIdempotencyKeys(StoreError):
     """The client has the maximum number of remembered Idempotency-Keys."""
 
-    kind = Kind.FULL
+    kind = RefusalKind.FULL
 
     def __init__(self, number: int, most: int) -> None:
         super().__init__(
@@ -76,7 +76,7 @@ class TooManyIdempotencyKeys(StoreError):
 class ResponseNotKept(StoreError):
     """The request with this Idempotency-Key succeeded, but its response was not kept."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "The request with this Idempotency-Key succeeded. Its response was not stored, because it holds a key or is "
         "too long. Read what the request created instead"
@@ -92,7 +92,7 @@ class KeptResponse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdempotencyRecord(Record):
+class IdempotencyRecord(HashRecord):
     """The stored request and response of an Idempotency-Key."""
 
     key = f"{IdempotencyKeys.root('CLIENT')}:key:KEY"

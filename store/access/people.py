@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from core.access import Principal
 from core.people import Grant, Person, grants_for, scopes_of
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import ConversationId
 from store.errors import StoreError
 from store.keys import AccessRoot, ConversationKeys
@@ -29,25 +29,25 @@ MOST_GRANTS, MOST_PEOPLE = 1000, 10_000
 class GrantNotFound(StoreError):
     """The grant does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Grant not found. GET /api/v1/grants lists all grants"
 
 
 class GrantWasRevoked(StoreError):
     """An earlier attempt of this request made the grant, and it was revoked since."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "This request made a grant that has been revoked since: make another with a new request"
 
 
 class TooManyGrants(StoreError):
     """The maximum number of grants is reached."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"Limit of {MOST_GRANTS} grants reached: revoke one first (MOST_GRANTS)"
 
 
-class Standing(NamedTuple):
+class ConversationStanding(NamedTuple):
     """The stored tags and owner of a conversation."""
 
     tags: str = "{}"
@@ -139,7 +139,7 @@ class People:
 
     def _read(
         self, conversation_id: ConversationId | None = None, person_id: str = ""
-    ) -> tuple[_CachedGrants, Standing, str | None]:
+    ) -> tuple[_CachedGrants, ConversationStanding, str | None]:
         """Return the grants, the tags and owner of a conversation, and the name recorded for an id.
 
         One round trip, two after a change of the grants.
@@ -155,7 +155,7 @@ class People:
             reply = self._scripts.list_grants(AccessRoot.root)
             self._known = known = _CachedGrants(reply.version.decode(), tuple(map(_grant, reply.grants)))
         tags, owner = stored[0] if stored else (None, None)
-        return known, Standing((tags or b"{}").decode(), (owner or b"").decode()), noted and noted.decode()
+        return known, ConversationStanding((tags or b"{}").decode(), (owner or b"").decode()), noted and noted.decode()
 
 
 def _grant(text: str) -> Grant:

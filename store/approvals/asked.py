@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, now, utc_time
 from store.approvals.audit import decider_of
@@ -43,18 +43,18 @@ _BOUNDS = {
 class RequestNotFound(StoreError):
     """The key has no permission request with this id."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Permission request not found: this key has none with this id, or its conversation was deleted. Ask again"
 
 
 class TooMuchAsked(StoreError):
     """The key or the session has too many open requests, or the key has too many sessions."""
 
-    kind = Kind.TAKEN
+    kind = RefusalKind.TAKEN
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AskedRequest:
     """The state of a permission request."""
 
     conversation_id: ConversationId
@@ -102,7 +102,9 @@ class Asked:
         self._redis = redis
         self._scripts = scripts
 
-    def read(self, conversation_id: ConversationId, action_id: str, owner: str, *, renews: bool = False) -> Request:
+    def read(
+        self, conversation_id: ConversationId, action_id: str, owner: str, *, renews: bool = False
+    ) -> AskedRequest:
         """Return a request of a key. renews: also renew its lease, if it waits. One round trip.
 
         Raises RequestNotFound.
@@ -115,7 +117,7 @@ class Asked:
         entry = json.loads(reply.entry) if reply.entry else None
         if not entry and not (record and record.get("ask")) and not self._is_event(conversation_id, action_id):
             raise RequestNotFound
-        return Request(conversation_id, action_id, _state(reply.waits, entry), reply.is_due, record, entry)
+        return AskedRequest(conversation_id, action_id, _state(reply.waits, entry), reply.is_due, record, entry)
 
     def _is_event(self, conversation_id: ConversationId, action_id: str) -> bool:
         """Return whether the log has an event with that id, for an action that ended without a decision."""
@@ -136,7 +138,7 @@ class Asked:
         """Count a session of a key. One round trip. Raises TooMuchAsked."""
         self._hold(owner, conversation_id, "", 1)
 
-    def leave(self, owner: str, request: Request) -> None:
+    def leave(self, owner: str, request: AskedRequest) -> None:
         """Stop counting a request that has ended. One round trip."""
         self._hold(owner, request.conversation_id, request.id, 0)
 

@@ -84,7 +84,7 @@ def audit_member(chain: str, seq: int) -> str:
     return f"{chain} {seq:010d}"
 
 
-class Actor(NamedTuple):
+class DecisionActor(NamedTuple):
     """An actor that decides: a person, a key, a link, a message, a run, a rule, a deadline, or a running agent."""
 
     kind: ActorKind
@@ -96,7 +96,7 @@ class Actor(NamedTuple):
     key_id: str = ""  #: id of the requesting key
     groups: tuple[str, ...] = ()
 
-    def by(self, kind: ActorKind) -> "Actor":
+    def by(self, kind: ActorKind) -> "DecisionActor":
         """Return this actor with another kind. A run has no vote where several people must approve."""
         return self._replace(kind=kind, voter="" if kind == "run" else self.voter)
 
@@ -117,7 +117,7 @@ class Actor(NamedTuple):
 
 
 #: This server, acting by itself.
-SERVER = Actor("server", "server")
+SERVER = DecisionActor("server", "server")
 
 
 def canonical_text(text: str) -> str:
@@ -132,7 +132,7 @@ def shown(tool_name: str, summary: Any, arguments: Any) -> str:
     return f'{{"summary":{words},"text":{text},"tool_name":{canonical_text(beginning(tool_name, LONGEST_TOOL))}}}'
 
 
-class Place(NamedTuple):
+class AuditPosition(NamedTuple):
     """The position of an entry in the order of all audits. A page follows the position of its cursor."""
 
     at: Micros
@@ -159,7 +159,7 @@ class AuditFilter:
         """Return whether the filter needs more than the time and the chain of an entry."""
         return self.people or any((self.actor, self.actor_kind, self.decision, self.tool_name, self.text))
 
-    def passes(self, place: Place, raw: bytes) -> bool:
+    def passes(self, place: AuditPosition, raw: bytes) -> bool:
         if not (self.since is None or place.at >= self.since) or not (self.until is None or place.at < self.until):
             return False
         if not self.reads_entries:
@@ -232,9 +232,9 @@ class Audit:
         *,
         descending: bool,
         limit: int,
-        start: Place | None,
+        start: AuditPosition | None,
         most_scanned: int | None = None,
-    ) -> tuple[list[bytes], Place | None]:
+    ) -> tuple[list[bytes], AuditPosition | None]:
         """Return a page of the entries of all conversations, ordered by time, and the next cursor.
 
         At most `most_scanned` entries are read, MOST_SCANNED by default, in two round trips per SCAN_CHUNK. A page may
@@ -258,8 +258,8 @@ class Audit:
         return found, start if more else None
 
     def _following(
-        self, filters: AuditFilter, descending: bool, most: int, start: Place | None
-    ) -> list[tuple[Place, bytes | None]]:
+        self, filters: AuditFilter, descending: bool, most: int, start: AuditPosition | None
+    ) -> list[tuple[AuditPosition, bytes | None]]:
         """Return the entries after a position; None for an expired entry."""
         if filters.chain is not None:
             return self._following_in(filters.chain, descending, most, start)
@@ -274,7 +274,7 @@ class Audit:
         )
         return self._at([_place(member, at) for member, at in reply])
 
-    def _at(self, places: Sequence[Place]) -> list[tuple[Place, bytes | None]]:
+    def _at(self, places: Sequence[AuditPosition]) -> list[tuple[AuditPosition, bytes | None]]:
         """Return the entries at these positions, in one round trip. Neighbours in a chain share a command."""
         seqs: dict[str, list[int]] = {}
         for place in places:
@@ -291,7 +291,7 @@ class Audit:
         }
         return [(place, found.get((place.chain, place.seq))) for place in places]
 
-    def before(self, place: Place | None, most: int) -> list[tuple[Place, bytes | None]]:
+    def before(self, place: AuditPosition | None, most: int) -> list[tuple[AuditPosition, bytes | None]]:
         """Return the entries of all conversations before a position, the newest first; None for an expired entry."""
         return self._following(AuditFilter(), True, most, place)
 
@@ -300,8 +300,8 @@ class Audit:
         return int(self._redis.zcard(f"{ApprovalKeys.root}:audit"))
 
     def _following_in(
-        self, chain: str, descending: bool, most: int, start: Place | None
-    ) -> list[tuple[Place, bytes | None]]:
+        self, chain: str, descending: bool, most: int, start: AuditPosition | None
+    ) -> list[tuple[AuditPosition, bytes | None]]:
         """Return the entries of one chain after a position."""
         if not descending:
             first, last = (0 if start is None else start.seq), (0 if start is None else start.seq) + most - 1
@@ -312,7 +312,7 @@ class Audit:
         else:
             first, last = max(0, start.seq - 1 - most), start.seq - 2
         entries = self._redis.lrange(chain_key(chain), first, last)
-        found: list[tuple[Place, bytes | None]] = [(place_of(raw), raw) for raw in entries]
+        found: list[tuple[AuditPosition, bytes | None]] = [(place_of(raw), raw) for raw in entries]
         return found[::-1] if descending else found
 
 
@@ -323,7 +323,7 @@ class TerminalAudit:
         self._scripts = scripts
         self._projections = projections
 
-    def opened(self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str) -> None:
+    def opened(self, conversation_id: ConversationId, actor: DecisionActor, terminal_id: str, sandbox_id: str) -> None:
         """Record that a terminal was opened. One round trip, then those of `Projections.settle`.
 
         Raises ConversationNotFound.
@@ -331,14 +331,14 @@ class TerminalAudit:
         self._note("terminal_opened", conversation_id, actor, f"Terminal {terminal_id} in sandbox {sandbox_id}.")
 
     def closed(
-        self, conversation_id: ConversationId, actor: Actor, terminal_id: str, sandbox_id: str, seconds: float
+        self, conversation_id: ConversationId, actor: DecisionActor, terminal_id: str, sandbox_id: str, seconds: float
     ) -> None:
         """Record that a terminal was closed, after some seconds. As `opened`."""
         reason = f"Terminal {terminal_id} in sandbox {sandbox_id}, open for {seconds:.0f} s."
         self._note("terminal_closed", conversation_id, actor, reason)
 
     def previewed(
-        self, conversation_id: ConversationId, actor: Actor, preview_id: str, sandbox_id: str, port: int
+        self, conversation_id: ConversationId, actor: DecisionActor, preview_id: str, sandbox_id: str, port: int
     ) -> None:
         """Record that a preview of a port was opened. As `opened`."""
         self._note(
@@ -346,20 +346,26 @@ class TerminalAudit:
         )
 
     def pushed(
-        self, conversation_id: ConversationId, actor: Actor, push_id: str, commit: str, branch: str, address: str
+        self,
+        conversation_id: ConversationId,
+        actor: DecisionActor,
+        push_id: str,
+        commit: str,
+        branch: str,
+        address: str,
     ) -> None:
         """Record that a commit is about to be pushed as a branch to an address. As `opened`."""
         reason = f"Push {push_id} of commit {commit} as branch {branch} to {address}."
         self._note("push_begun", conversation_id, actor, reason)
 
-    def rule_changed(self, conversation_id: ConversationId, actor: Actor, what: str, rule: Rule) -> None:
+    def rule_changed(self, conversation_id: ConversationId, actor: DecisionActor, what: str, rule: Rule) -> None:
         """Record that a rule of the conversation was made or revoked. what: `rule_made`, `rule_revoked`.
 
         As `opened`.
         """
         self._note(what, conversation_id, actor, f"Rule {rule.id}. {rule_sentence(rule)}.")
 
-    def _note(self, what: str, conversation_id: ConversationId, actor: Actor, reason: str) -> None:
+    def _note(self, what: str, conversation_id: ConversationId, actor: DecisionActor, reason: str) -> None:
         stamp = Stamp.now()
         reply = self._scripts.audit_terminal(
             ConversationKeys(conversation_id).root,
@@ -395,14 +401,14 @@ def _runs(seqs: Sequence[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _place(member: str, at: float) -> Place:
+def _place(member: str, at: float) -> AuditPosition:
     chain, _, seq = member.partition(" ")
-    return Place(Micros(int(at)), chain, int(seq))
+    return AuditPosition(Micros(int(at)), chain, int(seq))
 
 
-def place_of(raw: bytes) -> Place:
+def place_of(raw: bytes) -> AuditPosition:
     entry = json.loads(raw)
-    return Place(micros(entry["time"]), chain_of(entry), entry["seq"])
+    return AuditPosition(micros(entry["time"]), chain_of(entry), entry["seq"])
 
 
 def is_by_person(entry: dict[str, Any]) -> bool:

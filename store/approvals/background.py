@@ -13,16 +13,16 @@ from typing import Any, Literal, NamedTuple
 from uuid import uuid4
 
 from core.approvals import Rule
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros, now
-from store.approvals.audit import Audit, Place, is_by_person
+from store.approvals.audit import Audit, AuditPosition, is_by_person
 from store.approvals.rules import Rules, read_rule, written_rule
 from store.approvals.trials import Decisions, Trial
 from store.errors import StoreError
 from store.keys import RuleKeys
 from store.link.attempts import minted
 from store.link.commands import Redis
-from store.record import Record
+from store.record import HashRecord
 from store.scripts import Scripts
 
 #: Maximum number of concurrent rehearsals of a store, and of runners of a rehearsal.
@@ -46,19 +46,19 @@ State = Literal["running", "done", "failed"]
 class RehearsalNotFound(StoreError):
     """The rehearsal does not exist, or has expired."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Rehearsal not found: it may have expired, an hour after its end. Start another one"
 
 
 class TooManyRehearsals(StoreError):
     """The maximum number of rehearsals is running."""
 
-    kind = Kind.TAKEN
+    kind = RefusalKind.TAKEN
     words = f"{MOST_AT_ONCE} rehearsals are running, the most at once. Try again when one has ended"
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredRehearsal(Record):
+class _StoredRehearsal(HashRecord):
     """A stored rehearsal."""
 
     key = RuleKeys.rehearsal("ID")
@@ -69,7 +69,7 @@ class _StoredRehearsal(Record):
     found: dict[str, Any] | None = None
 
 
-class Progress(NamedTuple):
+class RehearsalProgress(NamedTuple):
     """A rehearsal as clients see it."""
 
     id: str
@@ -131,13 +131,13 @@ class BackgroundRehearsals:
         )
         return runner if reply == "claimed" else None
 
-    def get(self, rehearsal_id: str) -> Progress:
+    def get(self, rehearsal_id: str) -> RehearsalProgress:
         """Return a rehearsal as of its last report. One round trip. Raises RehearsalNotFound."""
         kept = self._read(rehearsal_id)
         found = kept.found or {}
         detail = found.get("detail", "") if kept.state != "failed" else found.get("detail") or _FAILED
         numbers = {name: found.get(name, 0) for name in ("decided", "answered", "rejected", "unread", "read", "of")}
-        return Progress(rehearsal_id, kept.state, detail, **numbers, examples=found.get("examples", []))
+        return RehearsalProgress(rehearsal_id, kept.state, detail, **numbers, examples=found.get("examples", []))
 
     def run(self, rehearsal_id: str, runner: str, goes_on: Callable[[], bool]) -> None:
         """Run a rehearsal to its end, from its last report on, as its runner.
@@ -149,7 +149,7 @@ class BackgroundRehearsals:
         trial = Trial(self._decisions, draft, self._rules.in_force(now()))
         found = kept.found or {}
         trial.resume(found)
-        place = Place(Micros(found["place"][0]), *found["place"][1:]) if found.get("place") else None
+        place = AuditPosition(Micros(found["place"][0]), *found["place"][1:]) if found.get("place") else None
         read, of = found.get("read", 0), found.get("of") or self._audit.size()
         ends = time.monotonic() + MOST_SECONDS
         due = 0.0

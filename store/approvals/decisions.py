@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 from core.approvals import action_digest
 from core.modes import mode_of, policy_words
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.scopes import Origin
-from core.wire import ConversationId, Event, Micros
+from core.wire import ConversationId, Micros, ReceivedEvent
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, canonical_text, shown
+from store.approvals.audit import SERVER, DecisionActor, canonical_text, shown
 from store.approvals.effects import effect, held_risks
 from store.approvals.seen import assessment
 from store.approvals.waiting import read_pending
@@ -25,7 +25,7 @@ from store.keys import ApprovalKeys, ConversationKeys
 from store.link.attempts import Stamp
 from store.link.commands import Redis
 from store.projections import Projections
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.scripts import Scripts
 from store.scripts.calls import DecidePending, TakeLink
 from telemetry import traces
@@ -56,7 +56,7 @@ MOST_ENTRIES = 100
 MOST_READ = 10
 
 #: Reads which actions several people must approve, as `Quorums.read`.
-ReadQuorum = Callable[[ConversationId, Actor, bool], str]
+ReadQuorum = Callable[[ConversationId, DecisionActor, bool], str]
 
 #: Reason for rejecting pending actions because of a user's message. Source: docs/wire.md, 2.
 SUPERSEDED = "Superseded by a new user message."
@@ -79,7 +79,7 @@ class Decision(NamedTuple):
 class StaleDecision(StoreError):
     """At least one decision of the request is no longer possible, so none was made."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, problems: list[dict[str, str]]) -> None:
         """problems: {action_id, problem} each, with a key of PROBLEMS."""
@@ -125,7 +125,7 @@ def decide_pending(
     conversation_id: ConversationId,
     stamp: Stamp,
     verb: str,
-    actor: Actor,
+    actor: DecisionActor,
     *,
     reason: str = "",
     decisions: str = "",
@@ -208,7 +208,9 @@ class Confirmations:
         self._bounds = bounds
         self._quorum = quorum
 
-    def decide(self, conversation_id: ConversationId, *, accept: bool, reason: str, actor: Actor = SERVER) -> bool:
+    def decide(
+        self, conversation_id: ConversationId, *, accept: bool, reason: str, actor: DecisionActor = SERVER
+    ) -> bool:
         """Accept or reject the pending actions of a detached conversation. True only for the decision that took effect.
 
         True also for an approval that was counted where several people must approve. Raises ConversationNotFound,
@@ -226,7 +228,7 @@ class Confirmations:
         self,
         conversation_id: ConversationId,
         decisions: Sequence[Decision],
-        actor: Actor,
+        actor: DecisionActor,
         *,
         at_terminal: bool = False,
     ) -> None:
@@ -251,7 +253,7 @@ class Confirmations:
         self,
         conversation_id: ConversationId,
         verb: str,
-        actor: Actor,
+        actor: DecisionActor,
         *,
         reason: str = "",
         decisions: str = "",
@@ -320,7 +322,7 @@ class Confirmations:
         stored = self._redis.hkeys(ConversationKeys(conversation_id).pending)
         return [one.decode() for one in stored]
 
-    def reopen(self, conversation_id: ConversationId, actions: Sequence[Event]) -> None:
+    def reopen(self, conversation_id: ConversationId, actions: Sequence[ReceivedEvent]) -> None:
         """Make exactly these actions of the log the open ones, as a restarted agent reports.
 
         Single decisions that the agent has not received stay valid only if it waits for exactly the same actions.
@@ -345,7 +347,7 @@ class Confirmations:
         *,
         approves_inside: bool = False,
         before: Mapping[str, Any] | None = None,
-        actor: Actor = SERVER,
+        actor: DecisionActor = SERVER,
     ) -> None:
         """Store a policy. A change is an event of the log. Raises ConversationNotFound, ValueError.
 
@@ -374,7 +376,7 @@ class Confirmations:
 
 
 @dataclass(frozen=True, slots=True)
-class LinkUse(Record):
+class LinkUse(HashRecord):
     """The use of a one-time link."""
 
     key = f"{ApprovalKeys.root}:link:SHA-256"

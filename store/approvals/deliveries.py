@@ -20,7 +20,7 @@ from redis.exceptions import TimeoutError
 from core import wire
 from core.wire import ConversationId, Micros
 from settings.limits import ConversationLimits, SandboxLimits
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import ReadQuorum, StaleDecision, check_reason, decide_pending
 from store.errors import UNREADABLE, ConversationNotFound, NeedsApproval, ReasonTooLong, RightsChanged
 from store.keys import ConversationKeys, SandboxKeys
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _MARGIN = 3.0
 
 
-class Delivery(NamedTuple):
+class DecisionDelivery(NamedTuple):
     """A decision that must reach the agent. id: of the request that decided. actions: ids of the decided actions."""
 
     id: str
@@ -69,7 +69,7 @@ class Claim(NamedTuple):
         """Return its member of the due index."""
         return f"{self.delivery_id} {self.conversation_id} {self.sandbox_id}"
 
-    def is_of(self, delivery: Delivery | None) -> bool:
+    def is_of(self, delivery: DecisionDelivery | None) -> bool:
         """Return whether this claim was opened for this delivery. The outstanding delivery may be an earlier one."""
         return delivery is not None and delivery.id == self.delivery_id
 
@@ -128,11 +128,11 @@ class Deliveries:
         claim: Claim,
         verb: str,
         *,
-        actor: Actor,
+        actor: DecisionActor,
         reason: str = "",
         decisions: str = "",
         echo: str = "",
-    ) -> tuple[bool, Delivery | None]:
+    ) -> tuple[bool, DecisionDelivery | None]:
         """Decide pending actions, with the verbs of `decide_pending.lua`.
 
         Nothing is listed: the agent reports the results. decisions: of single actions, from `encode_decisions`. echo:
@@ -182,7 +182,7 @@ class Deliveries:
             self._projections.refresh(claim.conversation_id)
         return reply.outcome in ("won", "agreed"), _delivery(*reply.delivery[0]) if reply.delivery else None
 
-    def get(self, conversation_id: ConversationId) -> Delivery | None:
+    def get(self, conversation_id: ConversationId) -> DecisionDelivery | None:
         """Return the decision that a conversation's agent may not have received."""
         reply = self._scripts.read_delivery(ConversationKeys(conversation_id).root)
         return _delivery(*reply) if reply else None
@@ -225,7 +225,7 @@ class Deliveries:
             SandboxKeys.root, entry=claim.entry, token=claim.token, lease=round(claim.seconds * 1000)
         )
 
-    def settle(self, conversation_id: ConversationId, delivery: Delivery | Claim) -> None:
+    def settle(self, conversation_id: ConversationId, delivery: DecisionDelivery | Claim) -> None:
         """Delete a decision that the agent has received or never will. A claim stands for a corrupt record."""
         identity = delivery.delivery_id if isinstance(delivery, Claim) else delivery.id
         self._scripts.settle_delivery(ConversationKeys(conversation_id).root, id=identity)
@@ -236,6 +236,6 @@ class Deliveries:
         self._scripts.close_delivery(SandboxKeys.root, entry=claim.entry, token=claim.token, again=again)
 
 
-def _delivery(identity: str, verb: str, reason: str, actions: str, each: str, trace: str) -> Delivery:
+def _delivery(identity: str, verb: str, reason: str, actions: str, each: str, trace: str) -> DecisionDelivery:
     decisions = json.loads(each or "[]")
-    return Delivery(identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, trace)
+    return DecisionDelivery(identity, verb == "accept", json.loads(reason), json.loads(actions), decisions, trace)

@@ -48,7 +48,7 @@ from core.wire import (
     MOST_NAME,
     MOST_REPORTED_BYTES,
     MOST_TITLE,
-    Event,
+    ReceivedEvent,
     are_capabilities,
     as_unicode,
     event_time,
@@ -107,7 +107,7 @@ def held_risks(policy: dict[str, object]) -> str:
 _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def effect(event: Event) -> dict[str, object]:
+def effect(event: ReceivedEvent) -> dict[str, object]:
     """Return the effect of an event; empty if it has none."""
     match event.kind:
         case "ActionEvent":
@@ -127,13 +127,13 @@ def effect(event: Event) -> dict[str, object]:
     return {}
 
 
-def final_effect(event: Event) -> dict[str, object]:
+def final_effect(event: ReceivedEvent) -> dict[str, object]:
     """Return the part of an event's effect that also applies to a copy. Source: docs/wire.md, 8."""
     speaks = event.kind == "MessageEvent" or (event.kind == "ActionEvent" and finish_message(event.fields) is not None)
     return {"final": True} if speaks and event.source == "agent" else {}
 
 
-def stored_bytes(event: Event) -> bytes:
+def stored_bytes(event: ReceivedEvent) -> bytes:
     """Return an event's bytes for `append_events.lua`: as the log stores them, or unchanged for a live event.
 
     Empty for a snapshot, and for a live event that is too long. Source: docs/wire.md, 5.
@@ -145,12 +145,12 @@ def stored_bytes(event: Event) -> bytes:
     return compressed(event.raw)
 
 
-def is_kept(event: Event) -> bool:
+def is_kept(event: ReceivedEvent) -> bool:
     """Return whether a log stores an event: all but snapshots and live events."""
     return event.kind not in LIVE_KINDS and not _is_snapshot(event)
 
 
-def closes(event: Event, action: Event) -> bool:
+def closes(event: ReceivedEvent, action: ReceivedEvent) -> bool:
     """Return whether an event ends an action: it observes or rejects it, or is an error of the action's tool call."""
     found = effect(event)
     call = action.fields.get("tool_call_id")
@@ -162,7 +162,7 @@ def written(effect: dict[str, object]) -> str:
     return _json(effect) if effect else ""
 
 
-def _is_snapshot(event: Event) -> bool:
+def _is_snapshot(event: ReceivedEvent) -> bool:
     return event.kind == "ConversationStateUpdateEvent" and event.fields.get("key") == "full_state"
 
 
@@ -180,7 +180,7 @@ def encodable(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _opened(event: Event) -> dict[str, object]:
+def _opened(event: ReceivedEvent) -> dict[str, object]:
     action = event.fields.get("action")
     if action is None:
         return {}
@@ -215,7 +215,7 @@ def _only_waits(action: dict[str, object]) -> bool:
     return (action.get("kind"), action.get("command"), action.get("reset")) == ("TerminalAction", "", False)
 
 
-def _begun(event: Event) -> dict[str, object]:
+def _begun(event: ReceivedEvent) -> dict[str, object]:
     """Return the end of an action's wait, because its sub-task proposes another action. Source: docs/wire.md, 4."""
     task, slash, _ = _text(event.fields.get("llm_response_id")).partition("/")
     return {"close": task} if slash and task and encodable(task) else {}
@@ -274,7 +274,7 @@ def _is_kept(value: dict[str, object] | list[object]) -> bool:
     return len(json.dumps(value)) <= MOST_REPORTED_BYTES
 
 
-def claim(event: Event) -> str | None:
+def claim(event: ReceivedEvent) -> str | None:
     """Return an event's claim about a person, or None."""
     if event.source == "user" and event.kind not in _SILENT_KINDS:
         message = event.fields.get("llm_message")
@@ -303,7 +303,7 @@ def policy_claim(policy: dict[str, object]) -> str:
     return f"policy {_risks(policy)}"
 
 
-def disowned(event: Event) -> Event:
+def disowned(event: ReceivedEvent) -> ReceivedEvent:
     """Rewrite an event whose claim nothing supports, under the same id. The result claims nothing."""
     fields = dict(event.fields)
     if event.source == "user":
@@ -319,19 +319,19 @@ def disowned(event: Event) -> Event:
     return event._replace(kind=kind, source=fields["source"], fields=fields, raw=json.dumps(fields).encode())
 
 
-def disowned_code(event: Event) -> str:
+def disowned_code(event: ReceivedEvent) -> str:
     """Return the name of an event whose claim nothing supports, for the log."""
     if _sets_policy(event):
         return UNAPPROVED_POLICY
     return "unapproved_rejection" if _rejects(event) else "unapproved_message"
 
 
-def _rejects(event: Event) -> bool:
+def _rejects(event: ReceivedEvent) -> bool:
     """Return whether an event rejects an action for a user, as it does unless it names another source."""
     return event.kind == "UserRejectObservation" and event.fields.get("rejection_source") != "hook"
 
 
-def _sets_policy(event: Event) -> bool:
+def _sets_policy(event: ReceivedEvent) -> bool:
     return event.kind == "ConversationStateUpdateEvent" and event.fields.get("key") == "confirmation_policy"
 
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from core.approvals import Action, shown_arguments
 from core.incomplete import is_complete
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.rehearsal import like_answer
 from core.scopes import Origin
 from core.wire import ConversationId, Micros, has_tag, parse_json, utc_time
@@ -44,7 +44,7 @@ from store.link.commands import Redis
 from store.listing import Listing, ListingFilter
 from store.log.frames import PAGE_BYTES, original
 from store.projections import Projections, Refresh
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.scripts import Scripts
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ _SWEEP_SPAN = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sweep(Record):
+class Sweep(HashRecord):
     """The cursor of the approvals' sweep in the listing."""
 
     key = ApprovalKeys.sweep
@@ -104,7 +104,7 @@ class InboxEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PendingAction:
+class InboxAction:
     """An action that waits for a decision, with what a person needs to decide."""
 
     conversation_id: ConversationId
@@ -146,7 +146,7 @@ def fitting(entries: Sequence[InboxEntry], room: int = PAGE_BYTES) -> int:
     return len(entries)
 
 
-def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[PendingAction | None]:
+def load(redis: Redis, entries: Sequence[InboxEntry]) -> list[InboxAction | None]:
     """Return the pending actions of entries, in order, None for each that its conversation does not confirm.
 
     One round trip, whatever the number of conversations. The caller limits the bytes with `fitting`.
@@ -180,7 +180,7 @@ def _known_like(tool_name: str, arguments: str) -> str | None:
     return None if answer is None else json.dumps(answer.rule.arguments)
 
 
-def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> PendingAction | None:
+def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes | None) -> InboxAction | None:
     """Return the pending action of an entry; None if the conversation contradicts."""
     status, title, tags, sandbox, reported, folder, origin = state
     if status != b"waiting_for_confirmation" or stored is None or kept is None:
@@ -195,7 +195,7 @@ def _read(entry: InboxEntry, state: list[Any], stored: bytes | None, kept: bytes
     like, began = _like(tool_name, json.dumps(arguments)), Origin.of(json.loads(origin or b"{}"))
     asked_from = asking_terminal(record, began)
     can = [] if asked_from and asked_from["in_terminal"] else ["approve", "reject"]
-    return PendingAction(
+    return InboxAction(
         conversation_id=entry.conversation_id,
         conversation_title=json.loads(title),
         tags=json.loads(tags),
@@ -231,7 +231,7 @@ def thought_of(event: dict[str, object]) -> str:
 class TooManyToCount(StoreError):
     """Too many actions are pending to count them by tag, text, risk, effect, machine or agent."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     place = "query"
 
     def __init__(self, member: str) -> None:
@@ -289,7 +289,7 @@ class InboxFilter:
         """Return whether the index alone cannot decide."""
         return bool(self.unindexed)
 
-    def passes(self, action: PendingAction) -> bool:
+    def passes(self, action: InboxAction) -> bool:
         """Return whether an action passes the filters that the index cannot apply."""
         if self.tag is not None and not has_tag(action.tags, *self.tag):
             return False
@@ -372,14 +372,14 @@ class Inbox:
 
     def page(
         self, filters: InboxFilter, *, descending: bool, limit: int, start: Cursor | None
-    ) -> tuple[list[PendingAction], Cursor | None]:
+    ) -> tuple[list[InboxAction], Cursor | None]:
         """Return a page of pending actions, ordered by when they began to wait, and the next cursor.
 
         Actions of a batch are in log order. Each action is read from its conversation. Two round trips, and with
         filters at most 2 * MOST_CHUNKS. A stale entry is omitted and its conversation refreshed. Filters and PAGE_BYTES
         of events may end a page before its limit: the last page is the one without a cursor.
         """
-        found: list[PendingAction] = []
+        found: list[InboxAction] = []
         room = PAGE_BYTES
         for _ in range(MOST_CHUNKS):
             most = _READ if filters.reads else limit - len(found)
@@ -419,14 +419,14 @@ class Inbox:
         most = "+inf" if filters.until is None else f"({filters.until}"
         return self._redis.zcount(ApprovalKeys.waiting, least, most)
 
-    def _read(self, entries: list[InboxEntry]) -> Iterator[PendingAction]:
+    def _read(self, entries: list[InboxEntry]) -> Iterator[InboxAction]:
         """Yield the pending actions of entries, with PAGE_BYTES per read."""
         while entries:
             number = fitting(entries) or 1
             yield from filter(None, self._load(entries[:number]))
             entries = entries[number:]
 
-    def _load(self, entries: list[InboxEntry]) -> list[PendingAction | None]:
+    def _load(self, entries: list[InboxEntry]) -> list[InboxAction | None]:
         """Return the actions of entries, None for each stale entry, whose conversation is refreshed."""
         found = load(self._redis, entries)
         # A worker was killed before it refreshed them, or is about to.

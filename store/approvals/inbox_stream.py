@@ -35,14 +35,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from core.wire import ConversationId, Seq, micros
-from store.approvals.audit import SERVER, Actor
-from store.approvals.inbox import Cursor, Inbox, InboxEntry, InboxFilter, PendingAction, load
+from store.approvals.audit import SERVER, DecisionActor
+from store.approvals.inbox import Cursor, Inbox, InboxAction, InboxEntry, InboxFilter, load
 from store.approvals.quorums import Quorums
 from store.destinations import Destinations
 from store.errors import FellBehind
 from store.keys import ApprovalKeys
 from store.link.commands import Redis
-from store.log.feed import PAGE, Feed, FeedEntry, Follower, Followers, Held, Reading
+from store.log.feed import PAGE, Feed, FeedEntry, Follower, Followers, Reading, StoredChanges
 from store.scripts import Scripts
 
 #: Maximum size of a page of changes, and of the events whose items a page loads, in bytes.
@@ -83,7 +83,7 @@ class InboxChange(FeedEntry):
 
     __slots__ = ("action", "is_destination", "key", "name", "risk", "sandbox_id", "tool")
 
-    def __init__(self, place: Seq, found: dict[str, str], action: PendingAction | None) -> None:
+    def __init__(self, place: Seq, found: dict[str, str], action: InboxAction | None) -> None:
         self.is_destination = found["kind"].startswith("destination_")
         data = (
             found["entry"] if self.is_destination else json.dumps(_item(asdict(action)) if action else _members(found))
@@ -134,10 +134,10 @@ def _key(found: dict[str, str]) -> Key:
     return ConversationId(found["conversation_id"]), found["action_id"]
 
 
-def _read(scripts: Scripts, after: Seq, most: int) -> tuple[Held, list[tuple[Seq, dict[str, str]]]]:
+def _read(scripts: Scripts, after: Seq, most: int) -> tuple[StoredChanges, list[tuple[Seq, dict[str, str]]]]:
     """Return which changes are stored, and the changes after a position that fit into a page. One round trip."""
     page = scripts.read_changes(ApprovalKeys.root, after=id_of(after), most=most, most_bytes=_PAGE_BYTES)
-    held = Held(page.held, *(place_of(one) if one else Seq(0) for one in (page.first, page.last)))
+    held = StoredChanges(page.held, *(place_of(one) if one else Seq(0) for one in (page.first, page.last)))
     return held, [(place_of(one.id), _fields(one.fields)) for one in page.changes]
 
 
@@ -183,7 +183,7 @@ def _indexed(place: Seq, found: dict[str, str]) -> InboxEntry:
     return InboxEntry(*_key(found), micros(found["since"]), item)
 
 
-class Sent(NamedTuple):
+class InboxStreamEvent(NamedTuple):
     """An event for a client. The id is "" if no client may resume after it."""
 
     name: str
@@ -214,7 +214,7 @@ class InboxFollower(Reading):
         """Return the id of the last change that was taken."""
         return id_of(self._follower.seq)
 
-    def next(self, timeout: float) -> list[Sent]:
+    def next(self, timeout: float) -> list[InboxStreamEvent]:
         """Return the next part of the snapshot, or the next changes when there are any; none on timeout, in seconds.
 
         Raises FellBehind, Stopping, or one of UNAVAILABLE. After the latter it may be called again.
@@ -224,24 +224,24 @@ class InboxFollower(Reading):
             self._is_catching_up = self._follower.seq < max(self._shown.values(), default=0)
             if not self._is_catching_up:
                 self._shown = {}
-                sent.append(Sent("ready", b"{}", self.seq))
+                sent.append(InboxStreamEvent("ready", b"{}", self.seq))
         return sent
 
-    def _next_page(self) -> list[Sent]:
+    def _next_page(self) -> list[InboxStreamEvent]:
         if (ended := self._follower.feed.ended) is not None:
             raise ended
-        reset, start = Sent("reset", json.dumps({"reason": self._reset}).encode()), self._cursor
+        reset, start = InboxStreamEvent("reset", json.dumps({"reason": self._reset}).encode()), self._cursor
         actions, following = self._inbox.page(self._filters, descending=False, limit=_SNAPSHOT, start=start)
         shown = [_item(one) for one in self._show(actions)]
         self._cursor, self._in_snapshot = following, following is not None
         for action in actions:
             if (opened := place_of(action.opened)) > self._follower.seq:
                 self._shown[action.conversation_id, action.action_id] = opened
-        items = Sent("snapshot", json.dumps({"items": shown}).encode())
+        items = InboxStreamEvent("snapshot", json.dumps({"items": shown}).encode())
         asked = [] if self._in_snapshot or not self._filters.destinations else list(self._open_destinations())
         return [*([] if start else [reset]), *([items] if actions else []), *asked]
 
-    def _open_destinations(self) -> Iterator[Sent]:
+    def _open_destinations(self) -> Iterator[InboxStreamEvent]:
         """Yield the sandboxes' open requests for destinations that the client wants."""
         cursor: Any = None
         while True:
@@ -250,11 +250,11 @@ class InboxFollower(Reading):
                 one.shown for one in found if self._filters.passes_destination(one.conversation_id, one.sandbox_id)
             ]
             if items:
-                yield Sent("destinations", json.dumps({"items": items}).encode())
+                yield InboxStreamEvent("destinations", json.dumps({"items": items}).encode())
             if cursor is None:
                 return
 
-    def _next_changes(self, timeout: float) -> list[Sent]:
+    def _next_changes(self, timeout: float) -> list[InboxStreamEvent]:
         if not self._taken:
             self._taken = [
                 change
@@ -267,7 +267,7 @@ class InboxFollower(Reading):
         items = iter(self._show([change.action for change in changes if change.action is not None], fresh=False))
         self._taken = []  # only now: after an error above, the caller tries again
         return [
-            Sent(
+            InboxStreamEvent(
                 change.name,
                 change.raw if change.action is None else json.dumps(_item(next(items))).encode(),
                 "" if self._is_catching_up else id_of(change.seq),
@@ -293,7 +293,7 @@ class InboxStream:
         self._followers = followers
         self._inbox = inbox
 
-    def follow(self, after: str | None, filters: InboxFilter, actor: Actor = SERVER) -> InboxFollower:
+    def follow(self, after: str | None, filters: InboxFilter, actor: DecisionActor = SERVER) -> InboxFollower:
         """Follow the inbox after a change; None: from a snapshot. Raises TooManyFollowers, Stopping.
 
         filters: without `since`, `until` and `text`. actor: for whom the items are rendered.

@@ -1,6 +1,6 @@
 """The conversation of an action, for comparison with rules."""
 
-from core.approvals import Conversation
+from core.approvals import RuledConversation
 from core.scopes import Origin
 from core.wire import ConversationId, parse_json
 
@@ -10,7 +10,7 @@ PLACE = ("tags", "folder", "origin")
 
 def read_place(
     conversation_id: ConversationId, tags: bytes | None, folder: bytes | None, origin: bytes | None
-) -> Conversation:
+) -> RuledConversation:
     """Make a conversation from the stored fields of PLACE."""
     began = Origin.of(parse_json(origin or b"{}"))
-    return Conversation(conversation_id, parse_json(tags or b"{}"), folder.decode() if folder else None, began)
+    return RuledConversation(conversation_id, parse_json(tags or b"{}"), folder.decode() if folder else None, began)

@@ -15,8 +15,8 @@ from core.approvals import Action, Rule
 from core.people import Person, voter
 from core.quorums import Hold, hold_of
 from core.wire import ConversationId
-from store.approvals.audit import SERVER, Actor
-from store.approvals.inbox import PendingAction
+from store.approvals.audit import SERVER, DecisionActor
+from store.approvals.inbox import InboxAction
 from store.approvals.places import PLACE, read_place
 from store.approvals.rules import Rules
 from store.approvals.waiting import read_pending
@@ -40,7 +40,7 @@ class Quorums:
         self._rules = rules
         self._rights = rights
 
-    def read(self, conversation_id: ConversationId, actor: Actor, again: bool) -> str:
+    def read(self, conversation_id: ConversationId, actor: DecisionActor, again: bool) -> str:
         """Return the data of `_quorum.lua` for an approval by an actor.
 
         No round trip without such rules, in a cluster one. again: the script that decides has found the earlier data
@@ -77,7 +77,7 @@ class Quorums:
         """Cache the current rules. One round trip, two after a change."""
         self._rules.versioned()
 
-    def shown(self, items: Sequence[PendingAction], actor: Actor, *, fresh: bool = True) -> list[dict[str, Any]]:
+    def shown(self, items: Sequence[InboxAction], actor: DecisionActor, *, fresh: bool = True) -> list[dict[str, Any]]:
         """Return pending actions for an actor: `can` has their possible decisions, `quorum` who must approve.
 
         For a key, `can` has what the agent understands. Two round trips without such rules, for a key one. fresh: False
@@ -168,7 +168,7 @@ class Quorums:
         return not is_revocable_id(vote["key"]) or bool(self._rights.live([vote["key"]]))
 
 
-def _members(item: PendingAction) -> dict[str, Any]:
+def _members(item: InboxAction) -> dict[str, Any]:
     return {name: getattr(item, name) for name in (*(one.name for one in fields(item)), "complete")}
 
 

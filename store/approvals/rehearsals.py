@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from core.approvals import (
     Action,
-    Conversation,
     Rule,
+    RuledConversation,
     canonical,
     holds_for,
     matches,
@@ -21,11 +21,11 @@ from core.approvals import (
 )
 from core.cuts import beginning
 from core.pauses import take_turns
-from core.refused import Kind
-from core.rehearsal import Answer, ReadyAnswer, like_answer, ready_answers, would_answer
+from core.refused import RefusalKind
+from core.rehearsal import OfferedAnswer, RuleAnswer, like_answer, ready_answers, would_answer
 from core.scopes import Scope, scopes_of
 from core.wire import ConversationId, now, parse_json
-from store.approvals.audit import LONGEST_TEXT, Audit, AuditFilter, Place, decider_of, place_of
+from store.approvals.audit import LONGEST_TEXT, Audit, AuditFilter, AuditPosition, decider_of, place_of
 from store.approvals.inbox import Index
 from store.approvals.rules import Rules
 from store.approvals.trials import (
@@ -33,8 +33,8 @@ from store.approvals.trials import (
     AuditedAction,
     ConversationPlace,
     Decisions,
-    Example,
     Trial,
+    TrialExample,
     audited_actions,
     slices,
 )
@@ -57,12 +57,12 @@ _END = 10**12
 class ActionNotPending(StoreError):
     """The action is not pending, or does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "This action does not wait for a decision. GET /api/v1/pending-actions lists the pending actions"
 
 
 class Decided(NamedTuple):
-    conversation: Conversation
+    conversation: RuledConversation
     conversation_title: str | None
     action_id: str
     action: Action
@@ -98,14 +98,14 @@ class Rehearsal(NamedTuple):
     answered: int
     rejected: int  #: number of answers that differ from the person's decision
     unread: int
-    examples: list[Example]  #: first those with differing decisions
-    following: Place | None
+    examples: list[TrialExample]  #: first those with differing decisions
+    following: AuditPosition | None
 
 
 class Proposal(NamedTuple):
     """A rule for actions that people approve repeatedly."""
 
-    answer: Answer
+    answer: RuleAnswer
     evidence: list[Decided]  #: the newest first
 
     @property
@@ -116,7 +116,7 @@ class Proposal(NamedTuple):
 class Tried(NamedTuple):
     """A ready answer, tried on the last decisions about its tool."""
 
-    ready: ReadyAnswer
+    ready: OfferedAnswer
     answered: list[int]  #: number of answers in each of its scopes
     of: int
 
@@ -135,7 +135,7 @@ class Rehearsals:
         self._rules = rules
         self._index = index
 
-    def rehearse(self, draft: Rule, *, limit: int, start: Place | None) -> Rehearsal:
+    def rehearse(self, draft: Rule, *, limit: int, start: AuditPosition | None) -> Rehearsal:
         """Try a draft on a page of decisions. limit: number of audit entries."""
         trial = Trial(self._decisions, draft, self._rules.in_force(now()))
         raws, following = self._audit.search(AuditFilter(people=True), descending=True, limit=limit, start=start)
@@ -191,7 +191,7 @@ class Rehearsals:
             raise ActionNotPending
         action = Action.of(parse_json(event))
         here, key_id = (
-            Conversation(conversation_id, waiting.tags, waiting.folder, waiting.origin),
+            RuledConversation(conversation_id, waiting.tags, waiting.folder, waiting.origin),
             waiting.origin.key_id,
         )
         key_name = name_of_key(key_id) if key_id else ""
@@ -264,7 +264,7 @@ def _answers(rule: Rule, rules: Sequence[Rule], one: Decided) -> bool:
     return would_answer(rule, rules, one.action, one.conversation)
 
 
-def _tried(ready: ReadyAnswer, rules: Sequence[Rule], recent: Sequence[Decided]) -> Tried:
+def _tried(ready: OfferedAnswer, rules: Sequence[Rule], recent: Sequence[Decided]) -> Tried:
     """Try a ready answer. The widest scope is tried, and its matches are counted in each narrower scope."""
     answered = [one for one in recent if _answers(ready.answer.rule, rules, one)]
     return Tried(

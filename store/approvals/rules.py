@@ -26,15 +26,15 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 from uuid import uuid4
 
-from core.approvals import Action, Conversation, Matched, Rule, action_digest, matching
+from core.approvals import Action, Matched, Rule, RuledConversation, action_digest, matching
 from core.cuts import beginning_in_bytes
 from core.inside import beside_inside, stays_inside
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.rehearsal import MOST_TOGETHER
 from core.wire import ConversationId, Micros, now
 from settings.limits import ConversationLimits
 from store.approvals.asked import is_handed
-from store.approvals.audit import SERVER, Actor, Audit
+from store.approvals.audit import SERVER, Audit, DecisionActor
 from store.approvals.decisions import MOST_ENTRIES, Approvals, Confirmations, Decision, StaleDecision
 from store.approvals.deliveries import Deliveries
 from store.approvals.inbox import Index
@@ -72,21 +72,21 @@ _OVER = ("expired", "changed")
 class RuleNotFound(StoreError):
     """The rule does not exist."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "Approval rule not found. GET /api/v1/approval-rules lists all rules"
 
 
 class RuleWasRevoked(StoreError):
     """An earlier attempt of this request made the rule, and it was revoked since."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = "This request made a rule that has been revoked since: make another with a new request"
 
 
 class RuleWouldBePast(StoreError):
     """The rule would already have expired."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "expires_at"
     words = "Must lie in the future"
 
@@ -94,7 +94,7 @@ class RuleWouldBePast(StoreError):
 class RuleTooLong(StoreError):
     """The rule is too large."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
     member = "arguments"
     words = f"A rule should have at most {MOST_RULE_BYTES} bytes as JSON (MOST_RULE_BYTES)"
 
@@ -102,7 +102,7 @@ class RuleTooLong(StoreError):
 class TooManyRules(StoreError):
     """The maximum number of rules is reached."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = f"Limit of {MOST_RULES} approval rules reached: revoke one first (MOST_RULES)"
 
 
@@ -380,7 +380,7 @@ class RuleDecisions:
         if not found.approves_inside or not found.pending:
             return
         rules = [rule for rule in self._rules.in_force(now()) if rule.decision != "approve"]
-        here = Conversation(conversation_id, found.tags, found.folder, found.origin)
+        here = RuledConversation(conversation_id, found.tags, found.folder, found.origin)
         folder = self._folder_of(found)
         records = {one["id"]: one for one in found.pending if not is_handed(one)}
         decisions = []
@@ -408,7 +408,7 @@ class RuleDecisions:
 
     def _waiting(self, conversation_id: ConversationId, found: Approvals, rules: tuple[Rule, ...]) -> list[Waiting]:
         tools = {rule.tool_name for rule in rules}
-        here = Conversation(conversation_id, found.tags, found.folder, found.origin)
+        here = RuledConversation(conversation_id, found.tags, found.folder, found.origin)
         folder = self._folder_of(found) if found.approves_inside else None
         records = {one["id"]: one for one in found.pending if one["tool"] in tools and not is_handed(one)}
         waiting = []
@@ -459,7 +459,7 @@ class RuleDecisions:
     ) -> None:
         """Decide actions whose uses are counted. If others were faster, their uses are returned."""
         names = dict.fromkeys(use.rule.id for found_uses in uses.values() for use in found_uses)
-        actor = Actor("rule", " ".join(names))
+        actor = DecisionActor("rule", " ".join(names))
         decisions = [
             Decision(
                 one.id,
@@ -483,7 +483,7 @@ class RuleDecisions:
             self._give_back(conversation_id, found.audited, uses, set(uses))
 
     def _hand_over(
-        self, conversation_id: ConversationId, sandbox_id: str, decisions: Sequence[Decision], actor: Actor
+        self, conversation_id: ConversationId, sandbox_id: str, decisions: Sequence[Decision], actor: DecisionActor
     ) -> None:
         """Decide in a sandbox, and let a supervisor deliver the decision at once."""
         words = self._confirmations.encode_decisions(conversation_id, decisions)

@@ -8,7 +8,7 @@ trial reads the event of each decision.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from core.approvals import Action, Conversation, Rule, action_digest, text_of
+from core.approvals import Action, Rule, RuledConversation, action_digest, text_of
 from core.cuts import beginning
 from core.pauses import take_turns
 from core.rehearsal import basis_of, needed_words, would_answer
@@ -37,7 +37,7 @@ _SUMS = ("decided", "answered", "rejected", "unread")
 class ConversationPlace(NamedTuple):
     """The current conversation of decisions."""
 
-    conversation: Conversation
+    conversation: RuledConversation
     title: str | None
 
 
@@ -76,7 +76,7 @@ def _description(entry: dict[str, Any], place: int) -> dict[str, Any] | None:
     return found
 
 
-class Example(NamedTuple):
+class TrialExample(NamedTuple):
     """The description of an action that a person has decided."""
 
     conversation_id: str
@@ -161,11 +161,11 @@ class Trial:
         self._known: dict[tuple[str, str], str | None] = {}  #: description of an answered action, None for another
         self._places: dict[ConversationId, ConversationPlace | None] = {}
         self.decided = self.answered = self.rejected = self.unread = 0
-        self.contrary: list[Example] = []
-        self.alike: list[Example] = []
+        self.contrary: list[TrialExample] = []
+        self.alike: list[TrialExample] = []
 
     @property
-    def examples(self) -> list[Example]:
+    def examples(self) -> list[TrialExample]:
         """Return the examples, first those with differing decisions."""
         return self.contrary + self.alike
 
@@ -180,7 +180,7 @@ class Trial:
         """Continue from the sums of an earlier trial."""
         for name in _SUMS:
             setattr(self, name, sums.get(name, 0))
-        examples = [Example(**one) for one in sums.get("examples", ())]
+        examples = [TrialExample(**one) for one in sums.get("examples", ())]
         self.contrary = [one for one in examples if one.decision != self._draft.decision]
         self.alike = [one for one in examples if one.decision == self._draft.decision]
 
@@ -284,7 +284,7 @@ class Trial:
         if place is not None and len(examples) < most:
             entry = one.entry
             examples.append(
-                Example(
+                TrialExample(
                     one.conversation_id,
                     place.title,
                     one.action_id,

@@ -21,7 +21,7 @@ from store.link.secrets import Sealer
 from store.listing import Listing
 from store.log.text import MessageText, texts
 from store.projections import Projections
-from store.record import Record
+from store.record import HashRecord
 from store.sandboxes import SandboxWing
 from store.sandboxes.start_tasks import StartTasks
 from store.scripts import Scripts
@@ -61,7 +61,7 @@ class ConversationWing(Conversations):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chat(Record):
+class ChatAnswer(HashRecord):
     """The last answer of a chat."""
 
     key = chat_root("SHA-256")

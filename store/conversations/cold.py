@@ -26,9 +26,9 @@ from store.keys import ColdKeys, ConversationKeys
 from store.link.commands import Redis
 from store.listing import Cursor, Listing, ListingFilter
 from store.log.frames import (
+    FrameUnreadable,
     Frozen,
     Range,
-    Unreadable,
     digest_of,
     head,
     head_name,
@@ -169,7 +169,7 @@ def _checked(redis: Redis, objects: Objects, name: str, needed: _ColdConversatio
     except ObjectMissing as missing:
         if needed and _needing(redis, name):
             yield Checked(name, True, f"the object {missing} is missing")
-    except Unreadable as error:
+    except FrameUnreadable as error:
         if not needed or _needing(redis, name):
             yield Checked(name, needed is not None, str(error))
     else:
@@ -177,23 +177,23 @@ def _checked(redis: Redis, objects: Objects, name: str, needed: _ColdConversatio
 
 
 def _check_piece(objects: Objects, name: str, digest: str, may: set[str] | None, inner: bytes) -> None:
-    """Raise Unreadable or ObjectMissing for a bad piece. inner: the piece, if the log's object contains it."""
+    """Raise FrameUnreadable or ObjectMissing for a bad piece. inner: the piece, if the log's object contains it."""
     try:
         ranges_in(inner or objects.get(name), digest, may)
-    except Unreadable as error:
-        raise Unreadable(f"its piece {name}: {error}") from None
+    except FrameUnreadable as error:
+        raise FrameUnreadable(f"its piece {name}: {error}") from None
 
 
 def _as_it_says(name: str, content: bytes) -> _ColdConversation:
-    """Return the claims of an orphaned object about its log. Raises Unreadable."""
+    """Return the claims of an orphaned object about its log. Raises FrameUnreadable."""
     try:
         fields, _ = json.JSONDecoder().raw_decode(content.partition(b"\n")[0].decode("utf-8", "replace"))
         return _ColdConversation(Frozen(name, owner(name), fields["incarnation"], fields["revision"]), None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Unreadable(f"it is damaged: {error}") from None
+        raise FrameUnreadable(f"it is damaged: {error}") from None
 
 
-class Changed(Exception):
+class ConversationChanged(Exception):
     """The conversation was deleted or replaced, or its log has returned, during a freeze or a thaw."""
 
 
@@ -235,7 +235,7 @@ class Pieces:
                     words += [part, str(len(some)), *some]
                 done = self._scripts.thaw_piece(root, name=of.name, piece=number, span=_ASIDE, ranges=words)
                 if done is None:
-                    raise Changed
+                    raise ConversationChanged
                 if done < number:
                     break  # the staged pieces have expired
                 number = done  # may skip pieces that another process has staged
@@ -244,10 +244,10 @@ class Pieces:
                     case "adopted":
                         return
                     case "torn":
-                        raise Unreadable("it has not as many events as the log")
+                        raise FrameUnreadable("it has not as many events as the log")
                     case None:
-                        raise Changed
-        raise Changed
+                        raise ConversationChanged
+        raise ConversationChanged
 
     def _ranges(self, root: str, incarnation: str, parts: Sequence[str]) -> Iterator[Range]:
         """Yield all of a log in ranges of limited size.
@@ -276,9 +276,9 @@ class Pieces:
             try:
                 reply = self._scripts.read_log(root, seq=seq, most=_EVENTS, most_bytes=_BYTES)
             except IsCold:  # another process was faster
-                raise Changed from None
+                raise ConversationChanged from None
             if reply is None or reply.incarnation != incarnation or (seq < reply.last and not reply.events):
-                raise Changed
+                raise ConversationChanged
             last = reply.last
             seq += len(reply.events)
             yield reply.events
@@ -374,7 +374,7 @@ class Cold:
                     revision=revision,
                     latest=began + _FREEZING,
                 )
-        except Changed:
+        except ConversationChanged:
             pass
         finally:
             if not is_cold:
@@ -395,7 +395,7 @@ class Cold:
             name, incarnation, revision, last_chunk = (word.decode() for word in (stored, *state))
             may = ColdKeys.moved(int(last_chunk), (pair.decode() for pair in pairs))
             of = Frozen(name, conversation_id, incarnation, revision)
-            with self._readable(of) as objects, suppress(Changed):
+            with self._readable(of) as objects, suppress(ConversationChanged):
                 cold = _ColdConversation(of, may, digest and digest.decode())
                 self._pieces.restore(cold, objects.get(name), objects.get, _THAWED)
             self._note(_LEFT, [name])
@@ -517,7 +517,7 @@ class Cold:
             raise StillCold(of.conversation_id, f"its object {missing} is missing") from None
         except ObjectsAway as error:
             raise StillCold(of.conversation_id, "the place of its object cannot be reached, or refuses") from error
-        except Unreadable as error:
+        except FrameUnreadable as error:
             raise StillCold(of.conversation_id, f"its object {of.name} cannot be used") from error
 
 

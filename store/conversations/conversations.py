@@ -15,11 +15,11 @@ from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.cuts import beginning
 from core.scopes import NOWHERE, Origin
 from core.wire import MOST_TITLE, REPORTED_MEMBERS, ConversationId, user_message
-from store.approvals.audit import SERVER, Actor, canonical_text
+from store.approvals.audit import SERVER, DecisionActor, canonical_text
 from store.approvals.decisions import MOST_READ, ReadQuorum
 from store.approvals.effects import encodable, held_risks, message_claim
 from store.conversation import Conversation, State, info_fields, read_state, title_fields
-from store.conversations.lists import Damaged, readable
+from store.conversations.lists import DamagedConversation, readable
 from store.errors import (
     ConversationNotFound,
     HeldByQuorum,
@@ -224,8 +224,8 @@ class Conversations:
         """Return states in the order of the ids, None for an unknown id. One round trip."""
         return [read_state(stored, names) if stored else None for stored, names in self._stored(conversation_ids)]
 
-    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
-        """Return states as `get_many`, with Damaged for corrupt ones, which are logged."""
+    def get_each(self, conversation_ids: Sequence[ConversationId]) -> list[State | DamagedConversation | None]:
+        """Return states as `get_many`, with DamagedConversation for corrupt ones, which are logged."""
         return [
             readable(one, read_state, *stored) if stored[0] else None
             for one, stored in zip(conversation_ids, self._stored(conversation_ids), strict=True)
@@ -255,7 +255,7 @@ class Conversations:
         entries, following = self._listing.page(filters, by=by, descending=descending, limit=limit, start=start)
         found = []
         for entry, state in zip(entries, self.get_each([entry.id for entry in entries]), strict=True):
-            if isinstance(state, Damaged):
+            if isinstance(state, DamagedConversation):
                 continue
             self._listing.correct(entry, state)
             if state is not None and filters.passes(state):
@@ -307,7 +307,7 @@ class Conversations:
         """Set the owner of a copy without an owner. One round trip."""
         self._scripts.name_owner(ConversationKeys(conversation_id).root, owner=name)
 
-    def give(self, conversation_id: ConversationId, owner: str, *, before: str, actor: Actor) -> None:
+    def give(self, conversation_id: ConversationId, owner: str, *, before: str, actor: DecisionActor) -> None:
         """Change the owner of a conversation, with an entry in its audit.
 
         before: the owner that the actor has seen. Raises ConversationNotFound, OwnerChanged, RightsChanged.
@@ -364,7 +364,7 @@ class Conversations:
         if isinstance(self._projections.settled(conversation_id, reply), ReportConversation.Foreign):
             raise NotItsSandbox
 
-    def change_status(self, conversation_id: ConversationId, verb: str, *, actor: Actor = SERVER) -> None:
+    def change_status(self, conversation_id: ConversationId, verb: str, *, actor: DecisionActor = SERVER) -> None:
         """Run, pause or interrupt, as defined in `_status.lua`.
 
         actor: may need the right to decide the pending actions. Raises ConversationNotFound, NobodyRuns, IllegalMove,
@@ -481,7 +481,7 @@ class Conversations:
         """Record that the agent has the due title and tags. due: `labels_due` of the state. Later changes stay due."""
         self._scripts.settle_labels(ConversationKeys(conversation_id).root, due=due)
 
-    def delete(self, conversation_id: ConversationId, actor: Actor = SERVER, *, revision: str = "") -> bool:
+    def delete(self, conversation_id: ConversationId, actor: DecisionActor = SERVER, *, revision: str = "") -> bool:
         """Delete a conversation with its events and secrets, but not its audit. Three round trips, in a sandbox four.
 
         The tombstone is written first: after a kill in between, the conversation still exists. revision: required

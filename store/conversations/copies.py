@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import TimeoutError
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.scopes import Origin
-from core.wire import ConversationId, Event, Micros, Seq, read_event, utc_time
+from core.wire import ConversationId, Micros, ReceivedEvent, Seq, read_event, utc_time
 from settings.limits import ConversationLimits
 from store.approvals.effects import final_effect, held_risks
 from store.conversation import Conversation, State, info_fields, title_fields
@@ -83,7 +83,7 @@ class Copy:
         """End the copy, and return whether a deletion had ended it."""
         return self._scripts.close_copy(self._root, fork=self.keys.fork)
 
-    def append(self, events: Sequence[Event]) -> None:
+    def append(self, events: Sequence[ReceivedEvent]) -> None:
         """Write the next events, at most PAGE. An event whose id is in the log is skipped.
 
         Raises TimeoutError, CopyEnded.
@@ -297,7 +297,7 @@ def _inherited(
 class RepeatedEvent(StoreError):
     """Two events of the import have the same id."""
 
-    kind = Kind.MEMBER
+    kind = RefusalKind.MEMBER
 
     def __init__(self, seq: Seq, event_id: str) -> None:
         super().__init__(f"An earlier event has the id {event_id!r}: give each event its own id")
@@ -322,7 +322,11 @@ class Exports:
         yield from _pages(self._scripts, state["id"], state["incarnation"], state["seq"])
 
     def load(
-        self, conversation_id: ConversationId, head: Mapping[str, Any], events: Iterable[Event], key_id: str = ""
+        self,
+        conversation_id: ConversationId,
+        head: Mapping[str, Any],
+        events: Iterable[ReceivedEvent],
+        key_id: str = "",
     ) -> bool:
         """Import a conversation from its head (`schemas.exports.ExportHead`) and its events, in order; True if created.
 
@@ -348,8 +352,8 @@ class Exports:
             copy.close()
             self._scripts.drop_copy(copy.keys.root)
 
-    def _fill(self, copy: Copy, events: Iterable[Event]) -> None:
-        page, size, known_pairs = list[Event](), 0, set[tuple[str, str]]()
+    def _fill(self, copy: Copy, events: Iterable[ReceivedEvent]) -> None:
+        page, size, known_pairs = list[ReceivedEvent](), 0, set[tuple[str, str]]()
         for event in events:
             known_pairs.add((event.kind, event.source))
             if len(known_pairs) > self._most_pairs:
@@ -362,7 +366,7 @@ class Exports:
         if page:
             self._append(copy, page)
 
-    def _append(self, copy: Copy, page: list[Event]) -> None:
+    def _append(self, copy: Copy, page: list[ReceivedEvent]) -> None:
         before, ids = copy.seq, set[str]()
         for seq, event in enumerate(page, before + 1):
             if event.id in ids:

@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 from core.masking import NOTHING, Mask
 from core.pauses import take_turns
-from core.wire import ConversationId, Event, Micros, Seq, read_event, user_message
+from core.wire import ConversationId, Micros, ReceivedEvent, Seq, read_event, user_message
 from settings.limits import ConversationLimits
-from store.approvals.audit import SERVER, Actor, canonical_text
+from store.approvals.audit import SERVER, DecisionActor, canonical_text
 from store.approvals.decisions import SUPERSEDED
 from store.approvals.effects import (
     claim,
@@ -95,14 +95,14 @@ class EventLog:
     def append(
         self,
         conversation_id: ConversationId,
-        events: Sequence[Event],
+        events: Sequence[ReceivedEvent],
         *,
         sandbox_id: str | None = None,
         made_here: bool = False,
         fetched: bool = False,
         posted: int | None = None,
         hook_hash: str = "",
-        actor: Actor = SERVER,
+        actor: DecisionActor = SERVER,
         asked: Mapping[str, object] | None = None,
         unasked: str = "",
         audited: bool = True,
@@ -175,7 +175,12 @@ class EventLog:
                     raise LogTooLong(self._bounds.max_conversation_bytes)
 
     def send(
-        self, conversation_id: ConversationId, *, content: list[dict[str, object]], run: bool, actor: Actor = SERVER
+        self,
+        conversation_id: ConversationId,
+        *,
+        content: list[dict[str, object]],
+        run: bool,
+        actor: DecisionActor = SERVER,
     ) -> None:
         """Append a user's message, and with `run` start the agent. Pending actions are rejected, never approved.
 
@@ -408,7 +413,7 @@ def _fitting(events: Sequence[bytes]) -> int:
 
 
 def _arguments(
-    event: Event, masks: Iterable[Mask], is_checked: bool, fetched: bool
+    event: ReceivedEvent, masks: Iterable[Mask], is_checked: bool, fetched: bool
 ) -> tuple[str, str, Micros, bytes, bytes, str | bytes]:
     """Return an event as arguments of `append_events.lua`. Compute its claim before masking, and all else after."""
     take_turns()  # a batch of 500 events of 16 kB takes 90 ms

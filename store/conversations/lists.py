@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from core.wire import ConversationId, Seq
-from store.approvals.inbox_stream import Sent
+from store.approvals.inbox_stream import InboxStreamEvent
 from store.conversation import Conversation, State
 from store.errors import UNREADABLE, FellBehind
 from store.keys import APP_FIELD, ConversationKeys, ListingKeys, SandboxKeys, changed_channel
@@ -34,7 +34,7 @@ from store.link.commands import Redis
 from store.link.connection import LazyCluster
 from store.link.signals import MAYBE_MISSED
 from store.listing import Cursor, Listing, ListingEntry, ListingFilter
-from store.log.feed import Feed, FeedEntry, Follower, Followers, Held, Reading
+from store.log.feed import Feed, FeedEntry, Follower, Followers, Reading, StoredChanges
 from store.scripts import Scripts
 
 log = logging.getLogger(__name__)
@@ -66,21 +66,23 @@ _NAMES = [name.encode() for name in _FIELDS]
 PAGE, READ_SECONDS = 200, 0.25
 
 
-class Damaged:
+class DamagedConversation:
     """Placeholder for a conversation whose record is corrupt. Its entry in the listing stays.
 
     Pages omit it, and it is logged. A request for the conversation itself fails, because no true response is possible.
     """
 
 
-def readable(conversation_id: ConversationId, read: Callable[..., State], *stored: object) -> State | Damaged:
-    """Return the state that `read` makes of stored data; Damaged, logged once per process, if they are corrupt."""
+def readable(
+    conversation_id: ConversationId, read: Callable[..., State], *stored: object
+) -> State | DamagedConversation:
+    """Return the state that `read` makes of stored data; DamagedConversation if corrupt, logged once per process."""
     try:
         state = read(*stored)
         int(state["revision"])  # every listing compares it
     except UNREADABLE as error:
         name_in_log(conversation_id, error)
-        return Damaged()
+        return DamagedConversation()
     return state
 
 
@@ -93,7 +95,7 @@ def name_in_log(conversation_id: ConversationId, error: Exception) -> None:
         log.error("the conversation %s cannot be read: lists and sweeps pass it over", conversation_id, exc_info=error)
 
 
-class Form(NamedTuple):
+class ConversationForm(NamedTuple):
     """A representation of conversations: its name, and the function that renders a state to bytes for clients.
 
     The bytes depend on nothing but the state.
@@ -116,10 +118,10 @@ class ConversationPages:
         self,
         redis: Redis,
         listing: Listing,
-        read: Callable[[Sequence[ConversationId]], Sequence[State | Damaged | None]],
+        read: Callable[[Sequence[ConversationId]], Sequence[State | DamagedConversation | None]],
         kept_bytes: int = KEPT_BYTES,
     ) -> None:
-        """read: returns states by id, None for an unknown one, Damaged for one to omit."""
+        """read: returns states by id, None for an unknown one, DamagedConversation for one to omit."""
         self._redis, self._is_cluster = redis, isinstance(redis, LazyCluster)
         self._listing = listing
         self._read = read
@@ -127,7 +129,14 @@ class ConversationPages:
         self._size, self._most = 0, kept_bytes
 
     def page(
-        self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self,
+        filters: ListingFilter,
+        form: ConversationForm,
+        *,
+        by: str,
+        descending: bool,
+        limit: int,
+        start: Cursor | None,
     ) -> tuple[list[bytes], Cursor | None]:
         """Return a page of the conversations that pass the filters, except `tag` and `kind`; and the next cursor.
 
@@ -146,14 +155,14 @@ class ConversationPages:
         others = [entry for entry in entries if entry.id not in shown]
         states = self._read([entry.id for entry in others]) if others else []
         for entry, state in zip(others, states, strict=True):
-            if isinstance(state, Damaged):
+            if isinstance(state, DamagedConversation):
                 continue
             self._listing.correct(entry, state)
             if state is not None and filters.passes(state):
                 shown[entry.id] = self._show(form, state)
         return [shown[entry.id] for entry in entries if entry.id in shown], following
 
-    def _find(self, form: Form, entries: Sequence[ListingEntry]) -> dict[ConversationId, bytes]:
+    def _find(self, form: ConversationForm, entries: Sequence[ListingEntry]) -> dict[ConversationId, bytes]:
         """Return the cached bytes of unchanged conversations, by id."""
         found = [(entry, self._kept.get((form.name, entry.id))) for entry in entries]
         kept = [(entry, one) for entry, one in found if one is not None and one.revision == entry.revision]
@@ -176,7 +185,7 @@ class ConversationPages:
             replies = pipe.execute()
         return [b" ".join(value or b"" for value in values) for values in replies]
 
-    def _show(self, form: Form, state: State) -> bytes:
+    def _show(self, form: ConversationForm, state: State) -> bytes:
         raw, key = form.show(state), (form.name, state["id"])
         self._size -= self._cost(self._kept.pop(key, None))
         version = " ".join(state.get(name) or "" for name in VERSION).encode()
@@ -200,10 +209,10 @@ class ConversationList:
 
     def get_many(self, ids: Sequence[ConversationId]) -> list[State | None]:
         """Return summaries as `get_each`, but None for a corrupt conversation."""
-        return [None if isinstance(state, Damaged) else state for state in self.get_each(ids)]
+        return [None if isinstance(state, DamagedConversation) else state for state in self.get_each(ids)]
 
-    def get_each(self, ids: Sequence[ConversationId]) -> list[State | Damaged | None]:
-        """Return summaries in the order of the ids, None for an unknown id, Damaged for a corrupt conversation.
+    def get_each(self, ids: Sequence[ConversationId]) -> list[State | DamagedConversation | None]:
+        """Return summaries in the order of the ids, None for an unknown id, DamagedConversation for a corrupt one.
 
         A summary has the fields above, `app`, and `pending`: the number of actions that wait for a decision. One round
         trip, and another one if a conversation waits.
@@ -226,7 +235,14 @@ class ConversationList:
         return found
 
     def page(
-        self, filters: ListingFilter, form: Form, *, by: str, descending: bool, limit: int, start: Cursor | None
+        self,
+        filters: ListingFilter,
+        form: ConversationForm,
+        *,
+        by: str,
+        descending: bool,
+        limit: int,
+        start: Cursor | None,
     ) -> tuple[list[bytes], Cursor | None]:
         """Return a page of rendered summaries by `created`, `updated` or `title`, and the next cursor.
 
@@ -240,7 +256,7 @@ class ConversationList:
         for _ in range(MOST_READS):
             entries, start = self._listing.page(filters, by=by, descending=descending, limit=READ, start=start)
             for entry, state in zip(entries, self.get_each([entry.id for entry in entries]), strict=True):
-                if isinstance(state, Damaged):
+                if isinstance(state, DamagedConversation):
                     continue
                 self._listing.correct(entry, state)
                 if state is None or not filters.passes(state):
@@ -290,11 +306,11 @@ class ListChange(FeedEntry):
         self.name = "deleted" if shown is None else "changed"
 
 
-def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[Held, list[tuple[str, Seq]]]:
+def _read_changes(scripts: Scripts, root: str, after: Seq, most: int) -> tuple[StoredChanges, list[tuple[str, Seq]]]:
     """Return which changes are stored, and the ids that changed after a number, with their numbers. One round trip."""
     found = scripts.read_list_changes(root, number=after, most=most)
     changes = [(one.id, Seq(int(one.number))) for one in found.changes]
-    return Held(found.size, Seq(int(found.floor)), Seq(int(found.last))), changes
+    return StoredChanges(found.size, Seq(int(found.floor)), Seq(int(found.last))), changes
 
 
 class ListFeed(Feed):
@@ -347,17 +363,21 @@ class ListFollower(Reading):
         """Return the number of the last change that was taken."""
         return str(self._follower.seq)
 
-    def next(self, timeout: float) -> list[Sent]:
+    def next(self, timeout: float) -> list[InboxStreamEvent]:
         """Return the next changes as soon as there are any; none on timeout, in seconds.
 
         Raises FellBehind, Stopping, or one of UNAVAILABLE. After the latter it may be called again.
         """
         if self._reset:
             reset, self._reset = json.dumps({"reason": self._reset}).encode(), ""
-            return [Sent("reset", reset), Sent("ready", b"{}", self.seq)]
+            return [InboxStreamEvent("reset", reset), InboxStreamEvent("ready", b"{}", self.seq)]
         changes = [change for change in self._follower.next(timeout) if isinstance(change, ListChange)]
         newest = {change.id: change.seq for change in changes}
-        return [Sent(change.name, change.raw, str(change.seq)) for change in changes if newest[change.id] == change.seq]
+        return [
+            InboxStreamEvent(change.name, change.raw, str(change.seq))
+            for change in changes
+            if newest[change.id] == change.seq
+        ]
 
 
 class ListStream:

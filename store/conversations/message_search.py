@@ -31,7 +31,7 @@ class Cursor(NamedTuple):
     seq: Seq
 
 
-class FoundMessage(NamedTuple):
+class MessageMatch(NamedTuple):
     """A MessageEvent, with its original bytes."""
 
     conversation_id: ConversationId
@@ -53,7 +53,7 @@ class MessageSearch:
         self._listing = listing
         self._text = text
 
-    def page(self, query: Query, *, limit: int, start: Cursor | None) -> tuple[list[FoundMessage], Cursor | None]:
+    def page(self, query: Query, *, limit: int, start: Cursor | None) -> tuple[list[MessageMatch], Cursor | None]:
         """Return a page of matching messages, and the next cursor.
 
         The newest conversation comes first, each in log order. A page scans MOST_CONVERSATIONS and little more than
@@ -101,9 +101,9 @@ class MessageSearch:
         following = cursor._replace(chunk=cursor.chunk + 1, seq=Seq(0))
         return text, following if cursor.chunk < last else None
 
-    def _load(self, found: Sequence[Cursor]) -> tuple[list[FoundMessage], Cursor | None]:
+    def _load(self, found: Sequence[Cursor]) -> tuple[list[MessageMatch], Cursor | None]:
         """Return the messages at these positions, and the first position that does not fit into the page."""
-        items: list[FoundMessage] = []
+        items: list[MessageMatch] = []
         titles, room = self._titles(found), PAGE_BYTES
         for conversation_id, group in groupby(found, attrgetter("conversation_id")):
             cursors, title = list(group), titles[conversation_id]
@@ -116,7 +116,7 @@ class MessageSearch:
                 room -= len(event)
                 if room < 0:
                     return items, cursor
-                items.append(FoundMessage(conversation_id, json.loads(title), event))
+                items.append(MessageMatch(conversation_id, json.loads(title), event))
         return items, None
 
     def _titles(self, found: Sequence[Cursor]) -> dict[ConversationId, bytes | None]:

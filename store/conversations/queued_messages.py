@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import ConversationId
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.conversations.conversations import Conversations
 from store.errors import UNREADABLE, ConversationNotFound, StartTaskNotFound, StoreError
 from store.keys import StartKeys
 from store.link.attempts import minted
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.sandboxes.start_tasks import FINISHED, StartTask, StartTasks, in_micros
 from store.scripts import Scripts
 from store.scripts.calls import QueueMessage
@@ -35,7 +35,7 @@ _KEPT = 60
 class NobodyReceives(StoreError):
     """The start task failed, so no conversation will receive the message."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
     def __init__(self, detail: str) -> None:
         super().__init__(f"The start of the conversation has failed: {detail or 'no reason known'}")
@@ -44,7 +44,7 @@ class NobodyReceives(StoreError):
 class TooManyQueued(StoreError):
     """The queue of messages for the conversation is full."""
 
-    kind = Kind.FULL
+    kind = RefusalKind.FULL
 
     def __init__(self, number: int) -> None:
         super().__init__(
@@ -69,7 +69,7 @@ class QueuedMessage(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queue(Record):
+class Queue(HashRecord):
     """The state of a conversation's queue."""
 
     key = f"{StartKeys.root}:queued:ID"
@@ -87,7 +87,7 @@ class QueuedMessages:
         self._conversations = conversations
 
     def put(
-        self, conversation_id: ConversationId, *, content: list[dict[str, object]], actor: Actor
+        self, conversation_id: ConversationId, *, content: list[dict[str, object]], actor: DecisionActor
     ) -> tuple[UUID, int]:
         """Queue a message for a conversation in a sandbox, or for one that is starting.
 
@@ -105,7 +105,7 @@ class QueuedMessages:
         return self._put(conversation_id, "", content, actor)
 
     def put_own(
-        self, conversation_id: ConversationId, identity: UUID, text: str, actor: Actor, *, only_after: str
+        self, conversation_id: ConversationId, identity: UUID, text: str, actor: DecisionActor, *, only_after: str
     ) -> None:
         """Queue a message of this server for a conversation in a sandbox, once per identity.
 
@@ -115,7 +115,9 @@ class QueuedMessages:
         content: list[dict[str, object]] = [{"type": "text", "text": text}]
         self._put(conversation_id, "", content, actor, identity=identity, only_after=only_after)
 
-    def put_for_start(self, start_id: str, *, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
+    def put_for_start(
+        self, start_id: str, *, content: list[dict[str, object]], actor: DecisionActor
+    ) -> tuple[UUID, int]:
         """Queue a message for the conversation of a start task. Returns its id and its position.
 
         Raises StartTaskNotFound, NobodyReceives, TooManyQueued.
@@ -125,7 +127,9 @@ class QueuedMessages:
             raise StartTaskNotFound
         return self._put_for_start(start, content, actor)
 
-    def _put_for_start(self, start: StartTask, content: list[dict[str, object]], actor: Actor) -> tuple[UUID, int]:
+    def _put_for_start(
+        self, start: StartTask, content: list[dict[str, object]], actor: DecisionActor
+    ) -> tuple[UUID, int]:
         if start.status == "ERROR":
             raise NobodyReceives(start.detail)
         return self._put(start.conversation_id, "" if start.status in FINISHED else start.id, content, actor)
@@ -135,7 +139,7 @@ class QueuedMessages:
         conversation_id: ConversationId,
         start_id: str,
         content: list[dict[str, object]],
-        actor: Actor,
+        actor: DecisionActor,
         *,
         identity: UUID | None = None,
         only_after: str | None = None,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4, uuid5
 
 from core import wire
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros
 from store.errors import StoreError
 
@@ -22,7 +22,7 @@ _DIGITS = string.digits + string.ascii_letters
 class OutcomeUnknown(StoreError):
     """An earlier attempt may have reached the agent, which must not receive the request twice."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
     words = (
         "An earlier request with this Idempotency-Key was interrupted, and may have reached the agent. "
         "Check the conversation, then send what is missing with a new key"

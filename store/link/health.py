@@ -13,7 +13,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from core.bounds import Durability
 from core.disk import shortage
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import Micros
 from store.errors import UNAVAILABLE, DiskFull, NewerData, StoreError, StoreFull
 from store.keys import DATA_VERSION, VERSION
@@ -53,11 +53,11 @@ MIGRATIONS: Mapping[int, Callable[[Redis], None]] = MappingProxyType({})
 class NotReady(StoreError):
     """Redis answers, but not as the settings require."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
 
 @dataclass(frozen=True, slots=True)
-class StoreState:
+class RedisState:
     """The state that Redis reports. Other members are None if it does not report them.
 
     kind: `redis`, `valkey` or `fakeredis`. durable: it is known to write an append-only file. durability: the setting.
@@ -133,7 +133,7 @@ class Health:
         read, at = self._read
         return Micros(read + round((time.monotonic() - at) * 1_000_000))
 
-    def probe(self) -> StoreState:
+    def probe(self) -> RedisState:
         """Read the state of Redis. Two round trips. Raises one of UNAVAILABLE."""
         try:
             nodes = self._of_primaries(self._redis.info)
@@ -143,7 +143,7 @@ class Health:
             # fakeredis has no INFO, and a managed Redis may forbid it. We then do not know whether Redis writes a file.
             kind = "fakeredis" if "unknown command" in str(refusal).lower() else "redis"
             unknown = (f"DURABILITY={self._durability} cannot be known to hold: {kind} does not show its state (INFO)",)
-            return StoreState(kind, False, str(self._durability), unknown if self._durability.is_proven else ())
+            return RedisState(kind, False, str(self._durability), unknown if self._durability.is_proven else ())
         durable = all(str(node.get("aof_enabled")) == "1" for node in nodes)
         settings = self._settings() if durable or self._durability.fsync else []
         info = nodes[0]
@@ -153,7 +153,7 @@ class Health:
             faults.append(f"{found}.")
         if self._durability.fsync:
             faults += [_NOT_SYNCED.format(wrong) for one in settings or [{}] if (wrong := unsynced(one))]
-        return StoreState(
+        return RedisState(
             kind,
             durable,
             str(self._durability),
@@ -165,14 +165,14 @@ class Health:
             fsync=settings[0].get("appendfsync") if durable and settings else None,
         )
 
-    def ready(self) -> StoreState:
+    def ready(self) -> RedisState:
         """Read the state of Redis. Raises NotReady if it has faults, or one of UNAVAILABLE."""
         state = self.probe()
         if state.faults:
             raise NotReady(" ".join(state.faults))
         return state
 
-    def state(self) -> StoreState | None:
+    def state(self) -> RedisState | None:
         """Read the state of Redis; None if it does not answer."""
         try:
             return self.probe()

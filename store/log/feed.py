@@ -335,7 +335,7 @@ def read_log(scripts: Scripts, conversation_id: ConversationId, after: Seq, most
 Ending = Callable[[Callable[[], None]], AbstractContextManager[None]]
 
 
-class Held(NamedTuple):
+class StoredChanges(NamedTuple):
     """The stored changes of a list or the inbox: number of changes, first and last number.
 
     A list stores the last change of each id. Its first number is the one after which none is missing.
@@ -411,7 +411,7 @@ class Followers:
         return follower
 
     def follow_changes(
-        self, after: Seq | None, held: Callable[[], Held], feed: Callable[[Seq], Feed]
+        self, after: Seq | None, held: Callable[[], StoredChanges], feed: Callable[[Seq], Feed]
     ) -> tuple[Follower, str]:
         """Follow changes after a number, None: from now on.
 

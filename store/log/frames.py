@@ -101,7 +101,7 @@ def _dictionary(number: int) -> ZstdCompressionDict:
     return ZstdCompressionDict(file.read_bytes())
 
 
-class Unreadable(Exception):
+class FrameUnreadable(Exception):
     """An object does not match its name. The message says why."""
 
 
@@ -149,26 +149,26 @@ def digest_of(content: bytes) -> str:
 def read_head(of: Frozen, content: bytes, kept: str | None = None) -> tuple[list[str], bytes]:
     """Return the digests of a log's pieces, and the piece in the object itself, if any.
 
-    kept: digest of the object, as the store remembers it; None: unknown. Raises Unreadable if the object differs.
+    kept: digest of the object, as the store remembers it; None: unknown. Raises FrameUnreadable if the object differs.
     """
     rest, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
     if sha256(rest).digest() != digest:
-        raise Unreadable("it is damaged: its digest is not that of its content")
+        raise FrameUnreadable("it is damaged: its digest is not that of its content")
     if kept not in (None, digest_of(content)):
-        raise Unreadable("it is not the one that was kept: its digest is not the one that the store remembers")
+        raise FrameUnreadable("it is not the one that was kept: its digest is not the one that the store remembers")
     line, _, piece = rest.partition(b"\n")
     try:
         fields = json.loads(line)
         if fields["format"] != _FORMAT:
-            raise Unreadable(f"it is of format {fields['format']}, and this version reads format {_FORMAT}")
+            raise FrameUnreadable(f"it is of format {fields['format']}, and this version reads format {_FORMAT}")
         digests: list[str] = fields["pieces"]
         if not isinstance(digests, list):
             raise TypeError("it names no pieces")
         expected = _line(of, digests)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise Unreadable(f"it is damaged: {error}") from None
+        raise FrameUnreadable(f"it is damaged: {error}") from None
     if line != expected:
-        raise Unreadable("its content is not the one that was kept under its name")
+        raise FrameUnreadable("its content is not the one that was kept under its name")
     return digests, piece
 
 
@@ -189,21 +189,21 @@ def pieces(ranges: Iterable[Range]) -> Iterator[tuple[bytes, str]]:
 def ranges_in(content: bytes, digest: str, may: set[str] | None) -> list[Range]:
     """Return the ranges of a piece. may: allowed parts of the log; None: any.
 
-    Raises Unreadable if the digest differs.
+    Raises FrameUnreadable if the digest differs.
     """
     if sha256(content).hexdigest() != digest:
-        raise Unreadable("it is damaged: its digest differs from the one in its log's object")
+        raise FrameUnreadable("it is damaged: its digest differs from the one in its log's object")
     try:
         if frame_content_size(content) > _MOST_PIECE:
-            raise Unreadable(f"it is larger than a piece, which has {_MOST_PIECE} bytes at most")
+            raise FrameUnreadable(f"it is larger than a piece, which has {_MOST_PIECE} bytes at most")
         line, _, rest = ZstdDecompressor().decompress(content).partition(b"\n")
         counts = [(str(part), abs(number)) for part, number in json.loads(line)]
         total = sum(number for _, number in counts)
         words = list(_split(rest[4 * total :], struct.unpack_from(f">{total}I", rest)))
     except (ValueError, TypeError, struct.error, ZstdError, RecursionError) as error:
-        raise Unreadable(f"it is damaged: {error}") from None
+        raise FrameUnreadable(f"it is damaged: {error}") from None
     if may is not None and not {part for part, _ in counts} <= may:
-        raise Unreadable("it has other parts than the log")
+        raise FrameUnreadable("it has other parts than the log")
     found, at = list[Range](), 0
     for part, number in counts:
         found.append((part, words[at : at + number]))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from zstandard import ZstdCompressor, ZstdDecompressor
 
 from core.pauses import take_turns
-from core.wire import ConversationId, Event, Micros, Seq, bare_kind, micros
+from core.wire import ConversationId, Micros, ReceivedEvent, Seq, bare_kind, micros
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.link.commands import Redis
@@ -51,7 +51,7 @@ def fold(text: str) -> bytes:
     return text.casefold().encode("utf-8", "surrogatepass")
 
 
-def record(event: Event) -> bytes:
+def record(event: ReceivedEvent) -> bytes:
     """Return an event's record without its seq; empty if the event is not a message."""
     if event.kind != "MessageEvent":
         return b""

@@ -39,7 +39,7 @@ def check_name(text: str) -> None:
         raise ValueError(f"The name of an object must be 1 to 200 letters, digits and hyphens, not {text!r}")
 
 
-class Folder:
+class ObjectFolder:
     """A folder of objects, which only its owner may read.
 
     If the folder itself is missing, the place is unavailable, and its objects do not count as missing.
@@ -169,7 +169,7 @@ def open_objects(settings: KeepingSettings) -> Objects | None:
     if place is None:
         return None
     if place.bucket is None:
-        return Folder(place.path)
+        return ObjectFolder(place.path)
     # boto3 takes memory and a part of a second, so only a server with a bucket imports it.
     bucket: Objects = import_module("store.objects.s3").Bucket(place.bucket, place.path, settings.cold_s3_endpoint)
     return bucket

@@ -27,7 +27,7 @@ class SandboxWing(Sandboxes):
         """probe: a client with a short timeout."""
         super().__init__(redis, scripts, limits, sealer)
         self.warm = WarmSandboxes(redis, scripts, limits, sealer)
-        self.workspaces = Workspaces(redis, scripts, limits)
+        self.workspaces = WorkspaceSandboxes(redis, scripts, limits)
         self.files = SandboxFiles(redis, health)
         self.archives = Archives(redis, scripts)
         self.checks = Checks(scripts, limits)
@@ -36,7 +36,7 @@ class SandboxWing(Sandboxes):
         self.places = Places(redis, scripts, limits.max_conversations_per_sandbox)
 
 
-class Workspaces:
+class WorkspaceSandboxes:
     """Workspace sandboxes, which serve the calls of a key before it has a conversation. Source: docs/wire.md, 14.
 
     A client of the published SDK may run a command or upload a file before it starts its conversation. Such a call
@@ -86,7 +86,7 @@ class Workspaces:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SupervisedHost:
     """A host whose supervisor has a heartbeat, or had one recently."""
 
     id: str
@@ -116,7 +116,7 @@ class Hosts:
         found = self._redis.zscore(SandboxKeys.hosts, host)
         return None if found is None else Micros(int(found))
 
-    def all(self) -> list[Host]:
+    def all(self) -> list[SupervisedHost]:
         """Return the hosts, sorted by id. Three round trips."""
         living = self._living()
         said = self._redis.hgetall(SandboxKeys.isolation)
@@ -134,6 +134,6 @@ class Hosts:
         return sorted(found)
 
 
-def _host(name: str, at: float, sandboxes: int, said: dict[str, Any] | None) -> Host:
+def _host(name: str, at: float, sandboxes: int, said: dict[str, Any] | None) -> SupervisedHost:
     version = said.pop("version") if said else None
-    return Host(name, Micros(int(at)), sandboxes, said, version)
+    return SupervisedHost(name, Micros(int(at)), sandboxes, said, version)

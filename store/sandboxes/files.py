@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 from uuid import uuid4
 
-from core.refused import Kind
+from core.refused import RefusalKind
 from core.wire import ConversationId, Seq
 from store.errors import (
     ArchiveFailed,
@@ -29,7 +29,7 @@ from store.keys import SandboxKeys
 from store.link.commands import Redis
 from store.link.health import Health
 from store.link.signals import answer, answered, ask_supervisors
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.sandboxes.sandboxes import SandboxId
 from store.scripts import Scripts
 from store.scripts.calls import SendChunk
@@ -57,7 +57,7 @@ MOST_BYTES, MOST_NAMES = 8 << 20, 2000
 FILE_TIMEOUT = 20.0
 
 
-class Outcome(StrEnum):
+class StreamOutcome(StrEnum):
     """How a side ended a stream."""
 
     WHOLE = "whole"
@@ -68,24 +68,24 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
-_ERRORS: dict[Outcome, Callable[[str], StoreError]] = {
-    Outcome.UNREADABLE: ArchiveUnreadable,
-    Outcome.REFUSED: ArchiveRefused,
-    Outcome.TOO_LARGE: ArchiveTooLarge,
-    Outcome.BUSY: ArchivesBusy,
-    Outcome.FAILED: ArchiveFailed,
+_ERRORS: dict[StreamOutcome, Callable[[str], StoreError]] = {
+    StreamOutcome.UNREADABLE: ArchiveUnreadable,
+    StreamOutcome.REFUSED: ArchiveRefused,
+    StreamOutcome.TOO_LARGE: ArchiveTooLarge,
+    StreamOutcome.BUSY: ArchivesBusy,
+    StreamOutcome.FAILED: ArchiveFailed,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer(Record):
+class Transfer(HashRecord):
     """A stream in progress. sent, received: an outcome and its sentence; None until that side has ended."""
 
     key = f"{SandboxKeys.root}:transfer:ID"
     first: int = 0  #: number of the first chunk in the list
     next: int = 0  #: number of the next chunk to send
-    sent: tuple[Outcome, str] | None = None  #: how the sender ended it; missing: not yet
-    received: tuple[Outcome, str] | None = None  #: how the receiver ended it; missing: not yet
+    sent: tuple[StreamOutcome, str] | None = None  #: how the sender ended it; missing: not yet
+    received: tuple[StreamOutcome, str] | None = None  #: how the receiver ended it; missing: not yet
 
 
 class Archives:
@@ -99,14 +99,14 @@ class Archives:
         self._scripts.open_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT)
         return transfer_id
 
-    def sender(self, transfer_id: str) -> "Sender":
-        return Sender(self._scripts, transfer_id)
+    def sender(self, transfer_id: str) -> "StreamSender":
+        return StreamSender(self._scripts, transfer_id)
 
-    def receiver(self, transfer_id: str, given_up: Callable[[], bool] = lambda: False) -> "Receiver":
+    def receiver(self, transfer_id: str, given_up: Callable[[], bool] = lambda: False) -> "StreamReceiver":
         """given_up: once it returns true, the receiver stops waiting and fails."""
-        return Receiver(self._scripts, transfer_id, given_up)
+        return StreamReceiver(self._scripts, transfer_id, given_up)
 
-    def of_sandbox(self, sandbox_id: SandboxId) -> "Receiver":
+    def of_sandbox(self, sandbox_id: SandboxId) -> "StreamReceiver":
         """Return the archive of a sandbox's files, after its supervisor has begun to send it.
 
         Raises HostSilent, ArchivesBusy and ArchiveFailed. A later chunk may also raise ArchiveFailed.
@@ -117,7 +117,7 @@ class Archives:
         return receiver
 
 
-class Sender:
+class StreamSender:
     """The sending side of a stream. Every call raises the error with which the receiver ended the stream."""
 
     def __init__(self, scripts: Scripts, transfer_id: str) -> None:
@@ -137,16 +137,16 @@ class Sender:
         """Send the rest, and mark the stream as whole."""
         while self._held:
             self._send()
-        self._close(Outcome.WHOLE, "")
+        self._close(StreamOutcome.WHOLE, "")
 
-    def fail(self, outcome: Outcome, words: str) -> None:
+    def fail(self, outcome: StreamOutcome, words: str) -> None:
         """End the stream with an error, which the receiver raises."""
         self._close(outcome, words)
 
     def confirmed(self, seconds: float) -> None:
         """Wait until the receiver has used the whole stream. Raises ArchiveFailed on timeout, in seconds."""
         deadline = time.monotonic() + seconds
-        while (ending := self._close(Outcome.WHOLE, "")) is None:
+        while (ending := self._close(StreamOutcome.WHOLE, "")) is None:
             if time.monotonic() > deadline:
                 raise ArchiveFailed(f"The archive was sent, but not used within {seconds:g} s")
             time.sleep(_POLL)
@@ -174,12 +174,12 @@ class Sender:
             SandboxKeys.root, id=self.id, kept=_KEPT, number=self._number, most=MOST_WAITING, chunk=chunk
         )
 
-    def _close(self, outcome: Outcome, words: str) -> tuple[Outcome, str] | None:
+    def _close(self, outcome: StreamOutcome, words: str) -> tuple[StreamOutcome, str] | None:
         """End the sending side. Return how the receiver ended the stream, None if it has not."""
         return _closed(self._scripts, self.id, "sent", outcome, words).received
 
 
-class Receiver:
+class StreamReceiver:
     """The receiving side of a stream: an iterator of chunks, which stops only at the end that the sender marked.
 
     Raises the error with which the sender ended the stream, and ArchiveFailed if the sender is silent.
@@ -208,10 +208,10 @@ class Receiver:
         try:
             self._ahead = self._take(seconds, HostSilent(seconds))
         except BaseException:
-            self.close(Outcome.FAILED, "Nobody waits for the archive")
+            self.close(StreamOutcome.FAILED, "Nobody waits for the archive")
             raise
 
-    def close(self, outcome: Outcome = Outcome.WHOLE, words: str = "") -> None:
+    def close(self, outcome: StreamOutcome = StreamOutcome.WHOLE, words: str = "") -> None:
         """End the receiving side; the sender raises an outcome other than WHOLE. The first call counts."""
         _closed(self._scripts, self.id, "received", outcome, words)
 
@@ -236,21 +236,21 @@ class Receiver:
             time.sleep(_POLL)
 
 
-def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: Outcome, words: str) -> Transfer:
+def _closed(scripts: Scripts, transfer_id: str, side: str, outcome: StreamOutcome, words: str) -> Transfer:
     """Record how one side ended a stream, and return how both did."""
     fields = Transfer.fields_of(**{side: (outcome, words)})
     reply = scripts.close_transfer(SandboxKeys.root, id=transfer_id, kept=_KEPT, fields=fields)
-    return Transfer(received=(Outcome.FAILED, _FORGOTTEN)) if reply is None else Transfer.read(pairs(reply))
+    return Transfer(received=(StreamOutcome.FAILED, _FORGOTTEN)) if reply is None else Transfer.read(pairs(reply))
 
 
-def _raise(ending: tuple[Outcome, str] | None) -> None:
+def _raise(ending: tuple[StreamOutcome, str] | None) -> None:
     """Raise the error of an outcome, unless the stream is whole."""
-    outcome, words = ending or (Outcome.WHOLE, "")
-    if outcome != Outcome.WHOLE:
-        raise _ERRORS[Outcome(outcome)](words)
+    outcome, words = ending or (StreamOutcome.WHOLE, "")
+    if outcome != StreamOutcome.WHOLE:
+        raise _ERRORS[StreamOutcome(outcome)](words)
 
 
-class Found(StrEnum):
+class LookupResult(StrEnum):
     """The result of a supervisor's look-up of a file or a folder."""
 
     CONTENT = "content"
@@ -265,46 +265,46 @@ class Found(StrEnum):
 class FileNotKept(StoreError):
     """The sandbox does not keep the folder of the conversation."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
 
 
 class FolderNotRecorded(StoreError):
     """The folder of the conversation was not recorded at this moment."""
 
-    kind = Kind.CONFLICT
+    kind = RefusalKind.CONFLICT
 
 
 class FileMissing(StoreError):
     """The path is not a file in the folder: it does not exist, is a directory, or leads outside."""
 
-    kind = Kind.MISSING
+    kind = RefusalKind.MISSING
     words = "There is no such file in the conversation's folder. GET /api/v1/app-conversations/ID/files lists the files"
 
 
 class FileTooLong(StoreError):
     """The file is larger than MOST_BYTES."""
 
-    kind = Kind.TOO_LONG
+    kind = RefusalKind.TOO_LONG
 
 
 class FileUnreadable(StoreError):
     """The host of the sandbox cannot read its files."""
 
-    kind = Kind.BAD_AGENT
+    kind = RefusalKind.BAD_AGENT
 
 
 class FilesBusy(StoreError):
     """Too many requests for the files of the sandbox are waiting."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
 
 
-_FILE_ERRORS: dict[Found, Callable[[str], StoreError]] = {
-    Found.NOT_KEPT: FileNotKept,
-    Found.NOT_RECORDED: FolderNotRecorded,
-    Found.TOO_LONG: FileTooLong,
-    Found.BUSY: FilesBusy,
-    Found.FAILED: FileUnreadable,
+_FILE_ERRORS: dict[LookupResult, Callable[[str], StoreError]] = {
+    LookupResult.NOT_KEPT: FileNotKept,
+    LookupResult.NOT_RECORDED: FolderNotRecorded,
+    LookupResult.TOO_LONG: FileTooLong,
+    LookupResult.BUSY: FilesBusy,
+    LookupResult.FAILED: FileUnreadable,
 }
 
 
@@ -316,7 +316,7 @@ class Between(NamedTuple):
     until: Seq | None
 
 
-class Moment(NamedTuple):
+class FolderSnapshot(NamedTuple):
     """A snapshot of a conversation's folder, and the events during which the folder had this content."""
 
     seq: Seq  #: seq of the last of the events
@@ -349,13 +349,13 @@ class SandboxFiles:
         """
         ask_supervisors(self._redis, "record", sandbox_id, conversation_id=conversation_id, seq=seq)
 
-    def moments(self, sandbox_id: SandboxId, folder: str, conversation_id: ConversationId) -> list[Moment]:
+    def moments(self, sandbox_id: SandboxId, folder: str, conversation_id: ConversationId) -> list[FolderSnapshot]:
         """Return the snapshots with which forks of a conversation can begin, the oldest first.
 
         Raises FolderNotRecorded.
         """
         listed = self._ask("moments", sandbox_id, folder=folder, conversation_id=conversation_id)
-        return [Moment(Seq(seq), event_ids) for seq, event_ids in json.loads(listed or b"[]")]
+        return [FolderSnapshot(Seq(seq), event_ids) for seq, event_ids in json.loads(listed or b"[]")]
 
     def changes(self, sandbox_id: SandboxId, folder: str, between: "Between") -> list[dict[str, str]]:
         """Return the files of a conversation's folder that differ between two moments. Raises FolderNotRecorded."""
@@ -369,14 +369,14 @@ class SandboxFiles:
         texts: dict[str, str | None] = json.loads(reply or b"{}")
         return texts
 
-    def answer(self, reply: str, found: Found, data: bytes = b"") -> None:
+    def answer(self, reply: str, found: LookupResult, data: bytes = b"") -> None:
         """Reply to a worker: with the content, or with the sentence of an error."""
         answer(self._redis, reply, found.encode() + b" " + data)
 
     def _ask(self, verb: str, sandbox_id: SandboxId, **details: object) -> bytes | None:
         self._health.require_room()  # for the reply, which stays in Redis until it is read
         word, _, data = answered(self._redis, FILE_TIMEOUT, verb, sandbox_id, **details).partition(b" ")
-        found = Found(word.decode())
+        found = LookupResult(word.decode())
         if found in _FILE_ERRORS:
             raise _FILE_ERRORS[found](data.decode())
-        return None if found is Found.NOTHING else data
+        return None if found is LookupResult.NOTHING else data

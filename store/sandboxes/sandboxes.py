@@ -36,7 +36,7 @@ from store.link.attempts import is_finished, minted_text
 from store.link.commands import Redis
 from store.link.secrets import Sealer
 from store.link.signals import answer, answered
-from store.record import BESIDE, Record, pairs
+from store.record import BESIDE, HashRecord, pairs
 from store.scripts import Scripts
 from store.scripts.calls import AskSandbox, OpenSandbox, Spans, StartSandbox, TakePlace, TurnBackSandbox
 from telemetry import traces
@@ -70,7 +70,7 @@ MOST_LOG_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sandbox(Record):
+class Sandbox(HashRecord):
     """A sandbox as it was read. Times are in µs by Redis' clock. The handle is its runtime's.
 
     A sandbox without a handle has no processes, but has files if it was started before.
@@ -172,7 +172,7 @@ class Sandbox(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxUpkeep(Record):
+class SandboxUpkeep(HashRecord):
     """Fields of a sandbox that no list shows."""
 
     key = Sandbox.key

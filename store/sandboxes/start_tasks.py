@@ -37,7 +37,7 @@ from store.keys import ConversationKeys, SandboxKeys, StartKeys, claimed_key
 from store.link.attempts import is_finished, minted, minted_text
 from store.link.commands import Redis
 from store.link.secrets import Sealer
-from store.record import Record, pairs
+from store.record import HashRecord, pairs
 from store.sandboxes.sandboxes import Places, Sandboxes, SandboxId, random_text
 from store.scripts import Scripts
 from store.scripts.calls import CreateStartTask
@@ -101,7 +101,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartTask(Record):
+class StartTask(HashRecord):
     """A start task. Times in µs by Redis' clock."""
 
     key = StartKeys.task("ID")
@@ -137,7 +137,7 @@ class StartTask(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartTaskUpkeep(Record):
+class StartTaskUpkeep(HashRecord):
     """Fields of a start task that only its driver and the scripts use."""
 
     key = StartTask.key
@@ -518,7 +518,7 @@ def _failure(found: Mapping[bytes, bytes]) -> Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmPool(Record):
+class WarmPool(HashRecord):
     """The state of a spec's pool."""
 
     key = f"{SandboxKeys.root}:pool:SPEC"

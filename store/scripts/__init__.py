@@ -119,7 +119,7 @@ _MOST_THAWS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScriptSource:
     """A callable script. text: with its includes. head: the lines of its head, by name."""
 
     text: str
@@ -181,7 +181,7 @@ def _texts() -> dict[str, str]:
 
 
 @cache
-def sources() -> Mapping[str, Source]:
+def sources() -> Mapping[str, ScriptSource]:
     """Return every callable script by name, read once. Raises ValueError for an invalid head."""
     texts = _texts()
     shapes = heads.shapes_of(texts)
@@ -190,7 +190,7 @@ def sources() -> Mapping[str, Source]:
         if not name.startswith("_"):
             head = read_head(name, text)
             contract = heads.contract(name, head, shapes)
-            found[name.removesuffix(".lua")] = Source(_whole(text, texts, contract), head, _prose(text), contract)
+            found[name.removesuffix(".lua")] = ScriptSource(_whole(text, texts, contract), head, _prose(text), contract)
     return found
 
 

@@ -73,7 +73,7 @@ class Field(NamedTuple):
     row: tuple["Field", ...] = ()  #: fields of each row
 
 
-class Reply(NamedTuple):
+class ReplyAlternative(NamedTuple):
     """An alternative of a script's reply: an outcome, a value, or missing, which has neither."""
 
     outcome: str = ""
@@ -86,7 +86,7 @@ class Contract:
     """The arguments and replies of a script. shapes: all shapes by name."""
 
     arguments: tuple[Field, ...]
-    replies: tuple[Reply, ...]
+    replies: tuple[ReplyAlternative, ...]
     shapes: Mapping[str, tuple[Field, ...]] = field(default_factory=dict)
 
     def width(self, one: Field) -> int:
@@ -177,24 +177,24 @@ def _arguments(says: str) -> Iterator[Field]:
         yield _field(_tokens(f"{read[1]}:{read[2]}"))
 
 
-def _replies(says: str) -> Iterator[Reply]:
+def _replies(says: str) -> Iterator[ReplyAlternative]:
     for one in says.split(" | "):
         tokens = _tokens(one)
         if one.startswith("error "):
             continue
         if tokens[:1] == ["missing"]:
-            yield Reply()
+            yield ReplyAlternative()
             continue
         outcomes = []
         while tokens and tokens[0].startswith('"'):
             outcomes.append(tokens.pop(0).strip('"'))
         if outcomes:
             fields = _row(tokens) if tokens[:1] == ["("] else ()
-            yield from (Reply(outcome, fields) for outcome in outcomes)
+            yield from (ReplyAlternative(outcome, fields) for outcome in outcomes)
         elif tokens[:1] == ["("] and tokens[-1] == ")":
-            yield Reply(fields=_row(tokens))
+            yield ReplyAlternative(fields=_row(tokens))
         elif tokens:
-            yield Reply(value=_typed("value", tokens))
+            yield ReplyAlternative(value=_typed("value", tokens))
         else:
             raise ValueError(f"its line Returns has {one!r}, which names neither an outcome nor a type")
         if tokens:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admin.audit import ChainEnd, Fault, main, verify
+from admin.audit import ChainEnd, ExportFault, main, verify
 from core.approvals import digest
 from tests.audits import chain, sealed
 from tests.servers import PROJECT
@@ -27,7 +27,7 @@ def lines_of(data: bytes) -> list[bytes]:
 
 
 def fault_of(lines, *args, **options) -> str:
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(ExportFault) as raised:
         verify(lines, *args, **options)
     return str(raised.value)
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from redis import Redis
 
-from admin.backup_file import Reader
+from admin.backup_file import BackupReader
 from admin.restore import _Room
 from admin.restore import main as run_restore
 from boot.embedded import RESTORING, EmbeddedStore, release
@@ -219,7 +219,7 @@ def test_a_damaged_file_and_newer_data_leave_nothing(tmp_path, data):
     newer = tmp_path / "newer.backup"
     backup(data, newer)
     with newer.open("rb") as source:
-        assert Reader(source).head.data == 99
+        assert BackupReader(source).head.data == 99
     refused = admin(data, "restore", str(newer), "--data-dir", str(folder))
     assert "Its data have the version 99, and this release" in refused.stderr
     assert [one.name for one in folder.iterdir()] == ["lock"]
@@ -350,6 +350,6 @@ def test_a_redis_of_ones_own_is_restored_into_the_embedded_store(tmp_path, kind,
     with store_of(tmp_path / "restored") as redis:
         assert redis.llen("kept") == 100_000
     with (tmp_path / "file").open("rb") as source:
-        head = Reader(source).head
+        head = BackupReader(source).head
     assert head.is_snapshot
     assert head.program == release(program)

@@ -8,8 +8,8 @@ import pytest
 from zstandard import ZstdCompressor
 
 from admin import backup_file
-from admin.backup_file import VERSION, BackupHead, Damaged, Reader, Writer
-from runtimes import RuntimeFailure
+from admin.backup_file import VERSION, BackupDamaged, BackupHead, BackupReader, BackupWriter
+from runtimes import RuntimeCallFailed
 from runtimes.tar_stream import END, Member, MemberKind, header, padding
 from tests.chance import damaged, often
 from tests.refusals import is_refused
@@ -43,7 +43,7 @@ MEMBERS = [
 
 def written(head: BackupHead = HEAD, members=MEMBERS) -> bytes:
     sink = io.BytesIO()
-    writer = Writer(sink, head)
+    writer = BackupWriter(sink, head)
     for member, content in members:
         writer.add(member, [content[:2], content[2:]])
     writer.finish()
@@ -51,7 +51,7 @@ def written(head: BackupHead = HEAD, members=MEMBERS) -> bytes:
 
 
 def read(content: bytes) -> list[tuple[Member, bytes]]:
-    return [(member, b"".join(pieces)) for member, pieces in Reader(io.BytesIO(content)).members()]
+    return [(member, b"".join(pieces)) for member, pieces in BackupReader(io.BytesIO(content)).members()]
 
 
 def made_of(*members: tuple[Member, bytes], head: dict | None = None) -> bytes:
@@ -63,7 +63,7 @@ def made_of(*members: tuple[Member, bytes], head: dict | None = None) -> bytes:
 
 
 def test_what_was_written_is_read():
-    assert Reader(io.BytesIO(written())).head == HEAD
+    assert BackupReader(io.BytesIO(written())).head == HEAD
     assert read(written()) == MEMBERS
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_ends_early_is_refused():
         try:
             assert read(whole[:size]) == MEMBERS
             accepted.append(size)
-        except (Damaged, RuntimeFailure):
+        except (BackupDamaged, RuntimeCallFailed):
             pass
     assert accepted == list(range(len(whole) - len(accepted), len(whole)))
     assert len(accepted) <= 16
@@ -84,7 +84,7 @@ def test_a_file_that_ends_early_is_refused():
 def test_a_damaged_file_is_refused_or_has_the_same_members(seed):
     try:
         found = read(damaged(written(), seed))
-    except (Damaged, RuntimeFailure):
+    except (BackupDamaged, RuntimeCallFailed):
         return
     assert found == MEMBERS  # what follows after its end does not count
 
@@ -99,7 +99,7 @@ def test_a_part_that_was_changed_before_it_was_compressed_is_refused():
         (Member(b"data/secret_key", MemberKind.FILE, size=6), b"SEALED"),
         (Member(b"manifest.json", MemberKind.FILE, size=len(manifest)), manifest),
     )
-    with pytest.raises(Damaged, match="the checksum of secret_key differs from the manifest"):
+    with pytest.raises(BackupDamaged, match="the checksum of secret_key differs from the manifest"):
         read(forged)
 
 
@@ -129,7 +129,7 @@ def test_a_part_that_was_changed_before_it_was_compressed_is_refused():
     ],
 )
 def test_a_member_that_leads_out_of_its_place_is_refused(member, problem):
-    with pytest.raises(Damaged, match=problem):
+    with pytest.raises(BackupDamaged, match=problem):
         read(made_of((member, b"")))
 
 
@@ -141,7 +141,7 @@ def test_devices_and_fifos_are_refused(kind):
     stream[148:156] = b"%06o\0 " % sum(stream[:512])
     first = json.dumps(asdict(HEAD)).encode()
     head = header(Member(b"backup.json", MemberKind.FILE, size=len(first))) + first + padding(len(first))
-    with pytest.raises(RuntimeFailure, match="a device or a FIFO"):
+    with pytest.raises(RuntimeCallFailed, match="a device or a FIFO"):
         read(ZstdCompressor().compress(head + bytes(stream) + END))
 
 
@@ -160,7 +160,7 @@ def test_devices_and_fifos_are_refused(kind):
     ],
 )
 def test_a_head_that_this_release_does_not_read_is_refused(head, problem):
-    with pytest.raises(Damaged, match=problem):
+    with pytest.raises(BackupDamaged, match=problem):
         read(made_of(head=head or {"format": "other"}))
 
 
@@ -168,7 +168,7 @@ def test_a_manifest_that_is_larger_than_the_members_give_is_refused_before_it_is
     manifest = b"[" + b"[]," * 30_000 + b"[]]"
     content = made_of((Member(b"manifest.json", MemberKind.FILE, size=len(manifest)), manifest))
 
-    with pytest.raises(Damaged, match=r"`manifest.json` has 90004 bytes; 65538 are allowed"):
+    with pytest.raises(BackupDamaged, match=r"`manifest.json` has 90004 bytes; 65538 are allowed"):
         read(content)
 
 
@@ -177,24 +177,24 @@ def test_parts_that_only_a_reader_would_remember_have_a_bound(monkeypatch):
     monkeypatch.setattr(backup_file, "_MOST_PARTS", 5)
     hooks = [Member(b"data/sandboxes/a/.s%d.shadow/k/git/hooks/x" % number, MemberKind.FILE) for number in range(6)]
 
-    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=Damaged, words="more than 5 parts")
+    assert is_refused(read, made_of(*((one, b"") for one in hooks)), error=BackupDamaged, words="more than 5 parts")
 
 
 def test_what_is_no_backup_is_said_to_be_none():
-    with pytest.raises(Damaged, match="It is damaged, or no backup"):
+    with pytest.raises(BackupDamaged, match="It is damaged, or no backup"):
         read(b"PK\3\4 a zip file, perhaps" * 20)
-    with pytest.raises(Damaged, match="It is not a backup"):
+    with pytest.raises(BackupDamaged, match="It is not a backup"):
         read(ZstdCompressor().compress(header(Member(b"x", MemberKind.FILE)) + END))
 
 
 def test_a_file_that_cannot_be_read_to_its_end_leaves_the_others_whole():
     def broken():
         yield b"beg"
-        raise RuntimeFailure("the disk failed")
+        raise RuntimeCallFailed("the disk failed")
 
     sink = io.BytesIO()
-    writer = Writer(sink, HEAD)
-    with pytest.raises(RuntimeFailure):
+    writer = BackupWriter(sink, HEAD)
+    with pytest.raises(RuntimeCallFailed):
         writer.add(Member(b"cold/a", MemberKind.FILE, 0o600, size=1000), broken())
     writer.add(Member(b"cold/b", MemberKind.FILE, 0o600, size=2), [b"ok"])
     writer.finish()

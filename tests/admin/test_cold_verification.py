@@ -7,7 +7,7 @@ import pytest
 from redis import Redis
 
 from admin import cold
-from store.objects import Folder
+from store.objects import ObjectFolder
 from tests.cold import cold_store
 from tests.conftest import SECRET_KEY, as_events, event, message
 
@@ -30,7 +30,7 @@ def verify(redis_url, tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def folder(tmp_path):
-    return Folder(f"{tmp_path}/cold")
+    return ObjectFolder(f"{tmp_path}/cold")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def frozen(redis_url, folder, monkeypatch):
     return make
 
 
-def flipped(folder: Folder, name: str) -> None:
+def flipped(folder: ObjectFolder, name: str) -> None:
     content = folder.get(name)
     folder.put(name, content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
 
@@ -87,7 +87,7 @@ def test_each_object_and_piece_that_is_damaged_or_missing_is_named(verify, froze
 
 
 def test_cold_storage_that_is_unset_or_unreadable_is_not_called_damaged(verify, folder, monkeypatch, tmp_path):
-    monkeypatch.setattr(Folder, "names", lambda _: (_ for _ in ()).throw(cold.ObjectsAway("the folder is away")))
+    monkeypatch.setattr(ObjectFolder, "names", lambda _: (_ for _ in ()).throw(cold.ObjectsAway("the folder is away")))
     assert verify() == (2, [], "cold: cannot be read: the folder is away\n")
 
     monkeypatch.delenv("COLD_URL")

@@ -15,10 +15,10 @@ from mcp_types import ElicitResult
 
 from admin import mcp_server
 from app import create_app
-from core.prices import Budget
+from core.prices import ModelBudget
 from core.wire import API_VERSION
 from settings.config import Config
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from tests.conftest import LIMITS, SECRET_KEY, action, limits_of, message, status, store_of
 from tests.servers import PROJECT
 from tests.shared import ADMIN, HERE, client_of, shared_server
@@ -76,7 +76,7 @@ def with_client(server, shown_key, use, **options):
             command=sys.executable, args=["-m", "admin", "mcp"], cwd=PROJECT, env=environment
         )
         return asyncio.run(run(stdio_client(program, errlog=subprocess.DEVNULL)))
-    asked = mcp_server.AgentServer(HERE, shown_key)
+    asked = mcp_server.ServerApi(HERE, shown_key)
     asked._client.close()
     with client_of(server.app, shown_key) as asked._client, pytest.MonkeyPatch.context() as patched:
         patched.setattr(mcp_server, "agent_server", lambda: asked)
@@ -450,7 +450,7 @@ def asking(server, redis_url):
     [item] = server.get("/api/v1/destinations", params={"sandbox_id": sandbox}).json()["items"]
     yield item
     for one in store.destinations.waiting(sandbox):
-        store.destinations.decide(one, "reject", "conversation", Actor("key", "me"))
+        store.destinations.decide(one, "reject", "conversation", DecisionActor("key", "me"))
     store.sandboxes.ask(sandbox, "delete")
 
 
@@ -487,7 +487,7 @@ def test_a_budget_is_listed_and_what_a_person_decided_is_carried_out(server, red
     store = store_of(url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     sandbox = store.sandboxes.start("spec").id
-    words = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
+    words = {"more": ModelBudget(tokens=200), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **words)
     shown_key = key(server, "approve", "read")
     [item] = json.loads(text(called(server, shown_key, "list_destinations", sandbox_id=sandbox)))["items"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admin.backup_file import Damaged
+from admin.backup_file import BackupDamaged
 from admin.store_files import check_commands
 
 
@@ -39,7 +39,7 @@ def test_commands_that_write_data_pass(content):
     ],
 )
 def test_a_command_that_does_more_than_write_data_is_refused_by_its_name_and_place(words):
-    with pytest.raises(Damaged, match=rf"x.aof has the command .* at byte {len(WRITES)}") as refused:
+    with pytest.raises(BackupDamaged, match=rf"x.aof has the command .* at byte {len(WRITES)}") as refused:
         check_commands("x.aof", WRITES + command(*words) + WRITES)
     assert "\x1b" not in str(refused.value)
     assert len(str(refused.value)) < 200
@@ -60,7 +60,7 @@ def test_a_command_that_does_more_than_write_data_is_refused_by_its_name_and_pla
     ],
 )
 def test_what_is_no_command_is_refused(content):
-    with pytest.raises(Damaged):
+    with pytest.raises(BackupDamaged):
         check_commands("x.aof", content)
 
 

@@ -9,11 +9,11 @@ from agents.approval_links import (
     decide_by_link,
     show_link,
 )
-from core.approvals import Links, action_digest, shown_arguments
+from core.approvals import ApprovalLinks, action_digest, shown_arguments
 from core.wire import Micros, micros, now
 from tests.conftest import SECRET_KEY, action, as_events, status
 
-LINKS = Links((SECRET_KEY,), public_url="http://localhost", seconds=3600)
+LINKS = ApprovalLinks((SECRET_KEY,), public_url="http://localhost", seconds=3600)
 
 
 def link_to(conversation, act, **options):

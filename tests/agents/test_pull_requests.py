@@ -7,12 +7,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from agents.pull_requests import NoApi, PullRequestFailed, api_of, open_request
-from agents.pushes import PushRequest, Remote
+from agents.pushes import ConversationRemote, RequestedPush
 from settings.egress import Service
 from tests.quick import serve
 from tests.servers import free_port
 
-WORK = PushRequest("agent/mend", "Mend the parser", "It read dates twice.", "ada <ada@example.org>")
+WORK = RequestedPush("agent/mend", "Mend the parser", "It read dates twice.", "ada <ada@example.org>")
 
 
 class _Host(BaseHTTPRequestHandler):
@@ -52,8 +52,8 @@ def host():
     server.server_close()
 
 
-def remote(host: str) -> Remote:
-    return Remote("app", "main", "main", f"https://{host}/team/app", "", "team/app", host)
+def remote(host: str) -> ConversationRemote:
+    return ConversationRemote("app", "main", "main", f"https://{host}/team/app", "", "team/app", host)
 
 
 def service(base_url: str) -> Service:

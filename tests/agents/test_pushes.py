@@ -6,14 +6,23 @@ from dataclasses import replace
 import pytest
 
 from agents.client import AgentUnreachable
-from agents.pushes import CannotPush, PushFailed, PushRequest, Remote, author_of, commit, find_remote, push
+from agents.pushes import (
+    CannotPush,
+    ConversationRemote,
+    PushFailed,
+    RequestedPush,
+    author_of,
+    commit,
+    find_remote,
+    push,
+)
 from settings.egress import NAMED, NO_WAY, OPEN, Service
 from settings.specs import Specs
 from tests.git_server import ADA, repository
 
 pytestmark = pytest.mark.process("starts git")
 
-WORK = PushRequest("agent/mend", "Mend the parser", "It read dates twice.", "ada@example.org <ada@example.org>")
+WORK = RequestedPush("agent/mend", "Mend the parser", "It read dates twice.", "ada@example.org <ada@example.org>")
 
 
 class Agent:
@@ -163,7 +172,7 @@ def test_words_of_a_request_are_words_of_no_command(folder, bare, spec):
 
 
 def test_the_longest_words_that_a_request_may_have_are_pushed(folder, bare, spec):
-    work = PushRequest("b" * 200, "'" * 200, "\U0001f600" * 20_000, "ada <ada@example.org>")
+    work = RequestedPush("b" * 200, "'" * 200, "\U0001f600" * 20_000, "ada <ada@example.org>")
     pushed(folder, spec, work)
     assert git(bare, "log", "-1", "--format=%B", work.branch) == f"{work.title}\n\n{work.description}"
 
@@ -217,7 +226,7 @@ def test_a_named_way_out_pushes_through_the_service_that_the_remote_is_below(fol
         return
     found = find_remote(AGENT, str(folder), None, spec(NAMED, GIT_SERVICE), WAY)
     shown = "https://git.example.org/team/app.git"
-    assert found == Remote("theirs", "main", "main", shown, to, "team/app", "git.example.org")
+    assert found == ConversationRemote("theirs", "main", "main", shown, to, "team/app", "git.example.org")
 
 
 def test_a_sandbox_without_a_way_out_pushes_nothing(folder, spec):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from admin.audit import Fault, verify
-from core.approvals import Links
+from admin.audit import ExportFault, verify
+from core.approvals import ApprovalLinks
 from tests.approvals import Conversation, decision, digest_of
 from tests.conftest import action, observation
 
@@ -39,7 +39,7 @@ def test_an_entry_that_is_changed_in_the_store_does_not_verify(house, held):
     redis, key = house.store.conversations._redis, f"conv:{{{held.id}}}:audit"
     redis.lset(key, 0, redis.lindex(key, 0).replace(b'"approve"', b'"approvE"'))
 
-    with pytest.raises(Fault, match="its hash is"):
+    with pytest.raises(ExportFault, match="its hash is"):
         verify(held.lines)
 
 
@@ -78,7 +78,7 @@ def test_one_export_of_decisions_of_every_kind_verifies_and_none_with_a_changed_
     held.decides(decision(edited, "edit", arguments={"command": "true"}))
     done(edited, waits(tool_name=rule["tool_name"]))
     linked = waits()
-    links = Links(("a key for tests only",), public_url=str(house.two.base_url).rstrip("/"), seconds=600)
+    links = ApprovalLinks(("a key for tests only",), public_url=str(house.two.base_url).rstrip("/"), seconds=600)
     page = links.make(held.id, linked["id"], digest_of(linked), "a mailbox")
     assert house.two.post(page, data={"decision": "approve"}).status_code == 200
     done(linked)
@@ -102,5 +102,5 @@ def test_one_export_of_decisions_of_every_kind_verifies_and_none_with_a_changed_
     assert kinds == ["key", "rule", "link", "expiry", "message", "run", "agent", "deletion"]
     for place in range(len(export)):
         changed = export[:place] + bytes([export[place] ^ 1]) + export[place + 1 :]
-        with pytest.raises(Fault):
+        with pytest.raises(ExportFault):
             verify(changed.splitlines(keepends=True))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from agents.asking import Asking, Call, Session
+from agents.asking import Asking, HookSession, ToolCall
 from store.approvals.audit import SERVER
 from store.link.attempts import Attempt, enter
 from tests.approvals.terminals import Inbox, Terminal, ask_key, set_back
@@ -326,9 +326,9 @@ def test_what_was_allowed_and_ran_is_observed_once(terminal, inbox):
 def test_a_report_whose_response_was_lost_is_no_second_call(terminal, inbox, house):
     asked, waits = terminal.asks(), terminal.asks()
     inbox.decides(asked, "approve")
-    session = Session.of(terminal.whole["agent"], {"mode": "", "subagent": None, **terminal.session})
+    session = HookSession.of(terminal.whole["agent"], {"mode": "", "subagent": None, **terminal.session})
     key = house.store.conversations.get(asked.conversation_id)["origin"]["key_id"]
-    asking, call = Asking(house.store, key, SERVER), Call("Bash", {"command": "touch proof"})
+    asking, call = Asking(house.store, key, SERVER), ToolCall("Bash", {"command": "touch proof"})
     terminal.tells(waits, "withdrawn")
     try:
         for _ in range(2):

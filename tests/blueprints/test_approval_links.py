@@ -10,11 +10,11 @@ from uuid import uuid4
 import pytest
 
 from app import create_app
-from core.approvals import Links, action_digest, shown_arguments
-from core.prices import Budget
+from core.approvals import ApprovalLinks, action_digest, shown_arguments
+from core.prices import ModelBudget
 from core.wire import now
 from settings.config import Config
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from tests.blueprints import away
 from tests.conftest import SECRET_KEY, action, message
 from tests.servers import wait_until
@@ -40,7 +40,7 @@ def app(redis_url):
 
 
 @pytest.fixture(scope="module")
-def links(app) -> Links:
+def links(app) -> ApprovalLinks:
     return app.extensions["server"].links
 
 
@@ -127,7 +127,7 @@ def test_a_tampered_link_shows_and_decides_nothing(client, conversation, waits):
 
 def test_a_link_that_another_server_signed_is_tampered(client, conversation, waits):
     waits(act := action())
-    other = Links(("a key of another server",), public_url=URL, seconds=60)
+    other = ApprovalLinks(("a key of another server",), public_url=URL, seconds=60)
 
     assert press(client, link_to(other, conversation, act), "approve").status_code == 403
     assert pending(client, conversation) == [act["id"]]
@@ -518,7 +518,7 @@ def test_a_link_refuses_with_a_reason_for_the_audit(client, asked):
 def test_a_link_whose_destination_was_decided_elsewhere_decides_nothing(app, client, asked):
     link, again = asked()
     store = app.extensions["server"].store
-    store.destinations.decide(store.destinations.waiting()[0], "reject", "conversation", Actor("key", "ada"))
+    store.destinations.decide(store.destinations.waiting()[0], "reject", "conversation", DecisionActor("key", "ada"))
     for response in (client.get(link), press(client, link, "approve")):
         assert response.status_code == 409
         assert "This destination does not wait" in text(response) or "This link was used" in text(response)
@@ -531,7 +531,7 @@ def test_a_link_whose_destination_was_decided_elsewhere_decides_nothing(app, cli
 def test_a_link_decides_a_budget_once(app, client, links, redis_url, verb, words, tokens):
     store = app.extensions["server"].store
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
-    more = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
+    more = {"more": ModelBudget(tokens=200), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_DAY", "127.0.0.1", 80, "Used up", **more)
     [item] = store.destinations.waiting(sandbox)
     link = links.make("", f"{sandbox} MODEL_BUDGET_DAY:0", item.digest, "the team's chat").removeprefix(URL)

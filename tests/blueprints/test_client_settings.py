@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from core.bounds import MOST_SECRETS_BYTES
-from core.refused import Kind, Refused
+from core.refused import RefusalKind, Refused
 from schemas.conversations import MOST_SECRET_BYTES
 from store.access.client_settings import MOST_BYTES
 from store.keys import ClientKeys
@@ -34,7 +34,7 @@ def scoped(caller, *scopes):
 class KeptStart(Refused):
     """Ends a start where its request has been made: no supervisor runs here that would take it."""
 
-    kind = Kind.LATER
+    kind = RefusalKind.LATER
     words = "Kept"
 
 

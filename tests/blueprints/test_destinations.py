@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from core.prices import BUDGET_SETTINGS, Budget
+from core.prices import BUDGET_SETTINGS, ModelBudget
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
 URL, RULES = "/api/v1/destinations", "/api/v1/destination-rules"
@@ -115,7 +115,7 @@ def refuse(store, sandbox, setting="MODEL_BUDGET_DAY") -> None:
     whose = {"MODEL_BUDGET_CONVERSATION": found.conversation, "MODEL_BUDGET_KEY": found.key}.get(setting, found.day)
     allowed = (whose.allowed_nanos, whose.allowed_tokens)
     why = f"Used up ({setting})"
-    words = {"more": Budget(5_000_000_000, 200), "day": found.today, "allowed": allowed}
+    words = {"more": ModelBudget(5_000_000_000, 200), "day": found.today, "allowed": allowed}
     store.spending.refuse(sandbox, "", setting, "127.0.0.1", 80, why, **words)
 
 

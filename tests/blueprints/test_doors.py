@@ -12,8 +12,8 @@ from core.bounds import MOST_SECRETS, MOST_SECRETS_BYTES
 from core.wire import MOST_EVENT_BYTES, MOST_REPORTED_BYTES, MOST_TITLE
 from reference_agent import events as wire
 from reference_agent.api import PAGE_BYTES as AGENT_PAGE_BYTES
-from reference_agent.log import State
-from reference_agent.mind import MOST_COMMAND, MOST_COMMANDS, Rule
+from reference_agent.log import StepState
+from reference_agent.mind import MOST_COMMAND, MOST_COMMANDS, RuleMind
 from reference_agent.output import MOST_OUTPUT
 from reference_agent.shell import seen
 from schemas.approvals import MOST_ARGUMENTS_BYTES, MOST_REASON, DecisionsRequest
@@ -88,7 +88,7 @@ def test_the_largest_message_is_queued_forked_exported_imported_and_posted_back(
     assert queued.status_code == 201, queued.get_data(as_text=True)[:500]
     assert len(json.dumps(message, ensure_ascii=False).encode()) <= CONFIG.http.socket_message_bytes
     echo = wire.message("user", said)
-    [answer] = Rule().respond([echo], State({}, unanswered=[echo["id"]]), lambda *_: None).events
+    [answer] = RuleMind().respond([echo], StepState({}, unanswered=[echo["id"]]), lambda *_: None).events
     posted(client, conversation, echo, answer)
     assert _event(echo) is not None
     assert _event(answer) is not None
@@ -251,7 +251,7 @@ def test_the_largest_body_that_starts_an_agent_is_kept_and_starts_it_again(keepe
 @pytest.mark.parametrize("character", CHARACTERS)
 def test_the_largest_command_that_runs_and_the_largest_output_fit_into_events(client, conversation, url, character):
     echo = wire.message("user", content(f"run: {largest(character, MOST_COMMAND)}"))
-    [proposed] = Rule().respond([echo], State({}, unanswered=[echo["id"]]), lambda *_: None).events
+    [proposed] = RuleMind().respond([echo], StepState({}, unanswered=[echo["id"]]), lambda *_: None).events
     command = proposed["action"]["command"]
     assert proposed["kind"] == "ActionEvent"
     result = wire.observation(proposed, seen(command, "\0" * MOST_OUTPUT, 0))
@@ -265,7 +265,7 @@ def test_the_largest_command_that_runs_and_the_largest_output_fit_into_events(cl
 @pytest.mark.parametrize("text", ["run: " + "x" * MOST_COMMAND, "run: ls\n" * (MOST_COMMANDS + 1)])
 def test_commands_that_no_event_and_no_queue_carries_are_refused_in_words(text):
     echo = wire.message("user", content(text))
-    [answer] = Rule().respond([echo], State({}, unanswered=[echo["id"]]), lambda *_: None).events
+    [answer] = RuleMind().respond([echo], StepState({}, unanswered=[echo["id"]]), lambda *_: None).events
     assert answer["kind"] == "MessageEvent"
     assert "No command was run." in answer["llm_message"]["content"][0]["text"]
 

@@ -14,7 +14,7 @@ from werkzeug.test import Client as WsgiClient
 
 from app import create_app
 from blueprints.console import _IMPORT, _IMPORTS
-from core.approvals import Links, action_digest, shown_arguments
+from core.approvals import ApprovalLinks, action_digest, shown_arguments
 from notifications.messages import Subject, body_of
 from settings.config import Config
 from tests.blueprints import API, SECRET_KEY, away
@@ -169,7 +169,7 @@ def test_a_one_time_link_shows_its_action_and_its_form_decides_below_the_path_of
     policy = {"conversation_id": conversation, "confirmation_policy": {"kind": "AlwaysConfirm"}}
     proxied.post(f"{PREFIX}{API}", json=policy)
     proxied.post(f"{PREFIX}/api/v1/webhooks/events/{conversation}", json=[act])
-    links = Links((SECRET_KEY,), public_url=f"{ORIGIN}{PREFIX}/", seconds=60)
+    links = ApprovalLinks((SECRET_KEY,), public_url=f"{ORIGIN}{PREFIX}/", seconds=60)
     digest = action_digest(act["tool_name"], shown_arguments(act["action"]))
     link = links.make(conversation, act["id"], digest, "the team's chat")
 

@@ -9,7 +9,7 @@ import pytest
 from app import create_app
 from core import wire
 from settings.config import Config
-from store.conversations.lists import ConversationPages, Form
+from store.conversations.lists import ConversationForm, ConversationPages
 from store.link.attempts import Stamp
 from tests.conftest import SECRET_KEY, action, as_events, event, message, observation, status
 from tests.round_trips import counted, leave_to_callers
@@ -228,7 +228,7 @@ def test_a_page_that_was_shown_before_takes_one_round_trip_and_another_where_it_
 
 def test_what_is_kept_is_bounded_in_bytes_and_what_was_shown_first_is_dropped():
     pages = ConversationPages(None, None, None, kept_bytes=3 * 1700)
-    form = Form("a form", lambda _: b"x" * 1000)
+    form = ConversationForm("a form", lambda _: b"x" * 1000)
 
     for identity in ("1", "2", "3", "2", "4", "5"):
         pages._show(form, {"id": identity, "revision": "1", "incarnation": "a"})

@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as Away
 from redis.exceptions import OutOfMemoryError
 from websockets.exceptions import InvalidStatus
 
-from blueprints.sockets import Session
+from blueprints.sockets import SocketSession
 from core.access import ANYONE
 from store.approvals.audit import SERVER
 from store.errors import FULL, NewerData, StoreFull, TooManyKinds
@@ -437,7 +437,7 @@ def session(app, store, conversation):
     with app.test_request_context():
         g.principal, g.request_id = ANYONE, "a-request"
         options = {"after": None, "since": None, "with_seq": False}
-        session = Session(app.extensions["server"].commands.of(SERVER), ANYONE, conversation, Socket(), **options)
+        session = SocketSession(app.extensions["server"].commands.of(SERVER), ANYONE, conversation, Socket(), **options)
         yield session
         session._follower.close()
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from agents.client import MOST_BYTES
-from agents.forwarding import Folder
+from agents.forwarding import ConversationFolder
 from blueprints import websocket
 from blueprints.terminals import CommandSocket
 from blueprints.websocket import SocketClosed, served
@@ -93,7 +93,7 @@ def told(monkeypatch):
             commands._run({"command": "ls", "cwd": None, "timeout": 1})
         return client.sent, getattr(sandbox, "queries", None)
 
-    monkeypatch.setattr(Folder, "in_sandbox", lambda *_: Folder())
+    monkeypatch.setattr(ConversationFolder, "in_sandbox", lambda *_: ConversationFolder())
     return make
 
 

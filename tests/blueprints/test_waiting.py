@@ -4,14 +4,14 @@ from uuid import uuid4
 
 import pytest
 
-from core.prices import Budget
+from core.prices import ModelBudget
 from core.wire import ConversationId
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.inbox import InboxFilter
 from tests.conftest import action, as_events, status
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
-ADA = Actor("key", "ada")
+ADA = DecisionActor("key", "ada")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_budget_waits_in_each_conversation_whose_sandbox_it_has_refused(client
     conversations = [begin(box) for box in (*refused, boxes())]
     setting, day = "MODEL_BUDGET_DAY", store.link.health.clock() // 86_400_000_000
     for box in refused:
-        store.spending.refuse(box, "", setting, "api.example", 443, "why", more=Budget(None, 100), day=day)
+        store.spending.refuse(box, "", setting, "api.example", 443, "why", more=ModelBudget(None, 100), day=day)
 
     assert [named(waiting(client, each)) for each in conversations] == [[setting], [setting], []]
     [asked] = store.destinations.waiting(refused[0])

@@ -5,14 +5,14 @@ import socket
 import pytest
 from gunicorn.http.errors import LimitRequestHeaders
 
-from boot.worker import Connection, Worker, network_of
+from boot.worker import Worker, WorkerConnection, network_of
 
 
 @pytest.fixture
 def client():
     """The client's end of a connection, and the server's."""
     ours, theirs = socket.socketpair()
-    with ours, Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach()) as connection:
+    with ours, WorkerConnection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach()) as connection:
         yield ours, connection
 
 

@@ -13,7 +13,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from boot import http
 from boot.http import RequestBody
-from boot.worker import Connection, Worker
+from boot.worker import Worker, WorkerConnection
 from settings.http import HttpSettings
 from tests.servers import TIMEOUT
 
@@ -25,7 +25,7 @@ def client():
     """The client's end of a connection."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        yield ours, Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
+        yield ours, WorkerConnection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
 
 
 @pytest.fixture

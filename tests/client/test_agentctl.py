@@ -9,11 +9,11 @@ import httpx
 import pytest
 from agent_server_client import AgentServerError
 from agent_server_client.cli import agentctl
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from click.testing import CliRunner
 
-from core.prices import Budget
-from store.approvals.audit import Actor
+from core.prices import ModelBudget
+from store.approvals.audit import DecisionActor
 from tests.client.responses import responding
 from tests.conftest import action, limits_of, message, store_of
 from tests.servers import free_port
@@ -247,7 +247,7 @@ def test_exit_codes_say_what_is_wrong(ctl, monkeypatch):
 
 def test_a_wait_for_a_server_that_has_answered_is_told_once(capsys, monkeypatch):
     monkeypatch.setattr("agent_server_client.cli.program._FIRST", 0.1)
-    session, refusal = Session(), AgentServerError(None, "http://server does not answer: refused")
+    session, refusal = CommandSession(), AgentServerError(None, "http://server does not answer: refused")
     for spent in (0.0, 0.2, 0.7, 0.0, 0.2):
         session._tell_retry(refusal, spent, 300 - spent)
     told = capsys.readouterr().err.splitlines()
@@ -338,7 +338,7 @@ def served(ctl, monkeypatch):
 
     def run(*words: str, responses: list, code: int = 0):
         client, requests = responding(*(httpx.Response(200, json=one) for one in responses))
-        monkeypatch.setattr(Session, "client", lambda *_, **__: client)
+        monkeypatch.setattr(CommandSession, "client", lambda *_, **__: client)
         return ctl(*words, code=code), requests
 
     return run
@@ -457,7 +457,7 @@ def asks():
 
     yield ask
     for one in store.destinations.waiting(sandbox):
-        store.destinations.decide(one, "reject", "conversation", Actor("key", "me"))
+        store.destinations.decide(one, "reject", "conversation", DecisionActor("key", "me"))
     store.sandboxes.ask(sandbox, "delete")
 
 
@@ -489,7 +489,7 @@ def test_a_budget_that_is_used_up_is_listed_and_allowed_once_more(ctl):
     store = store_of(shared_server(ADMIN).url, limits_of(100, pause_idlest=False, host_seconds=60, start_seconds=120))
     store.sandboxes.beat("h", "supervisor")
     sandbox = store.sandboxes.start("spec").id
-    words = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
+    words = {"more": ModelBudget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **words)
     listed = ctl("inbox", "--text", "budget:conversation")
     assert all(words in listed.stdout for words in ("MODEL_BUDGET_CONVERSATION: an approval adds $5", "2,000,000"))

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from agent_server_client.archives import zstd
 from agent_server_client.cli import agentctl, folders
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from click.testing import CliRunner
 
 from tests.client.responses import responding
@@ -33,7 +33,7 @@ def ctl(monkeypatch):
     def run(*words, code=0, **files):
         answers = [httpx.Response(200, json=[{"sandbox_id": "box"}]), httpx.Response(200, content=archive(**files))]
         client, _ = responding(*answers * 2)
-        monkeypatch.setattr(Session, "client", lambda *_, **__: client)
+        monkeypatch.setattr(CommandSession, "client", lambda *_, **__: client)
         result = CliRunner().invoke(agentctl, words, prog_name="agentctl")
         assert result.exit_code == code, (result.output, result.exception)
         return result

@@ -10,8 +10,8 @@ from agent_server_client import PendingAction
 from agent_server_client.cli import decisions, questions
 from agent_server_client.cli import elsewhere as elsewhere_module
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.elsewhere import Elsewhere, Gone
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.elsewhere import DecidedElsewhere, Elsewhere
+from agent_server_client.cli.program import CommandSession
 from agent_server_client.cli.watching import watched
 from rich.console import Console
 
@@ -31,7 +31,7 @@ def ended(*events, keys=("act",)):
         elsewhere.take(name, data)
     try:
         elsewhere.check(set(keys))
-    except Gone as gone:
+    except DecidedElsewhere as gone:
         return str(gone)
     return None
 
@@ -77,7 +77,7 @@ class AtTerminal:
         self, monkeypatch, *responses, is_terminal=True, stream=(), typed=(), edits=None, action=None, **options
     ):
         monkeypatch.setattr(sys.stdin, "isatty", lambda: is_terminal, raising=False)
-        self.session = Session()
+        self.session = CommandSession()
         self.session.err = Console(record=True, force_terminal=True, width=300, file=io.StringIO())
         client, self.requests = responding(*responses)
 

@@ -6,7 +6,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from agent_server_client.cli import agentctl
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from click.testing import CliRunner
 
 from tests.client.responses import responding
@@ -80,7 +80,7 @@ def test_a_command_ends_with_the_code_of_the_table_and_says_why(code, words, res
             one if isinstance(one, (httpx.Response, Exception)) else httpx.Response(200, json=one) for one in responses
         ]
         client, _ = responding(*given, retry_seconds=0.0)
-        monkeypatch.setattr(Session, "client", lambda *_, **__: client)
+        monkeypatch.setattr(CommandSession, "client", lambda *_, **__: client)
 
     result = CliRunner().invoke(agentctl, words, prog_name="agentctl")
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from agentctl.hooks import VERSION
-from agentctl.hooks.agents import AGENTS, Question, Report, Verdict, session_of
+from agentctl.hooks.agents import AGENTS, HookReport, InboxVerdict, Question, session_of
 
 from agents.asking import check_hook
 from tests.servers import PROJECT, free_port, wait_until
@@ -63,9 +63,9 @@ FORMS = {
     ("opencode", "deny"): {"reply": "reject", "message": "no"},
 }
 VERDICTS = {
-    "allow": Verdict(True),
-    "deny": Verdict(False, "no"),
-    "edit": Verdict(True, "", {"command": "ls"}),
+    "allow": InboxVerdict(True),
+    "deny": InboxVerdict(False, "no"),
+    "edit": InboxVerdict(True, "", {"command": "ls"}),
 }
 
 
@@ -79,7 +79,7 @@ def test_an_answer_has_exactly_the_members_that_the_agent_takes(name, verdict):
 
 def test_a_gate_answers_in_the_form_of_its_event():
     gate = Question("Bash", TOUCH, "gate")
-    assert AGENTS["claude"].form(gate, Verdict(False, "no")) == {
+    assert AGENTS["claude"].form(gate, InboxVerdict(False, "no")) == {
         "hookSpecificOutput": {
             "hookEventName": "PreToolUse",
             "permissionDecision": "deny",
@@ -91,13 +91,13 @@ def test_a_gate_answers_in_the_form_of_its_event():
 def test_what_an_agent_tells_is_a_prompt_a_call_or_an_end_of_a_turn_or_of_the_session():
     report = AGENTS["claude"].report
     ran = nested("PostToolUse", tool_input=TOUCH, tool_response={"stdout": "a", "stderr": "b", "interrupted": False})
-    assert report(ran) == Report("call", "", "Bash", TOUCH, "ab")
-    assert report(nested("PostToolUseFailure", tool_input=TOUCH, error="no")) == Report(
+    assert report(ran) == HookReport("call", "", "Bash", TOUCH, "ab")
+    assert report(nested("PostToolUseFailure", tool_input=TOUCH, error="no")) == HookReport(
         "call", "", "Bash", TOUCH, "no", is_error=True
     )
-    assert report(nested("UserPromptSubmit", prompt="hello")) == Report("prompt", "hello")
-    assert report(nested("Stop")) == Report("turn")
-    assert report(nested("SessionEnd")) == Report("end")
+    assert report(nested("UserPromptSubmit", prompt="hello")) == HookReport("prompt", "hello")
+    assert report(nested("Stop")) == HookReport("turn")
+    assert report(nested("SessionEnd")) == HookReport("end")
     assert report(nested("Notification")) is None
 
 
@@ -106,10 +106,10 @@ def test_what_copilot_tells_is_known_by_its_members():
     args = {**TOUCH, "description": "the model's words, which its question lacks"}
     result = {"resultType": "success", "textResultForLlm": "made"}
     call = {**common, "toolName": "bash", "toolArgs": args, "toolResult": result}
-    assert report(call) == Report("call", "", "bash", TOUCH, "made")
-    assert report({**common, "prompt": "hello"}) == Report("prompt", "hello")
-    assert report({**common, "stopReason": "end_turn"}) == Report("turn")
-    assert report({**common, "reason": "user_exit"}) == Report("end")
+    assert report(call) == HookReport("call", "", "bash", TOUCH, "made")
+    assert report({**common, "prompt": "hello"}) == HookReport("prompt", "hello")
+    assert report({**common, "stopReason": "end_turn"}) == HookReport("turn")
+    assert report({**common, "reason": "user_exit"}) == HookReport("end")
     assert report({**common, "initialPrompt": "hello", "source": "new"}) is None
 
 
@@ -173,7 +173,7 @@ def test_without_the_server_a_required_inbox_refuses_in_the_form_of_the_agent(tm
 
     assert ran.returncode == 0
     answer = json.loads(ran.stdout)
-    refused = AGENTS[name].form(AGENTS[name].question(event), Verdict(False, "X"))
+    refused = AGENTS[name].form(AGENTS[name].question(event), InboxVerdict(False, "X"))
     assert json.dumps(answer).replace(found_reason(answer), "X") == json.dumps(refused)
     assert "The inbox is required and cannot be asked" in ran.stdout
 

@@ -8,7 +8,7 @@ import pytest
 from agent_server_client import Conversation, Output, PendingAction
 from agent_server_client.cli import program
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from agent_server_client.cli.shown import when
 
 from tests.client.responses import responding
@@ -41,7 +41,7 @@ def test_a_message_that_rejects_what_waits_is_not_sent_where_nobody_can_be_asked
 
 
 def test_a_long_line_of_stderr_is_not_wrapped(capsys):
-    session = Session()
+    session = CommandSession()
     session.err.print("word " * 100)
     session.tell({}, "word " * 100)
     assert len(capsys.readouterr().err.splitlines()) == 2
@@ -50,7 +50,7 @@ def test_a_long_line_of_stderr_is_not_wrapped(capsys):
 def test_a_terminal_whose_stderr_is_a_file_gets_the_commands_with_whole_ids(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     item = waiting_action()
-    approver = Approver(Session(), "rules")
+    approver = Approver(CommandSession(), "rules")
     approver.decide(PendingAction(responding()[0], item))
     assert f"agentctl approve {item['action_id']} --digest {item['digest']}" in capsys.readouterr().err
 
@@ -60,7 +60,7 @@ def test_times_are_those_of_the_wire(ctl, client):
     [cells] = [line.split("\t") for line in ctl("keys").stdout.splitlines()]
     assert datetime.fromisoformat(cells[4]).hour == 3
 
-    assert when(Session().out, "2026-11-28T00:00:00Z") == "2026-11-28T00:00:00Z"
+    assert when(CommandSession().out, "2026-11-28T00:00:00Z") == "2026-11-28T00:00:00Z"
     assert " ago" not in ctl("status").stdout
 
 

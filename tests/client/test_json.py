@@ -12,7 +12,7 @@ from agent_server_client._sync import Client, Conversation
 from agent_server_client._sync_files import Files
 from agent_server_client.cli import agentctl, program
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from agent_server_client.models import GitChange, GitDiff, Push
 from agent_server_client.wire import Output
 
@@ -162,7 +162,7 @@ def test_a_command_prints_the_members_that_the_page_names(ctl, words_of, name):
 
 
 def test_what_waits_is_an_object_on_stderr_where_nobody_is_asked(capsys):
-    session = Session()
+    session = CommandSession()
     session.as_json, session.err = True, program._Notices(stderr=True)
     client, _ = responding()
 

@@ -8,8 +8,8 @@ import pytest
 from agent_server_client import Client
 from agent_server_client.cli.ages import Ages
 from agent_server_client.cli.live import Followed, followed
-from agent_server_client.cli.program import Session
-from agent_server_client.cli.progress import Progress, took
+from agent_server_client.cli.program import CommandSession
+from agent_server_client.cli.progress import EventProgress, took
 from agent_server_client.wire import Entry
 from rich.console import Console
 from rich.live import Live
@@ -32,7 +32,7 @@ def clock():
 
 @pytest.fixture
 def progress(clock):
-    made = Progress(clock)
+    made = EventProgress(clock)
     made.take(status("running"))
     return made
 
@@ -41,7 +41,7 @@ def console(width: int = 60, encoding: str = "utf-8") -> Console:
     return Console(file=io.TextIOWrapper(io.BytesIO(), encoding), width=width, force_terminal=True, color_system=None)
 
 
-def lines(progress: Progress, width: int = 60, most: int = 20) -> list[str]:
+def lines(progress: EventProgress, width: int = 60, most: int = 20) -> list[str]:
     return [line.plain for line in progress.lines(console(width), most)]
 
 
@@ -149,8 +149,8 @@ def test_a_terminal_without_unicode_gets_a_plain_spinner(progress):
 
 
 def test_what_an_agent_does_that_works_already_is_known_from_the_entries_before():
-    progress, now = Progress(), {"timestamp": datetime.now(UTC).isoformat()}
-    shown = Followed(Session(), Live(console=console()), progress, Ages(Client("http://server")), False)
+    progress, now = EventProgress(), {"timestamp": datetime.now(UTC).isoformat()}
+    shown = Followed(CommandSession(), Live(console=console()), progress, Ages(Client("http://server")), False)
     shown.begin([Entry(1, status("running") | now), Entry(2, action("make", id="a") | now)])
     assert progress.doing.startswith("terminal: make, ")
 
@@ -165,10 +165,10 @@ def at(seconds: float, event: dict) -> dict:
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0], ids=["alike", "ahead", "behind"])
 def test_a_terminal_that_comes_later_shows_the_time_since_the_event_by_the_clock_of_the_server(clock, ahead):
-    progress, client = Progress(clock), Client("http://server")
+    progress, client = EventProgress(clock), Client("http://server")
     client.clock_ahead = ahead
     ages = Ages(client, clock=lambda: NOON.timestamp() + 40 - ahead)
-    shown = Followed(Session(), Live(console=console()), progress, ages, False)
+    shown = Followed(CommandSession(), Live(console=console()), progress, ages, False)
     for entry in (Entry(1, at(0, status("running"))), Entry(2, at(28, action("make", id="a")))):
         shown.show(entry, is_printed=False)
     assert progress.doing == "terminal: make, 12 s"
@@ -199,7 +199,7 @@ def test_the_clock_of_the_server_is_known_from_the_date_of_its_responses(monkeyp
 
 
 def test_a_pipe_gets_the_entries_alone():
-    session, written = Session(), io.StringIO()
+    session, written = CommandSession(), io.StringIO()
     session.out = Console(file=written)
     with followed(session, Client("http://server")) as shown:
         for event in (status("running"), delta("Hel"), delta("lo"), message("Hello", "agent")):

@@ -13,7 +13,7 @@ from agent_server_client.cli import agentctl
 from click.testing import CliRunner
 
 from admin import mcp_server
-from admin.audit import Unreadable, _lines
+from admin.audit import ExportUnreadable, _lines
 from tests.servers import running
 
 pytestmark = pytest.mark.process("listens on loopback")
@@ -69,7 +69,7 @@ def test_the_clients_reach_loopback_directly(port, proxy, host):
 
 
 def test_the_mcp_server_and_the_audit_reach_loopback_directly(port, proxy):
-    assert mcp_server.AgentServer(f"http://127.0.0.1:{port}", "").ask("GET", "/x") == {}
+    assert mcp_server.ServerApi(f"http://127.0.0.1:{port}", "").ask("GET", "/x") == {}
     with _lines(f"http://127.0.0.1:{port}/x") as lines:
         assert b"".join(lines) == b"{}"
 
@@ -79,8 +79,8 @@ def test_a_proxy_that_cannot_be_used_is_one_sentence(proxy):
     with pytest.raises(AgentServerError, match="proxy"):
         Client("http://agents.invalid")
     with pytest.raises(mcp_server.ToolError, match="proxy"):
-        mcp_server.AgentServer("http://agents.invalid", "")
-    with pytest.raises(Unreadable, match="proxy"), _lines("http://agents.invalid/x"):
+        mcp_server.ServerApi("http://agents.invalid", "")
+    with pytest.raises(ExportUnreadable, match="proxy"), _lines("http://agents.invalid/x"):
         pass
     result = CliRunner().invoke(agentctl, ["status"], env={"AGENT_SERVER_URL": "http://agents.invalid"})
     assert result.exit_code == 3

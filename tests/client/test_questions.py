@@ -12,7 +12,7 @@ import pytest
 from agent_server_client import AgentServerError, Destination, PendingAction
 from agent_server_client.cli import program
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from agent_server_client.cli.shown import card
 from rich.console import Console
 
@@ -53,7 +53,7 @@ class Asked:
     """What an approver did with something that waits, when a person typed some lines."""
 
     def __init__(self, item, *typed, responses=(DECIDED,), mode="ask", retry_seconds=120.0, **options):
-        self.session = Session()
+        self.session = CommandSession()
         self.session.err = Console(
             record=True, force_terminal=True, width=80, markup=False, emoji=False, highlight=False, quiet=False
         )
@@ -505,7 +505,7 @@ def test_an_answer_that_no_server_took_ends_with_whether_it_still_waits(fault, t
 
 def test_a_command_that_goes_on_asks_again_about_what_a_silent_server_did_not_take(monkeypatch):
     client, _ = responding(httpx.ConnectError("refused"), DECIDED, retry_seconds=0.0)
-    approver = Approver(Session(), "ask", lambda: "a", asks_again=True)
+    approver = Approver(CommandSession(), "ask", lambda: "a", asks_again=True)
     waiting = PendingAction(client, waiting_action())
 
     with pytest.raises(AgentServerError, match="You are asked again once the server answers, if it still waits"):
@@ -515,7 +515,7 @@ def test_a_command_that_goes_on_asks_again_about_what_a_silent_server_did_not_ta
 
 
 def test_a_wait_for_the_server_says_once_of_an_answer_that_it_is_sent_again(capsys, monkeypatch):
-    session, (client, _) = Session(), responding()
+    session, (client, _) = CommandSession(), responding()
     refusal = AgentServerError(None, "http://server does not answer: refused")
     with session.sending(client):
         for spent in (0.3, 1.2, 4.0):

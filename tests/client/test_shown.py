@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from agent_server_client.cli.progress import Progress
+from agent_server_client.cli.progress import EventProgress
 from agent_server_client.cli.shown import card, diff_text, named, print_entry, print_table, print_talk, short, shortest
 from agent_server_client.wire import Entry
 from rich.console import Console
@@ -159,7 +159,7 @@ def test_a_command_in_one_line_is_its_first_line_and_the_number_of_the_others(co
 
 def running(command: str) -> str:
     """What a live line of a wide terminal says of a command that runs."""
-    progress = Progress()
+    progress = EventProgress()
     progress.take(status("running"))
     progress.take(action(command))
     return progress._doing(200 + len("terminal: , 0 s"))

@@ -4,9 +4,9 @@ from uuid import uuid4
 
 import pytest
 
-from core.prices import Budget
+from core.prices import ModelBudget
 from core.wire import ConversationId
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from tests.conftest import action, limits_of, store_of
 from tests.console.prompts import shows
 from tests.servers import agent_server, store_server, wait_until
@@ -14,7 +14,7 @@ from tests.servers import agent_server, store_server, wait_until
 pytestmark = pytest.mark.browser("shows the console in a browser")
 
 NAME = "example.org"
-ELSEWHERE = Actor("key", "ada <b>", "10.0.0.9")
+ELSEWHERE = DecisionActor("key", "ada <b>", "10.0.0.9")
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +211,7 @@ def test_a_budget_that_is_used_up_is_decided_in_the_inbox_and_offers_no_always(
 ):
     _, store = whole
     browser.open("inbox")
-    wanted = {"more": Budget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
+    wanted = {"more": ModelBudget(5_000_000_000, 2_000_000), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_CONVERSATION", "127.0.0.1", 80, "Used up", **wanted)
     card = opened(browser, "MODEL_BUDGET_CONVERSATION", is_budget=True)
     assert "Model budget of a conversation" in card.text

@@ -17,8 +17,8 @@ from core.approvals import (
     MOST_STARS,
     RUN,
     Action,
-    Conversation,
     Rule,
+    RuledConversation,
     canonical,
     digest,
     fits_pattern,
@@ -29,7 +29,7 @@ from core.approvals import (
 )
 from tests.refusals import taken
 
-HERE = Conversation("5f1c0000-0000-4000-8000-000000000000", {"team": "web", "env": "test"})
+HERE = RuledConversation("5f1c0000-0000-4000-8000-000000000000", {"team": "web", "env": "test"})
 
 
 def rule(**members) -> Rule:
@@ -288,7 +288,7 @@ def test_always_matches_the_same_arguments_in_that_conversation_at_no_higher_ris
         {"action": {**EVENT["action"], "is_input": True}},
     ):
         assert not matches(made, Action.of({**EVENT, **changed}), HERE)
-    assert not matches(made, Action.of(EVENT), Conversation("6f1c0000-0000-4000-8000-000000000000", HERE.tags))
+    assert not matches(made, Action.of(EVENT), RuledConversation("6f1c0000-0000-4000-8000-000000000000", HERE.tags))
 
 
 def test_always_names_no_risk_where_it_is_unknown_or_rejected():

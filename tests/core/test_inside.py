@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.approvals import Action, Conversation, Rule, matching
+from core.approvals import Action, Rule, RuledConversation, matching
 from core.inside import beside_inside, stays_inside
 from core.wire import ConversationId
 from tests.core.test_effects import _COMMANDS, _PREFIXES, _WRAPPERS, TEXTS, quoted
@@ -20,7 +20,7 @@ from tests.core.test_shell_lines import right
 
 CORPUS = tomllib.loads((Path(__file__).parent / "inside_lines.toml").read_text())
 FOLDER = "/w/app"
-HERE = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {}, FOLDER)
+HERE = RuledConversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {}, FOLDER)
 
 
 def of_line(text):

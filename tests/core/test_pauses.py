@@ -20,7 +20,7 @@ from agents.previews import Exchange
 from agents.tunnels import Tunnel
 from blueprints.approval_links import _marked
 from boot.http import RequestBody
-from boot.worker import Connection, Worker
+from boot.worker import Worker, WorkerConnection
 from core import pauses
 from core.wire import ConversationId
 from egress import proxy
@@ -167,7 +167,7 @@ def read_from_a_client() -> None:
 def read_heads(*, size: int) -> None:
     """Read the heads of requests that have all arrived; size: bytes that each read brings."""
     ours, theirs = socket.socketpair()
-    connection = Connection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
+    connection = WorkerConnection(theirs.family, theirs.type, theirs.proto, fileno=theirs.detach())
     worker = Worker.__new__(Worker)
     worker._served = SimpleNamespace(client=connection, network="", is_new=True)
     worker._waiting, worker.cfg = {}, Config()

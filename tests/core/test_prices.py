@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.prices import Budget, Price, Prices, Used, read_budget, read_prices
+from core.prices import ModelBudget, Price, Prices, Used, read_budget, read_prices
 
 PRICES = Prices()
 
@@ -69,11 +69,11 @@ def test_a_model_is_known_by_the_name_that_has_its_price():
 
 
 def test_a_budget_is_dollars_tokens_or_both():
-    assert read_budget("5") == Budget(nanos=5_000_000_000)
-    assert read_budget("0.000000001") == Budget(nanos=1)
-    assert read_budget("2000000 tokens") == Budget(tokens=2_000_000)
-    assert read_budget(" 0.5 , 7 tokens,") == read_budget("7 tokens, 0.5") == Budget(500_000_000, 7)
-    assert read_budget("") == Budget()
+    assert read_budget("5") == ModelBudget(nanos=5_000_000_000)
+    assert read_budget("0.000000001") == ModelBudget(nanos=1)
+    assert read_budget("2000000 tokens") == ModelBudget(tokens=2_000_000)
+    assert read_budget(" 0.5 , 7 tokens,") == read_budget("7 tokens, 0.5") == ModelBudget(500_000_000, 7)
+    assert read_budget("") == ModelBudget()
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from core.approvals import Action, Conversation, Rule, matches, matching
+from core.approvals import Action, Rule, RuledConversation, matches, matching
 from core.rehearsal import basis_of, like_answer, needed_words, ready_answers, would_answer
 from core.shell import read_line
 from core.shell.rules import allowed, command_pattern
 from core.wire import ConversationId
 from tests.core.test_shell_lines import CORPUS
 
-HERE = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {})
+HERE = RuledConversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {})
 EDIT = {"command": "str_replace", "old_str": "a", "new_str": "b"}
 
 
@@ -163,7 +163,7 @@ def test_how_a_rule_answers_depends_on_what_it_names(members, basis):
     assert basis_of([Rule("approve", "terminal"), Rule("approve", "terminal", **members)]) == basis
 
 
-WORK = Conversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {}, "/work/shop")
+WORK = RuledConversation(ConversationId("5f1c0000-0000-4000-8000-000000000000"), {}, "/work/shop")
 
 
 def reads(command, here=WORK, **more):

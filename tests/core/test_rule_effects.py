@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.approvals import Action, Conversation, Rule, matches, matching, rule_of
+from core.approvals import Action, Rule, RuledConversation, matches, matching, rule_of
 from core.effects import RISK_OF, RISKS, seen
 from tests.core.test_effects import TEXTS
 
-HERE = Conversation("5f1c0000-0000-4000-8000-000000000000", {}, "/w/app")
+HERE = RuledConversation("5f1c0000-0000-4000-8000-000000000000", {}, "/w/app")
 TOOL = {"tool_name": "terminal"}
 
 
@@ -81,8 +81,8 @@ def test_a_push_by_another_name_is_seen_as_network_and_one_by_make_as_a_script()
 def test_the_folder_of_the_conversation_says_what_lies_outside():
     rule, write = approving(effects=("writes_inside",)), action("touch /w/app/a")
     assert matches(rule, write, HERE)
-    assert not matches(rule, write, Conversation(HERE.id, {}, "/w/other"))
-    assert not matches(rule, write, Conversation(HERE.id, {}))
+    assert not matches(rule, write, RuledConversation(HERE.id, {}, "/w/other"))
+    assert not matches(rule, write, RuledConversation(HERE.id, {}))
 
 
 def test_several_rules_approve_a_line_together_only_if_each_allows_its_effects():

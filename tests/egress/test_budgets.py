@@ -11,12 +11,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from core.prices import Budget, Budgets, Prices, read_prices
+from core.prices import Budgets, ModelBudget, Prices, read_prices
 from egress.gate import Gate
 from egress.proxy import Proxy
 from settings.specs import Specs
 from store import Store
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from tests.egress.conftest import Sandbox
 from tests.store.conftest import fresh_sandboxes
 
@@ -133,7 +133,7 @@ def until_refused(town: Town, who: str) -> str:
             return json.loads(body)["error"]["message"]
 
 
-@pytest.mark.parametrize("town", [Budgets(day=Budget(tokens=200 * CALL))], indirect=True)
+@pytest.mark.parametrize("town", [Budgets(day=ModelBudget(tokens=200 * CALL))], indirect=True)
 def test_fifty_agents_at_once_overshoot_a_budget_by_no_more_than_was_under_way(town):
     with ThreadPoolExecutor(AGENTS) as agents:
         refusals = list(agents.map(lambda who: until_refused(town, who), town.sandboxes))
@@ -153,7 +153,7 @@ def test_fifty_agents_at_once_overshoot_a_budget_by_no_more_than_was_under_way(t
     assert town.encodings == {"identity"}
 
 
-@pytest.mark.parametrize("town", [Budgets(day=Budget(tokens=100 * CALL))], indirect=True)
+@pytest.mark.parametrize("town", [Budgets(day=ModelBudget(tokens=100 * CALL))], indirect=True)
 def test_fifty_agents_ask_once_for_more_and_overshoot_what_was_allowed_by_no_more_than_was_under_way(town):
     for times in (1, 2):
         with ThreadPoolExecutor(AGENTS) as agents:
@@ -162,11 +162,11 @@ def test_fifty_agents_ask_once_for_more_and_overshoot_what_was_allowed_by_no_mor
         assert times * 100 <= town.counted.total() // CALL < times * 100 + AGENTS
         [asked] = town.store.destinations.waiting()
         assert (asked.tries, asked.budget.setting) == (AGENTS, "MODEL_BUDGET_DAY")
-        town.store.destinations.decide(asked, "approve", "once", Actor("key", "a person"))
+        town.store.destinations.decide(asked, "approve", "once", DecisionActor("key", "a person"))
     assert post(town.sandboxes[asked.sandbox_id], asked.sandbox_id)[0] == 200
 
 
-@pytest.mark.parametrize("town", [Budgets(Budget(nanos=300_000), Budget(tokens=5 * CALL))], indirect=True)
+@pytest.mark.parametrize("town", [Budgets(ModelBudget(nanos=300_000), ModelBudget(tokens=5 * CALL))], indirect=True)
 def test_a_budget_of_a_conversation_and_one_of_a_key_end_what_they_bound_alone(town):
     first, other, third, *_ = town.sandboxes  # the first and the third are of one key
     assert "This conversation" in until_refused(town, first)
@@ -178,7 +178,7 @@ def test_a_budget_of_a_conversation_and_one_of_a_key_end_what_they_bound_alone(t
     assert post(town.sandboxes[other], other)[0] == 200
 
 
-@pytest.mark.parametrize("town", [Budgets(day=Budget(tokens=1))], indirect=True)
+@pytest.mark.parametrize("town", [Budgets(day=ModelBudget(tokens=1))], indirect=True)
 def test_a_refusal_reads_as_its_provider_and_other_services_go_on(town):
     who = next(iter(town.sandboxes))
     until_refused(town, who)

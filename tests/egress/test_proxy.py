@@ -16,7 +16,7 @@ import pytest
 from core.wire import ConversationId
 from egress import proxy as room
 from egress.resolver import MOST_LOOKUPS
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.keys import SandboxKeys
 from tests.chance import often
 from tests.egress.test_client_hello import made, named
@@ -25,7 +25,7 @@ from tests.servers import free_port, running, wait_until
 pytestmark = pytest.mark.process("runs the proxy and servers behind it on threads")
 
 
-ME = Actor("key", "me", "127.0.0.1")
+ME = DecisionActor("key", "me", "127.0.0.1")
 
 
 def body(response: str) -> dict:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisDown
 
-from core.prices import NO_BUDGETS, Budget, Budgets, Prices, Used, read_prices
+from core.prices import NO_BUDGETS, Budgets, ModelBudget, Prices, Used, read_prices
 from egress import spending as room
 from egress.spending import Accounts, ModelCall, OverBudget, UsageReader, check, refused, used_of
 from store.spending import Account, SoFar
@@ -170,11 +170,11 @@ def account(nanos=0, tokens=0, unpriced=0, model="") -> Account:
     )
 
 
-DOLLAR = Budget(nanos=1_000_000_000)
+DOLLAR = ModelBudget(nanos=1_000_000_000)
 
 
 def test_a_budget_admits_calls_until_it_is_used_up():
-    budgets = Budgets(day=Budget(1_000_000_000, 500))
+    budgets = Budgets(day=ModelBudget(1_000_000_000, 500))
     check(budgets, account(999_999_999, 499), Prices())
     with pytest.raises(OverBudget, match=r"All .* \$1\.0000 of \$1 \(MODEL_BUDGET_DAY\)") as over:
         check(budgets, account(1_000_000_000), Prices())
@@ -190,8 +190,8 @@ def test_what_has_no_price_ends_a_budget_in_dollars_unless_it_counts_tokens_too(
     spent = account(0, 10, unpriced=10, model="mine")
     with pytest.raises(OverBudget, match=r"the model mine, whose price is not known: name its price in MODEL_PRICES"):
         check(Budgets(day=DOLLAR), spent, Prices())
-    check(Budgets(day=Budget(1_000_000_000, 11)), spent, Prices())
-    check(Budgets(day=Budget(tokens=11)), spent, Prices())
+    check(Budgets(day=ModelBudget(1_000_000_000, 11)), spent, Prices())
+    check(Budgets(day=ModelBudget(tokens=11)), spent, Prices())
     check(Budgets(day=DOLLAR), spent, Prices(read_prices("mine=0/0")))  # it has got one since
 
 
@@ -306,7 +306,7 @@ def test_what_could_not_be_booked_is_booked_before_the_next_call_is_admitted(her
 
 def test_a_refused_call_is_counted_and_names_the_setting(here):
     spending, _, sandbox = here
-    accounts = Accounts(spending, Budgets(conversation=Budget(tokens=1)), Prices())
+    accounts = Accounts(spending, Budgets(conversation=ModelBudget(tokens=1)), Prices())
     assert accounts.admit(sandbox, "api.example", 443) == "me"
     accounts.book(sandbox, "me", "mine", Used(1), calls=1, estimated=0)
     with pytest.raises(OverBudget, match="MODEL_BUDGET_CONVERSATION"):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.client import AgentUnreachable
-from agents.forwarding import PATH, Folder, head_of, headers_of, query_of
+from agents.forwarding import PATH, ConversationFolder, head_of, headers_of, query_of
 
 PARTS = st.sampled_from(
     [
@@ -179,12 +179,12 @@ INSIDE = [
 
 
 def test_a_path_is_in_the_folder_that_was_asked_for_and_in_the_sandboxs():
-    folder = Folder("/tmp/ws", "/work/project")
+    folder = ConversationFolder("/tmp/ws", "/work/project")
     assert [(path, folder.has(path)) for path, _ in INSIDE] == INSIDE
 
 
 def test_a_path_in_the_folder_that_was_asked_for_is_one_in_the_sandboxs_and_others_stay():
-    folder = Folder("/tmp/ws", "/work/project")
+    folder = ConversationFolder("/tmp/ws", "/work/project")
     real = {
         "/tmp/ws": "/work/project",
         "/tmp/ws/": "/work/project/",
@@ -201,5 +201,5 @@ def test_a_path_in_the_folder_that_was_asked_for_is_one_in_the_sandboxs_and_othe
 
 
 def test_nothing_is_in_a_folder_that_is_not_known():
-    assert not Folder().has("/")
-    assert not Folder("/tmp/ws").has("/tmp/ws")
+    assert not ConversationFolder().has("/")
+    assert not ConversationFolder("/tmp/ws").has("/tmp/ws")

@@ -71,7 +71,7 @@ class Missed(Exception):
     """Something did not happen; the message says what."""
 
 
-class Model(scripted_model.Model):
+class Model(scripted_model.ModelHandler):
     """The scripted model, and what it has heard."""
 
     said: list[str] = []

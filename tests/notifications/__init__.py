@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from standardwebhooks import Webhook
 
 from core.access import SettingsKeys
-from notifications.devices import Standing
+from notifications.devices import DeviceStanding
 from store.keys import OUTBOXES
 from tests.quick import serve
 
@@ -137,6 +137,6 @@ def entry(number: int, kind: str = "action.decided", **members) -> dict:
     }
 
 
-def standing_of(store) -> Standing:
+def standing_of(store) -> DeviceStanding:
     """Which devices ring, of a server that needs no key."""
-    return Standing(store, SettingsKeys(()), lambda: True)
+    return DeviceStanding(store, SettingsKeys(()), lambda: True)

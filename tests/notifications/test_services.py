@@ -6,7 +6,7 @@ import threading
 import apprise
 import pytest
 
-from notifications.sending import NotDelivered, Services, Target
+from notifications.sending import NotDelivered, SendingTarget, Services
 from tests.conftest import no_threads
 from tests.notifications import receiver
 from tests.servers import free_port, wait_until
@@ -27,7 +27,7 @@ def hook(monkeypatch):
 
 def target(hook_or_port, scheme="json", identity="id"):
     port = getattr(hook_or_port, "port", hook_or_port)
-    return Target(identity, "name", f"{scheme}://user:hush@127.0.0.1:{port}/hush/?+X-Token=hush")
+    return SendingTarget(identity, "name", f"{scheme}://user:hush@127.0.0.1:{port}/hush/?+X-Token=hush")
 
 
 def test_a_service_gets_the_title_and_the_text(services, hook):
@@ -72,7 +72,7 @@ def test_a_try_that_gets_no_thread_has_failed_and_does_not_hang(services, hook):
 
 def test_an_unknown_url_is_a_failure(services):
     with pytest.raises(NotDelivered, match="Apprise knows no such URL"):
-        services.send(Target("id", "name", "no-such-service://hush"), "title", "text")
+        services.send(SendingTarget("id", "name", "no-such-service://hush"), "title", "text")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_an_unknown_url_is_a_failure(services):
 )
 def test_a_link_local_host_is_refused_before_anything_is_sent(services, url):
     with pytest.raises(NotDelivered, match="its host has a forbidden address"):
-        services.send(Target("id", "name", url), "title", "text")
+        services.send(SendingTarget("id", "name", url), "title", "text")
 
 
 def test_a_private_host_is_refused_without_the_setting(hook):
@@ -102,7 +102,7 @@ def test_a_token_in_the_place_of_a_host_is_no_host(services, monkeypatch):
     monkeypatch.setattr(apprise.NotifyBase, "notify", lambda *_, **words: sent.append(words) or True)
 
     for url in ("slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ/", "ntfy://a-topic-that-is-no-host"):
-        services.send(Target("id", "name", url), "title", "text")
+        services.send(SendingTarget("id", "name", url), "title", "text")
 
     assert len(sent) == 2
 
@@ -121,7 +121,7 @@ def test_neither_logs_nor_failures_nor_reprs_show_a_secret(services, hook, caplo
     shown, threads = [], threading.active_count()  # of other tests
     with caplog.at_level(logging.DEBUG):
         services = Services(private=True, seconds=60)
-        targets = [*[target(hook)] * 4, target(free_port()), Target("id", "name", "slack://hush")]
+        targets = [*[target(hook)] * 4, target(free_port()), SendingTarget("id", "name", "slack://hush")]
         for one in targets:
             try:
                 services.send(one, "title", "text")

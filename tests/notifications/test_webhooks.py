@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from core import wire
-from notifications.sending import NotDelivered, Target, TargetGone, Webhooks
+from notifications.sending import NotDelivered, SendingTarget, TargetGone, Webhooks
 from tests.notifications import SECRET, receiver
 from tests.servers import free_port
 
@@ -51,7 +51,7 @@ def tls_hook(tmp_path):
 
 
 def target(url):
-    return Target("id", "name", url, SECRET)
+    return SendingTarget("id", "name", url, SECRET)
 
 
 def send(webhooks, url, identity="msg_1"):

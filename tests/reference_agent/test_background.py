@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from core.masking import NOTHING
-from reference_agent.commands import Command
-from reference_agent.shell import Terminal
+from reference_agent.commands import ClientCommand
+from reference_agent.shell import ShellTerminal
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
 
@@ -28,7 +28,7 @@ FLOOD = "(exec sh -c 'echo $$ >pid; exec yes') & echo started; while [ ! -s pid 
 def run(request, tmp_path):
     """Runs a command; its exit code, and what it has printed."""
 
-    terminal = Terminal(tmp_path, hands_back=False)
+    terminal = ShellTerminal(tmp_path, hands_back=False)
 
     def in_terminal(command):
         action = {"command": command, "timeout": LIMIT}
@@ -37,7 +37,7 @@ def run(request, tmp_path):
         return told["exit_code"], told["content"][0]["text"]
 
     def as_command(command):
-        begun = Command(command, tmp_path, LIMIT, NOTHING)
+        begun = ClientCommand(command, tmp_path, LIMIT, NOTHING)
         assert begun.has_ended.wait(3 * LIMIT)
         printed = [one["stdout"] or one["stderr"] or "" for one in begun.events[1:]]
         return begun.events[-1]["exit_code"], "".join(printed)

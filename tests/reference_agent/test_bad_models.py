@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 from reference_agent import events, mind
-from reference_agent.log import Journal, Kept, Log, Webhooks
-from reference_agent.mind import Llm, Model, Response
+from reference_agent.log import AgentWebhooks, Journal, KeptLog, Log
+from reference_agent.mind import ModelEndpoint, ModelMind, Response
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
 from tests.agents.scripted_model import USAGE, Reply, calls, chunk, completion, ending, finish, refusal, run, sse, text
@@ -247,12 +247,12 @@ def asked(tmp_path, model, fresh):
     earlier = events.action({"id": "c1", "name": "think", "arguments": "{}"}, None, "r1")
     said = events.message("user", events.parts("go"))
     log = Log(
-        Kept(start, [system, earlier, events.failure(earlier, "x"), said], None),
+        KeptLog(start, [system, earlier, events.failure(earlier, "x"), said], None),
         Journal(tmp_path / "one"),
-        Webhooks("", {}),
+        AgentWebhooks("", {}),
     )
     files = Files(tmp_path, tmp_path / "one")
-    thinks = Model(Llm("scripted", model.url, KEY), tmp_path, Toolbox(log, files, files))
+    thinks = ModelMind(ModelEndpoint("scripted", model.url, KEY), tmp_path, Toolbox(log, files, files))
     return lambda: thinks.respond(log.way, log.state._replace(unanswered=[said["id"]]), lambda *_: None)
 
 

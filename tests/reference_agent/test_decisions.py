@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from reference_agent.api import Server
-from reference_agent.log import Webhooks
+from reference_agent.api import ReferenceServer
+from reference_agent.log import AgentWebhooks
 from tests.agents import scripted_agent
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
@@ -296,7 +296,7 @@ def test_a_file_that_ends_after_any_line_keeps_every_decision_that_was_written(t
     given |= {"title": None, "tags": {}}
     text = "\n".join(f"run: echo {name} >> {effects}" for name in "abc")
     given["initial_message"] = {"content": [{"type": "text", "text": text}], "run": True}
-    played, _ = Server("", tmp_path / "played", Webhooks("", {})).start(identity, given, {})
+    played, _ = ReferenceServer("", tmp_path / "played", AgentWebhooks("", {})).start(identity, given, {})
     wait_until(lambda: not played.is_running, "the actions")
     a, b, c = played.log.state.open
     requests = [[edit(a, f"echo A >> {effects}")], [reject(b, reason="no")], [approve(c)]]
@@ -315,7 +315,7 @@ def test_a_file_that_ends_after_any_line_keeps_every_decision_that_was_written(t
         (cut / "start.json").write_bytes((folder / "start.json").read_bytes())
         (cut / "events.jsonl").write_bytes(b"".join(lines[:number]))
         effects.write_text("")
-        conversation = Server("", cut.parent, Webhooks("", {})).find(UUID(identity.hex))
+        conversation = ReferenceServer("", cut.parent, AgentWebhooks("", {})).find(UUID(identity.hex))
         was = conversation.log.state
         if was.status == "waiting_for_confirmation":
             for request in requests:

@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from reference_agent import events
-from reference_agent.api import Server
+from reference_agent.api import ReferenceServer
 from reference_agent.events import event
-from reference_agent.log import MOST_LOG_LINE, DiskError, Hidden, Journal, Log, Webhooks, log_line, moved
+from reference_agent.log import MOST_LOG_LINE, AgentWebhooks, DiskError, Hidden, Journal, Log, log_line, moved
 from reference_agent.shell import seen
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
@@ -221,7 +221,7 @@ def played(tmp_path):
     identity = uuid4()
     given = {"confirmation_policy": ALWAYS, "agent": None, "workspace": None, "title": None, "tags": {}}
     given["initial_message"] = {"content": text(f"run: echo a >> {effects}\nrun: echo b >> {effects}"), "run": True}
-    conversation, _ = Server("", tmp_path / "played", Webhooks("", {})).start(identity, given, {})
+    conversation, _ = ReferenceServer("", tmp_path / "played", AgentWebhooks("", {})).start(identity, given, {})
     wait_until(lambda: not conversation.is_running, "the first actions")
     run_to_the_end(conversation)
     conversation.send(text(f"run: echo c >> {effects}"), True)
@@ -249,7 +249,7 @@ def test_a_conversation_whose_file_ends_after_any_line_runs_to_its_end(played, t
         (cut / "events.jsonl").write_bytes(b"".join(lines[:number]))
         effects.write_text("")
 
-        conversation = Server("", folder, Webhooks("", {})).find(UUID(start.parent.name))
+        conversation = ReferenceServer("", folder, AgentWebhooks("", {})).find(UUID(start.parent.name))
         wait_until(lambda found=conversation: not found.is_running, "the first message")
         check(conversation, [json.loads(line) for line in lines[:number]], effects)
         conversation.end()
@@ -315,7 +315,7 @@ def test_a_line_shows_no_secret_of_the_conversation_or_of_the_environment(monkey
 def cautious(tmp_path, monkeypatch):
     """A conversation with a secret, whose agent asks before each action."""
     monkeypatch.chdir(tmp_path)
-    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    server = ReferenceServer("", tmp_path / "conversations", AgentWebhooks("", {}))
     given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
@@ -358,7 +358,7 @@ def test_a_conversation_tells_none_of_its_secrets(capfd, cautious):
 def test_a_result_that_holds_a_secret_is_written_without_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EXAMPLE_API_KEY", "sk-of-the-environment")
-    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    server = ReferenceServer("", tmp_path / "conversations", AgentWebhooks("", {}))
     given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     conversation, _ = server.start(uuid4(), given, {"A": "first-secret"})
@@ -390,7 +390,7 @@ def test_a_line_is_short_and_moves_no_cursor():
 
 def test_a_result_shows_no_secret_of_another_conversation_of_the_agent_server(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    server = ReferenceServer("", tmp_path / "conversations", AgentWebhooks("", {}))
     given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     one, _ = server.start(uuid4(), given, {"A": "first-secret"})
@@ -410,7 +410,7 @@ def test_a_result_shows_no_secret_of_another_conversation_of_the_agent_server(tm
 @pytest.mark.process("starts a command")
 def test_what_a_client_s_command_prints_is_kept_without_secrets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    server = Server("", tmp_path / "conversations", Webhooks("", {}))
+    server = ReferenceServer("", tmp_path / "conversations", AgentWebhooks("", {}))
     given = {"confirmation_policy": {"kind": "AlwaysConfirm"}, "tags": {}}
     given |= dict.fromkeys(("workspace", "agent", "title", "initial_message"))
     server.start(uuid4(), given, {"A": "first-secret"})

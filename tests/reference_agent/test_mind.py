@@ -6,8 +6,8 @@ import time
 import pytest
 
 from reference_agent.events import message, parts
-from reference_agent.log import State
-from reference_agent.mind import Endpoint, Llm, ModelError, Rule, Unwanted
+from reference_agent.log import StepState
+from reference_agent.mind import Endpoint, ModelEndpoint, ModelError, RuleMind, Unwanted
 from tests.agents.scripted_model import Reply, calls, chunk, refusal, scripted_model, text
 from tests.servers import free_port
 
@@ -31,7 +31,7 @@ def model():
 
 def test_without_a_model_a_message_without_commands_is_told_what_is_missing_and_what_works():
     said = message("user", parts("write me a hello world program"))
-    [reply] = Rule().respond([said], State({}, unanswered=[said["id"]]), lambda *_: None).events
+    [reply] = RuleMind().respond([said], StepState({}, unanswered=[said["id"]]), lambda *_: None).events
     [part] = reply["llm_message"]["content"]
     assert part["text"].startswith(
         "No model is set, so nothing was done. Start the server with one: LLM_MODEL=… LLM_API"
@@ -40,7 +40,7 @@ def test_without_a_model_a_message_without_commands_is_told_what_is_missing_and_
 
 
 def ask(url, tell=lambda _text, _reasoning: None):
-    return Endpoint(Llm("scripted", url, KEY)).ask([{"role": "user", "content": "go"}], [], tell)
+    return Endpoint(ModelEndpoint("scripted", url, KEY)).ask([{"role": "user", "content": "go"}], [], tell)
 
 
 def refused(url):
@@ -55,7 +55,7 @@ def refused(url):
 def test_a_command_of_a_message_ends_where_a_shell_ends_a_line(end):
     said = message("user", parts(f"please\n run: echo 'before{end}after' \r\nrun: x{end}id"))
 
-    actions = Rule().respond([said], State({}, unanswered=[said["id"]]), lambda *_: None).events
+    actions = RuleMind().respond([said], StepState({}, unanswered=[said["id"]]), lambda *_: None).events
 
     assert [one["action"]["command"] for one in actions] == [f"echo 'before{end}after'", f"x{end}id"]
 

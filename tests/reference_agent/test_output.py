@@ -7,14 +7,14 @@ import pytest
 
 from core.masking import HIDDEN, Mask
 from reference_agent.events import MOST_RESULT, result_text
-from reference_agent.output import MOST_FILES, MOST_OUTPUT, MOST_TAIL, MOST_WHOLE, OUTPUTS, Output
+from reference_agent.output import MOST_FILES, MOST_OUTPUT, MOST_TAIL, MOST_WHOLE, OUTPUTS, CommandOutput
 from store.sandboxes.files import MOST_BYTES
 
 MARK = re.compile(r"^… ([\d,]+) of ([\d,]+) bytes are not shown here\. The whole output is in (\S+) …$", re.MULTILINE)
 
 
 def told(folder, data, chunk=65_536):
-    with closing(Output(folder)) as output:
+    with closing(CommandOutput(folder)) as output:
         for at in range(0, len(data), chunk):
             output.add(data[at : at + chunk])
         return output.text()
@@ -53,7 +53,7 @@ def test_of_a_long_output_whole_lines_of_head_and_tail_are_told_and_a_file_has_a
 @pytest.mark.parametrize("size", [0, 10, MOST_TAIL, MOST_TAIL + 1, MOST_OUTPUT, MOST_OUTPUT + 10, 3 * MOST_OUTPUT])
 def test_the_tail_is_the_end_of_what_was_printed_so_far_from_the_begin_of_a_line(tmp_path, size):
     data = b"".join(b"%d\n" % number for number in range(100_000))[:size]
-    with closing(Output(tmp_path)) as output:
+    with closing(CommandOutput(tmp_path)) as output:
         output.add(data)
         tail = output.tail().encode()
 
@@ -63,13 +63,13 @@ def test_the_tail_is_the_end_of_what_was_printed_so_far_from_the_begin_of_a_line
 
 
 def test_the_tail_of_one_long_line_has_no_half_of_a_character(tmp_path):
-    with closing(Output(tmp_path)) as output:
+    with closing(CommandOutput(tmp_path)) as output:
         output.add("é".encode() * MOST_TAIL + b"\xc3")
         assert set(output.tail()) == {"é"}
 
 
 def test_the_tail_shows_no_secret(tmp_path):
-    with closing(Output(tmp_path, Mask(["a-secret-of-24-characters"]))) as output:
+    with closing(CommandOutput(tmp_path, Mask(["a-secret-of-24-characters"]))) as output:
         output.add(b"x a-secret-of-24-characters y a-secret-of-")
         assert output.tail() == f"x {HIDDEN} y "
 
@@ -118,7 +118,7 @@ def test_a_model_reads_less_of_an_output_and_where_the_whole_is(tmp_path):
 def test_neither_the_text_nor_the_file_has_a_value_that_is_masked(tmp_path, chunk):
     lines = b"".join(b"%d\n" % number for number in range(40_000))
     data = b"sesame-ghp_1\xff\n" + lines + b"sesame-ghp_1\n" + lines + b"ses\xc3\xa9ame sesame-ghp_1"
-    with closing(Output(tmp_path, Mask(["sesame-ghp_1"]))) as output:
+    with closing(CommandOutput(tmp_path, Mask(["sesame-ghp_1"]))) as output:
         for at in range(0, len(data), chunk):
             output.add(data[at : at + chunk])
         text = output.text()

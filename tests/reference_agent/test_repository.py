@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from reference_agent.repository import MOST_FILE, MOST_INSTRUCTIONS, Repository, front_matter, given_skills
+from reference_agent.repository import MOST_FILE, MOST_INSTRUCTIONS, FolderRepository, front_matter, given_skills
 from reference_agent.tools import Files
 
 
@@ -18,7 +18,7 @@ def top(tmp_path):
 
 
 def repository(top, folder="repo/app"):
-    return Repository(top / folder, Files(top, top / ".agent-server"))
+    return FolderRepository(top / folder, Files(top, top / ".agent-server"))
 
 
 def view(path):
@@ -152,7 +152,7 @@ def test_the_skills_of_a_client_are_offered_or_always_count():
 
 @pytest.mark.process("runs git")
 def test_the_state_of_git_is_told_in_lines(tmp_path):
-    one = Repository(tmp_path, Files(tmp_path, tmp_path / "private"))
+    one = FolderRepository(tmp_path, Files(tmp_path, tmp_path / "private"))
     assert one.state() == f"{tmp_path} is in no Git repository."
     for words in ("init -q -b trunk", "-c user.name=A -c user.email=a@b.c commit -q --allow-empty -m 'Begin it'"):
         subprocess.run(f"git {words}", shell=True, cwd=tmp_path, check=True)

@@ -6,10 +6,10 @@ from uuid import uuid4
 import pytest
 
 from reference_agent import events
-from reference_agent.api import Server
+from reference_agent.api import ReferenceServer
 from reference_agent.conversation import TURNED_BACK
 from reference_agent.events import way
-from reference_agent.log import Journal, Webhooks
+from reference_agent.log import AgentWebhooks, Journal
 
 IDENTITY = uuid4()
 START = {"id": str(IDENTITY), "confirmation_policy": {"kind": "NeverConfirm"}, "created_at": "2026-11-28T00:00:00"}
@@ -46,7 +46,7 @@ def lived(tmp_path, monkeypatch):
     def turned_back(event, left):
         note = {"id": str(uuid4()), "event_id": event["id"], "left_event_id": left["id"]}
         (folder / IDENTITY.hex / "returned.json").write_text(json.dumps(note))
-        return Server("", folder, Webhooks("", {})).find(IDENTITY)
+        return ReferenceServer("", folder, AgentWebhooks("", {})).find(IDENTITY)
 
     return history, turned_back
 
@@ -88,7 +88,7 @@ def test_a_return_is_noted_in_one_event_however_often_the_agent_restarts(lived, 
     history, turned_back = lived
     log = turned_back(history[3], history[-1]).log
 
-    again = Server("", tmp_path / "conversations", Webhooks("", {})).find(IDENTITY).log
+    again = ReferenceServer("", tmp_path / "conversations", AgentWebhooks("", {})).find(IDENTITY).log
 
     assert again.events == log.events
     assert again.way == log.way

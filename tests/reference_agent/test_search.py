@@ -10,7 +10,7 @@ import pytest
 
 from reference_agent import search
 from reference_agent.search import MOST_FOUND, MOST_LINES, Search, matcher
-from reference_agent.tools import Files, Refused
+from reference_agent.tools import Files, ToolRefused
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_search_limits_its_output_and_says_that_there_is_more(folder, way):
 
 def test_an_invalid_expression_or_a_path_outside_is_refused(folder, way):
     for wrong in (lambda one: one.grep("("), lambda one: one.grep("x", "../"), lambda one: one.glob("*", "/etc")):
-        with pytest.raises(Refused):
+        with pytest.raises(ToolRefused):
             wrong(made(folder))
 
 
@@ -91,13 +91,13 @@ def test_a_slow_expression_is_stopped_by_its_timeout_and_by_a_person(folder, mon
     monkeypatch.setattr(search.shutil, "which", lambda _name: None)
     (folder / "app" / "main.py").write_text(("a" * 20 + "!\n") * 20_000)
     monkeypatch.setattr(search, "_SECONDS", 0.5)
-    with pytest.raises(Refused, match="was stopped"):
+    with pytest.raises(ToolRefused, match="was stopped"):
         made(folder).grep("(a+)+$", "app/main.py")
 
     monkeypatch.setattr(search, "_SECONDS", 60)
     one, begin = made(folder), time.monotonic()
     threading.Timer(0.3, one.stop).start()
-    with pytest.raises(Refused, match="was interrupted"):
+    with pytest.raises(ToolRefused, match="was interrupted"):
         one.grep("(a+)+$", "app/main.py")
     assert time.monotonic() - begin < 20
 
@@ -141,5 +141,5 @@ def test_a_pattern_of_names_matches_as_in_a_shell(pattern, those, not_those):
 
 
 def test_braces_that_expand_to_too_many_patterns_are_refused():
-    with pytest.raises(Refused):
+    with pytest.raises(ToolRefused):
         matcher("{a,b}" * 60)

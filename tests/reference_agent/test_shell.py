@@ -10,7 +10,7 @@ import pytest
 
 from core.masking import Mask
 from reference_agent import shell
-from reference_agent.shell import GOES_ON, KILLED, NOT_EXECUTED, Terminal
+from reference_agent.shell import GOES_ON, KILLED, NOT_EXECUTED, ShellTerminal
 from tests.servers import wait_until
 
 pytestmark = pytest.mark.process("runs shells")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.process("runs shells")
 
 @pytest.fixture
 def terminal(tmp_path):
-    terminal = Terminal(tmp_path)
+    terminal = ShellTerminal(tmp_path)
     yield terminal
     terminal.end()
 
@@ -248,7 +248,7 @@ def test_a_line_that_no_interrupt_ends_is_killed_with_its_shell(terminal, tmp_pa
 
 
 def test_where_nobody_goes_on_a_command_is_killed_at_its_limit(tmp_path):
-    terminal = Terminal(tmp_path, hands_back=False)
+    terminal = ShellTerminal(tmp_path, hands_back=False)
     code, text = do(terminal, "echo half; sleep 60", timeout=1)
     assert (code, text) == (KILLED, "half\nKilled: it did not end within 1 s.")
     assert do(terminal, "echo next") == (0, "next\n")
@@ -256,7 +256,7 @@ def test_where_nobody_goes_on_a_command_is_killed_at_its_limit(tmp_path):
 
 
 def test_its_end_leaves_no_process_behind(tmp_path):
-    terminal = Terminal(tmp_path)
+    terminal = ShellTerminal(tmp_path)
     lasts = "sh -c 'echo $$ >{}; exec sleep 61' &"
     do(terminal, f"{lasts.format('one')} setsid {lasts.format('two')} (setsid {lasts.format('three')})")
     wait_until(lambda: all((tmp_path / name).exists() for name in ("one", "two", "three")), "what runs on")
@@ -271,7 +271,7 @@ def test_its_end_leaves_no_process_behind(tmp_path):
 
 
 def test_its_end_ends_a_command_that_is_waited_for(tmp_path):
-    terminal, seen = Terminal(tmp_path), []
+    terminal, seen = ShellTerminal(tmp_path), []
     worker = threading.Thread(target=lambda: seen.append(do(terminal, "echo $$ >pid; sleep 60")))
     worker.start()
     wait_until((tmp_path / "pid").exists, "the command")
@@ -334,13 +334,13 @@ def test_a_command_that_no_shell_can_read_is_not_executed(terminal):
 
 def test_a_conversation_begins_no_shell_before_its_first_command(tmp_path):
     before = {*Path("/tmp").glob("agent-shell-*")}
-    terminal = Terminal(tmp_path)
+    terminal = ShellTerminal(tmp_path)
     terminal.end()
     assert {*Path("/tmp").glob("agent-shell-*")} == before
 
 
 def test_the_shells_own_files_are_removed_with_it(tmp_path):
-    terminal = Terminal(tmp_path)
+    terminal = ShellTerminal(tmp_path)
     do(terminal, ":")
     folder = terminal._shell._files
     assert folder.stat().st_mode & 0o777 == 0o700

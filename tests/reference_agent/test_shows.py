@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from reference_agent import shell
-from reference_agent.output import Output
+from reference_agent.output import CommandOutput
 from tests.agents import scripted_agent
 from tests.reference_agent.program import reference_agent
 from tests.servers import wait_until
@@ -40,7 +40,7 @@ def test_what_a_command_prints_is_shown_while_it_runs_and_no_log_keeps_it(tmp_pa
 def test_an_output_is_shown_each_second_while_it_grows_and_every_ten_seconds_while_it_does_not(tmp_path, monkeypatch):
     now, shown = [1000.0], []
     monkeypatch.setattr(shell.time, "monotonic", lambda: now[0])
-    with closing(Output(tmp_path)) as output:
+    with closing(CommandOutput(tmp_path)) as output:
         one = shell._Shown(output, lambda tail, size: shown.append((now[0] - 1000, tail, size)))
 
         def passes(until, *, grows=False):

@@ -11,10 +11,10 @@ import pytest
 
 from reference_agent import events
 from reference_agent.api import working_folder
-from reference_agent.conversation import Conversation
-from reference_agent.log import Journal, Kept, Log, Webhooks
+from reference_agent.conversation import AgentConversation
+from reference_agent.log import AgentWebhooks, Journal, KeptLog, Log
 from reference_agent.mind import Response
-from reference_agent.shell import Terminal
+from reference_agent.shell import ShellTerminal
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
 from tests.agents import scripted_agent
@@ -373,10 +373,10 @@ def test_the_mind_of_the_tour_works_in_the_place_of_the_rule(tmp_path):
     [page] = re.findall(r"```python\n(.*?)```", (PROJECT / "docs" / "tour.md").read_text(), re.DOTALL)
     made: dict = {"uuid4": uuid4, "events": events, "Response": Response}
     exec(page, made)
-    log = Log(Kept(START, [], None), Journal(tmp_path / "one"), Webhooks("", {}))
+    log = Log(KeptLog(START, [], None), Journal(tmp_path / "one"), AgentWebhooks("", {}))
     Journal(tmp_path / "one").create(START)
-    files, terminal = Files(tmp_path, tmp_path / "one"), Terminal(tmp_path)
-    conversation = Conversation(log, made["Greeter"](), terminal, Toolbox(log, files, files), {})
+    files, terminal = Files(tmp_path, tmp_path / "one"), ShellTerminal(tmp_path)
+    conversation = AgentConversation(log, made["Greeter"](), terminal, Toolbox(log, files, files), {})
 
     conversation.send(events.parts("hello"), run=True)
 

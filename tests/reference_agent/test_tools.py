@@ -10,8 +10,8 @@ from itertools import product
 import pytest
 
 from reference_agent.log import MODULES
-from reference_agent.shell import Terminal
-from reference_agent.tools import MCP, MOST_ENTRIES, MOST_FILE, TOOLS, Files, Tool, for_model, read_call
+from reference_agent.shell import ShellTerminal
+from reference_agent.tools import MCP, MOST_ENTRIES, MOST_FILE, TOOLS, AgentTool, Files, for_model, read_call
 
 #: tools whose actions the published SDK reads by itself
 OF_THE_SDK = (MCP, "Finish", "Think", "InvokeSkill")
@@ -216,7 +216,7 @@ def test_a_tool_that_only_reads_or_keeps_a_list_has_a_low_risk_and_asks_the_mode
 
 def test_a_tool_of_an_mcp_server_keeps_its_arguments_with_the_names_of_our_rating():
     schema = {"type": "object", "properties": {"summary": {"type": "string"}}, "required": ["summary"]}
-    tools = {"note": Tool("MCPTool", "Notes", schema["properties"], ("summary",), schema=schema)}
+    tools = {"note": AgentTool("MCPTool", "Notes", schema["properties"], ("summary",), schema=schema)}
     [asked] = for_model(tools)
     assert asked["function"]["parameters"]["required"] == ["summary", "security_risk"]
     made, rating = read_call("note", '{"summary": "a", "more": [1], "security_risk": "LOW"}', tools)
@@ -278,7 +278,7 @@ def test_an_edit_is_seen_whole_or_not_at_all(files, folder):
 
 @pytest.mark.process("starts a command")
 def test_a_secret_that_is_invalid_in_an_environment_does_not_stop_commands(folder):
-    terminal, secrets = Terminal(folder), {"GOOD": "kept", "NUL": "a\0b", "a=b": "x", "": "x", "\0": "x"}
+    terminal, secrets = ShellTerminal(folder), {"GOOD": "kept", "NUL": "a\0b", "a=b": "x", "": "x", "\0": "x"}
 
     assert terminal.start({"command": "echo $GOOD$NUL"}, secrets) is None
 

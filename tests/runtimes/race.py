@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import runtimes.starts
-from runtimes import Launch, State
+from runtimes import Launch, ProcessState
 from runtimes.isolation.abilities import abilities
 from runtimes.isolation.users import USERS, processes_of
 from runtimes.process import ProcessRuntime
@@ -144,7 +144,7 @@ def _removed(runtime: ProcessRuntime, order: Order, name: str, outside: Path) ->
     assert bool(handle["cgroup"]) == order.in_cgroup
     assert (owner in USERS) == (os.geteuid() == 0 and (order.with_user or order.kind == "bubblewrap"))
     while not all((work / f"ready{number}").exists() for number in range(_HOPPING)):
-        assert runtime.observe(handle).state is State.RUNNING, runtime.logs(handle, 10)
+        assert runtime.observe(handle).state is ProcessState.RUNNING, runtime.logs(handle, 10)
         time.sleep(0.02)
     alive = os.open(work / "alive", os.O_RDONLY | os.O_NONBLOCK)
     try:

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from runtimes import Launch, RuntimeFailure, archive
+from runtimes import Launch, RuntimeCallFailed, archive
 from runtimes.folder import Stack, remove
 from runtimes.process import ProcessRuntime
 from runtimes.tar_stream import (
     MOST_HEADER,
-    ArchiveTooLarge,
-    ArchiveUnreadable,
     Member,
     MemberKind,
     MemberRefused,
+    TarTooLarge,
+    TarUnreadable,
     header,
 )
 from tests.servers import PROJECT, program
@@ -149,7 +149,7 @@ def test_a_file_that_replaces_a_link_is_written_beside_it_and_not_through_it(fol
     ids=["empty", "text", "noise", "in a file", "no end", "in a header", "after a header", "record", "records", "size"],
 )
 def test_what_is_no_whole_archive_is_refused(folder, data):
-    with pytest.raises(ArchiveUnreadable):
+    with pytest.raises(TarUnreadable):
         unpack(folder, data)
 
 
@@ -165,7 +165,7 @@ def test_an_archive_with_too_many_members_is_refused_with_the_number(folder, mon
     monkeypatch.setattr(archive, "MOST_MEMBERS", 3)
     unpack(folder, tar(*(member(f"{number}") for number in range(3))))
 
-    with pytest.raises(ArchiveTooLarge, match="more than 3 members"):
+    with pytest.raises(TarTooLarge, match="more than 3 members"):
         unpack(folder, tar(*(member(f"more {number}") for number in range(4))))
 
 
@@ -209,9 +209,9 @@ def test_a_file_that_cannot_be_read_fails_the_archive_by_its_name(folder):
 
 
 def test_a_missing_folder_is_a_failure_in_words(tmp_path):
-    with pytest.raises(RuntimeFailure, match="No such file"):
+    with pytest.raises(RuntimeCallFailed, match="No such file"):
         list(archive.pack(tmp_path / "missing"))
-    with pytest.raises(RuntimeFailure, match="No such file"):
+    with pytest.raises(RuntimeCallFailed, match="No such file"):
         archive.copy(tmp_path / "missing", tmp_path)
 
 
@@ -265,7 +265,7 @@ def test_an_archive_of_holes_breaks_off_before_it_is_endless(folder):
     with (folder / "sparse").open("wb") as sparse:
         sparse.truncate(1 << 40)
 
-    with pytest.raises(RuntimeFailure, match=r"sparse is sparse: .*holes"):
+    with pytest.raises(RuntimeCallFailed, match=r"sparse is sparse: .*holes"):
         for _ in archive.pack(folder, 2 << 20):
             pass
 
@@ -418,7 +418,7 @@ def box(sandbox_id: str) -> Launch:
 
 @pytest.mark.parametrize("data", [tar_of("file", "../file"), tar_of("file")[:600]])
 def test_an_archive_that_is_refused_leaves_no_folder(runtime, tmp_path, data):
-    with pytest.raises(RuntimeFailure):
+    with pytest.raises(RuntimeCallFailed):
         runtime.unpack(box("new"), [data])
 
     assert not (tmp_path / "sandboxes" / "new").exists()
@@ -447,7 +447,7 @@ def test_a_repeated_fill_leaves_the_folder_as_it_is(runtime, tmp_path):
 
 
 def test_a_copy_of_a_sandbox_that_is_not_here_fails_and_leaves_no_folder(runtime, tmp_path):
-    with pytest.raises(RuntimeFailure, match="No such file"):
+    with pytest.raises(RuntimeCallFailed, match="No such file"):
         runtime.copy(box("new"), "missing")
 
     assert not (tmp_path / "sandboxes" / "new").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes import Launch, RuntimeFailure, State, cgroup
+from runtimes import Launch, ProcessState, RuntimeCallFailed, cgroup
 from runtimes.process import ProcessRuntime
 from tests.servers import wait_until
 
@@ -44,7 +44,7 @@ def test_a_sandbox_that_ends_by_itself_leaves_no_cgroup(folder):
     runtime = ProcessRuntime(folder, grace=0.5)
     handle = runtime.start(Launch("box", ("/bin/sh", "-c", "setsid sleep 60 & exit 3"), {}, "."))
 
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
 
     assert runtime.observe(handle).detail == "exit code 3"
     assert groups(folder) == []
@@ -60,9 +60,9 @@ def test_a_launcher_that_is_killed_leaves_its_cgroup_to_the_next_stop(folder):
     runtime = ProcessRuntime(folder, grace=0.5)
     handle = launched(runtime, "/bin/sleep", "60")
     os.kill(handle["pid"], signal.SIGKILL)
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
 
-    with pytest.raises(RuntimeFailure, match="nothing shows"):  # root without isolation could have left its cgroup
+    with pytest.raises(RuntimeCallFailed, match="nothing shows"):  # root without isolation could have left its cgroup
         runtime.stop(handle)
 
     assert groups(folder) == []
@@ -89,7 +89,7 @@ def test_a_supervisor_removes_cgroups_of_sandboxes_whose_folder_is_gone_and_no_o
 
         assert not ours.exists()
         assert others.exists()
-        assert later.observe(handle).state is State.RUNNING
+        assert later.observe(handle).state is ProcessState.RUNNING
     finally:
         others.rmdir()
 
@@ -101,7 +101,7 @@ def test_a_folder_that_a_start_left_without_a_handle_is_known_and_removed_whole(
     Path(handle["cgroup"]).mkdir()
 
     assert handle["sandbox_id"] == "box"
-    assert runtime.observe(handle).state is State.GONE
+    assert runtime.observe(handle).state is ProcessState.GONE
     runtime.remove("box")
 
     assert not Path(handle["cgroup"]).exists()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.containers import MOST_PACKED_BYTES, Owner, owner_of_first, packed, placed
-from runtimes.tar_stream import ArchiveUnreadable, MemberRefused
+from runtimes.tar_stream import MemberRefused, TarUnreadable
 
 OWNER = Owner(7, 8, 0o750)
 
@@ -75,9 +75,9 @@ def test_a_member_that_does_not_belong_into_a_folder_is_refused():
 def test_a_stream_that_breaks_off_is_refused(size):
     stream = written(("a", A, b"x" * 1000), form=tarfile.USTAR_FORMAT)[:size]
 
-    with pytest.raises(ArchiveUnreadable, match="ends too early"):
+    with pytest.raises(TarUnreadable, match="ends too early"):
         put(stream)
-    with pytest.raises(ArchiveUnreadable, match="ends too early"):
+    with pytest.raises(TarUnreadable, match="ends too early"):
         b"".join(packed([stream], None))
 
 
@@ -86,7 +86,7 @@ def test_a_stream_that_breaks_off_is_refused(size):
 def test_noise_is_refused_in_words_or_is_an_archive(noise):
     try:
         put(noise)
-    except RuntimeFailure:
+    except RuntimeCallFailed:
         return
 
 
@@ -100,7 +100,7 @@ def test_an_archive_with_a_wrong_byte_is_refused_in_words_or_lies_in_its_folder(
     stream[place] = value
     try:
         assert all(member.name.startswith("top/") for member in put(bytes(stream)))
-    except RuntimeFailure:
+    except RuntimeCallFailed:
         return
 
 
@@ -160,21 +160,21 @@ def endless(size: int) -> Iterator[bytes]:
 )
 def test_files_that_are_larger_than_their_disk_are_refused_before_they_are_read(disk_bytes, size, most):
     stream = packed(endless(size), disk_bytes)
-    with pytest.raises(RuntimeFailure, match=rf"\./holes.*{most} bytes") as refusal:
+    with pytest.raises(RuntimeCallFailed, match=rf"\./holes.*{most} bytes") as refusal:
         assert sum(len(piece) for piece in stream) < 10_000
-    assert type(refusal.value) is RuntimeFailure
+    assert type(refusal.value) is RuntimeCallFailed
 
 
 def test_files_of_twice_their_disk_are_packed():
     stream = written(("./a", A, b"x" * 1000), ("./b", {**HARD, "linkname": "./a"}, b""), ("./c", A, b"y" * 1000))
     assert [one.name for one in read(b"".join(packed([stream], 1000)))] == ["./a", "./b", "./c"]
-    with pytest.raises(RuntimeFailure, match="c takes the files beyond 1998 bytes"):
+    with pytest.raises(RuntimeCallFailed, match="c takes the files beyond 1998 bytes"):
         b"".join(packed([stream], 999))
 
 
 def test_the_owner_of_the_first_member_is_read():
     assert owner_of_first([written(("./", {**DIR, "uid": 5, "gid": 6}, b""), ("a", A, b""))]) == Owner(5, 6, 0o700)
-    with pytest.raises(ArchiveUnreadable, match="empty"):
+    with pytest.raises(TarUnreadable, match="empty"):
         owner_of_first([bytes(1024)])
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from runtimes import State
+from runtimes import ProcessState
 from tests.runtimes.test_process import python, runtime
 from tests.servers import wait_until
 
@@ -63,9 +63,9 @@ def test_a_hundred_cycles_lose_no_number_of_a_counter_no_byte_of_memory_and_no_f
 
     for cycle in range(CYCLES):
         runtime.pause(handle)
-        assert runtime.observe(handle).state is State.PAUSED
+        assert runtime.observe(handle).state is ProcessState.PAUSED
         before = (work / "counter").read_bytes()
-        assert runtime.observe(handle).state is State.PAUSED
+        assert runtime.observe(handle).state is ProcessState.PAUSED
         assert (work / "counter").read_bytes() == before
         runtime.resume(handle)
         if cycle % 20 == 0:  # it goes on

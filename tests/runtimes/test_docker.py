@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from docker.models.containers import Container
 
-from runtimes import Launch, RuntimeFailure, State, Usage
+from runtimes import Launch, ProcessState, ResourceUsage, RuntimeCallFailed
 from runtimes.docker import DockerRuntime
 from tests.engine import ran
 from tests.servers import wait_until
@@ -40,7 +40,7 @@ def test_a_started_container_has_the_settings_of_its_launch(runtime, engine, hos
     assert limits["LogConfig"]["Config"]["max-size"]
     assert container.labels["agent-server.start"] == str(launch.start)
     assert handle["ports"] == {name: published(container, port) for name, port in launch.ports.items()}
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 def published(container, port: int) -> int:
@@ -65,7 +65,7 @@ def test_a_start_of_the_same_number_adopts_the_container(runtime, engine, launch
 
     runtime.pause(first)
     assert runtime.start(launch) == first
-    assert runtime.observe(first).state is State.PAUSED
+    assert runtime.observe(first).state is ProcessState.PAUSED
 
 
 def test_a_start_runs_the_container_that_a_killed_supervisor_had_only_made(runtime, engine, launch, monkeypatch):
@@ -79,7 +79,7 @@ def test_a_start_runs_the_container_that_a_killed_supervisor_had_only_made(runti
     handle = runtime.start(launch)
 
     assert handle["container"] == made["container"]
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 def die(*_: object) -> None:
@@ -101,24 +101,24 @@ def test_a_later_start_replaces_the_container_of_an_earlier_one(runtime, engine,
     second = runtime.start(replace(launch, start=2))
 
     assert second["container"] != first["container"]
-    assert runtime.observe(second).state is State.RUNNING
+    assert runtime.observe(second).state is ProcessState.RUNNING
     assert [known["container"] for known in runtime.known()] == [second["container"]]
 
 
 def test_a_start_that_comes_too_late_leaves_the_container_of_a_later_start(runtime, launch):
     handle = runtime.start(replace(launch, start=2))
 
-    with pytest.raises(RuntimeFailure, match="was started again meanwhile: start 2"):
+    with pytest.raises(RuntimeCallFailed, match="was started again meanwhile: start 2"):
         runtime.start(launch)
 
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 def test_a_container_that_ended_is_not_started_again_by_a_start_of_the_same_number(runtime, engine, launch):
     handle = runtime.start(launch)
     engine.container_of(handle).kill()
 
-    with pytest.raises(RuntimeFailure, match="cannot be started: exit code 137"):
+    with pytest.raises(RuntimeCallFailed, match="cannot be started: exit code 137"):
         runtime.start(launch)
 
     [known] = runtime.known()
@@ -141,10 +141,10 @@ def test_pause_and_resume_may_be_repeated_and_leave_a_healthy_container(runtime,
     handle = runtime.start(launch)
     for _ in range(2):
         runtime.pause(handle)
-        assert runtime.observe(handle).state is State.PAUSED
+        assert runtime.observe(handle).state is ProcessState.PAUSED
     for _ in range(2):
         runtime.resume(handle)
-        assert runtime.observe(handle).state is State.RUNNING
+        assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 def test_concurrent_pauses_all_succeed(runtime, launch):
@@ -153,19 +153,19 @@ def test_concurrent_pauses_all_succeed(runtime, launch):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: runtime.pause(handle), range(8)))
 
-    assert runtime.observe(handle).state is State.PAUSED
+    assert runtime.observe(handle).state is ProcessState.PAUSED
 
 
 def until_gone(runtime, handle) -> str:
     """The final state of a container, once it has ended."""
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the container")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end of the container")
     return runtime.observe(handle).detail
 
 
 def test_a_container_that_ends_by_itself_reports_its_exit_code(runtime, launch):
     try:
         ending = until_gone(runtime, runtime.start(ended_with(launch, "raise SystemExit(3)")))
-    except RuntimeFailure as failure:  # it ended before its ports could be read
+    except RuntimeCallFailed as failure:  # it ended before its ports could be read
         ending = str(failure)
 
     assert ending.endswith("exit code 3")
@@ -181,7 +181,7 @@ def test_a_container_that_ends_before_its_ports_are_read_leaves_its_volume_and_i
         container.wait()
 
     monkeypatch.setattr(Container, "start", start_to_the_end)
-    with pytest.raises(RuntimeFailure, match=r"cannot be started: exit code 1\n(.*\n)*ValueError: no such model$"):
+    with pytest.raises(RuntimeCallFailed, match=r"cannot be started: exit code 1\n(.*\n)*ValueError: no such model$"):
         runtime.start(ended_with(launch, "open('{WORK}/kept', 'w'); raise ValueError('no such model')"))
 
     assert engine.holders(launch.sandbox_id) == []
@@ -226,10 +226,10 @@ def test_a_container_that_was_removed_is_gone(runtime, engine, launch):
     handle = runtime.start(launch)
     engine.container_of(handle).remove(force=True)
 
-    assert runtime.observe(handle).state is State.GONE
+    assert runtime.observe(handle).state is ProcessState.GONE
     assert runtime.logs(handle, 10) == ""
     runtime.stop(handle)
-    with pytest.raises(RuntimeFailure, match="was deleted"):
+    with pytest.raises(RuntimeCallFailed, match="was deleted"):
         runtime.pause(handle)
 
 
@@ -253,7 +253,7 @@ def test_a_log_of_a_container_holds_the_last_lines(runtime, launch):
 def test_a_start_that_the_engine_refuses_fails_with_a_sentence_and_leaves_no_container(
     runtime, launch, changes, sentence
 ):
-    with pytest.raises(RuntimeFailure, match=sentence):
+    with pytest.raises(RuntimeCallFailed, match=sentence):
         runtime.start(replace(launch, **changes))
 
     assert not [handle for handle in runtime.known() if handle["container"]]
@@ -270,7 +270,7 @@ def test_what_a_container_uses_is_measured(runtime, launch):
         lambda: runtime.usage(launch.sandbox_id).cpu_seconds > first.cpu_seconds + 0.1, "the processor time to grow"
     )
     runtime.stop(handle)
-    assert runtime.usage(launch.sandbox_id) == Usage(None, None)
+    assert runtime.usage(launch.sandbox_id) == ResourceUsage(None, None)
 
 
 def test_a_handle_is_json(runtime, launch):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.docker import DockerRuntime
 from runtimes.docker.engine import volume
 from tests.engine import ran
@@ -111,7 +111,7 @@ def archive(files: dict[str, bytes], **attributes) -> bytes:
     ],
 )
 def test_an_archive_that_is_refused_leaves_nothing(runtime, engine, launch, chunks, sentence):
-    with pytest.raises(RuntimeFailure, match=sentence):
+    with pytest.raises(RuntimeCallFailed, match=sentence):
         runtime.unpack(launch, chunks)
 
     assert runtime.known() == []
@@ -133,7 +133,7 @@ def test_a_source_that_fails_is_a_failure_in_words_and_leaves_nothing(runtime, e
         yield archive({"a": b"x"})[:100]
         raise ConnectionResetError("the client left")
 
-    with pytest.raises(RuntimeFailure, match="the archive cannot be read: the client left"):
+    with pytest.raises(RuntimeCallFailed, match="the archive cannot be read: the client left"):
         runtime.unpack(launch, broken())
 
     assert runtime.known() == []
@@ -182,7 +182,7 @@ def test_a_full_disk_is_a_failure_in_words_and_leaves_nothing(runtime, engine, l
         return mount
 
     monkeypatch.setattr("runtimes.docker.volume", small)
-    with pytest.raises(RuntimeFailure, match="no space left on device"):
+    with pytest.raises(RuntimeCallFailed, match="no space left on device"):
         runtime.unpack(launch, [archive({"a": b"x" * (8 << 20)})])
 
     assert runtime.known() == []
@@ -190,9 +190,9 @@ def test_a_full_disk_is_a_failure_in_words_and_leaves_nothing(runtime, engine, l
 
 
 def test_a_sandbox_without_files_cannot_be_packed_or_copied_and_gets_none(runtime, engine, launch, other):
-    with pytest.raises(RuntimeFailure, match=r"cannot be read: .*no such volume"):
+    with pytest.raises(RuntimeCallFailed, match=r"cannot be read: .*no such volume"):
         list(runtime.pack(launch))
-    with pytest.raises(RuntimeFailure, match=r"cannot be read: .*no such volume"):
+    with pytest.raises(RuntimeCallFailed, match=r"cannot be read: .*no such volume"):
         runtime.copy(other, launch.sandbox_id)
 
     assert runtime.known() == []

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from docker.types import Mount
 
-from runtimes import FolderNotKept, Launch, RuntimeFailure, State
+from runtimes import FolderNotKept, Launch, ProcessState, RuntimeCallFailed
 from runtimes.containers import CARRIER
 from runtimes.docker import DockerRuntime
 from tests.engine import ran
@@ -83,7 +83,7 @@ def test_files_survive_a_removal_of_the_container_from_outside(runtime, engine, 
 def test_files_survive_a_container_that_needed_too_much_memory(runtime, engine, launch):
     greedy = "open('{WORK}/note', 'w').write('kept'); x = bytearray(1 << 30)"
     handle = runtime.start(replace(launch, command=("python", "-c", greedy), memory_bytes=64 << 20))
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the container")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end of the container")
 
     assert runtime.observe(handle).detail == "it needed more memory than it may have"
     assert ran(again(runtime, engine, launch), "cat note") == "kept"
@@ -122,10 +122,10 @@ def test_a_volume_without_a_container_is_known_and_gone_and_may_be_stopped(runti
     [handle] = runtime.known()
 
     assert (handle["sandbox_id"], handle["container"]) == (launch.sandbox_id, None)
-    assert runtime.observe(handle).state is State.GONE
+    assert runtime.observe(handle).state is ProcessState.GONE
     assert runtime.logs(handle, 10) == ""
     runtime.stop(handle)
-    with pytest.raises(RuntimeFailure, match="was deleted"):
+    with pytest.raises(RuntimeCallFailed, match="was deleted"):
         runtime.resume(handle)
     assert volumes(engine, launch)
 
@@ -249,10 +249,10 @@ def test_two_sandboxes_do_not_see_each_others_files(runtime, engine, launch, oth
 def test_a_sparse_file_does_not_make_an_archive_endless(runtime, engine, launch):
     ran(engine.container_of(runtime.start(launch)), "echo kept > a-note && truncate -s 1T holes")
 
-    with pytest.raises(RuntimeFailure, match=r"holes takes the files beyond 20000000 bytes"):
+    with pytest.raises(RuntimeCallFailed, match=r"holes takes the files beyond 20000000 bytes"):
         for _ in runtime.pack(replace(launch, disk_bytes=10_000_000)):
             pass
-    with pytest.raises(RuntimeFailure, match=r"holes takes the files beyond 68719476736 bytes"):
+    with pytest.raises(RuntimeCallFailed, match=r"holes takes the files beyond 68719476736 bytes"):
         list(runtime.names(launch, "."))
     assert [one.name for one in engine.client.containers.list(all=True, filters={"label": CARRIER})] == []
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.docker import DockerRuntime
 from runtimes.docker.engine import METADATA, NETWORK
 from tests.servers import running, wait_until
@@ -241,5 +241,5 @@ def test_concurrent_first_starts_make_one_network(engine, network, host, launch)
 def test_a_network_of_that_name_that_joins_containers_is_refused(engine, network, runtime, launch):
     engine.client.networks.create(network)
 
-    with pytest.raises(RuntimeFailure, match=r"lets containers reach each other\. Remove it"):
+    with pytest.raises(RuntimeCallFailed, match=r"lets containers reach each other\. Remove it"):
         runtime.start(launch)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import psutil
 import pytest
 
-from runtimes import RuntimeFailure, State
+from runtimes import ProcessState, RuntimeCallFailed
 from runtimes.docker import DockerRuntime
 from runtimes.docker.engine import METADATA
 from runtimes.isolation.container import CarryOrder, carried_ports
@@ -228,10 +228,10 @@ def test_a_container_is_gone_without_the_process_that_carries_and_that_ends_with
     runtime, launch = carrying
     first = runtime.start(launch)
     runtime.pause(first)
-    assert runtime.observe(first).state is State.PAUSED
+    assert runtime.observe(first).state is ProcessState.PAUSED
     runtime.resume(first)
     os.kill(carrier_of(first).pid, signal.SIGKILL)
-    wait_until(lambda: runtime.observe(first).state is State.GONE, "the end of the process")
+    wait_until(lambda: runtime.observe(first).state is ProcessState.GONE, "the end of the process")
     assert runtime.observe(first).detail == "the process that carries its connections was ended"
 
     second = runtime.start(replace(launch, start=2))
@@ -247,7 +247,7 @@ def test_a_container_of_an_engine_that_numbers_processes_otherwise_is_not_carrie
     monkeypatch.setattr(
         "runtimes.docker.CarryOrder", lambda container, _, *rest: CarryOrder(container, os.getpid(), *rest)
     )
-    with pytest.raises(RuntimeFailure, match="another machine than this server, or in another pid namespace"):
+    with pytest.raises(RuntimeCallFailed, match="another machine than this server, or in another pid namespace"):
         runtime.start(launch)
 
     assert engine.holders(launch.sandbox_id) == []

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import runtimes.starts
-from runtimes import Handle, Launch, RuntimeFailure, State, cgroup, tree
+from runtimes import Handle, Launch, ProcessState, RuntimeCallFailed, cgroup, tree
 from runtimes.ends import OrphanWatch, is_supervised, own_mark, supervise
 from runtimes.isolation.users import USERS, end_processes_of, freed, held_user, processes_of
 from runtimes.process import ProcessRuntime
@@ -153,7 +153,7 @@ def test_a_folder_stays_while_nothing_shows_that_its_processes_have_ended(runtim
             assert not has_writers(alive)
             assert not Path(handle["folder"]).exists()
         else:
-            with pytest.raises(RuntimeFailure, match=r"nothing shows that all of its processes have ended.*unended"):
+            with pytest.raises(RuntimeCallFailed, match=r"nothing shows that all of its processes have ended.*unended"):
                 runtime.remove("box")
             assert (Path(handle["folder"]) / "work" / "alive").exists()
             with suppress(ProcessLookupError):
@@ -187,9 +187,9 @@ def test_a_sandbox_that_may_still_live_is_not_said_to_be_stopped_and_none_is_sta
     launch = a_sandbox(HIDDEN)
     with orphaned(runtime, launch) as handle:
         for _ in range(2):
-            with pytest.raises(RuntimeFailure, match="nothing shows that all of its processes have ended"):
+            with pytest.raises(RuntimeCallFailed, match="nothing shows that all of its processes have ended"):
                 runtime.stop(handle)
-            with pytest.raises(RuntimeFailure, match=r"cannot be started.*nothing shows that all"):
+            with pytest.raises(RuntimeCallFailed, match=r"cannot be started.*nothing shows that all"):
                 runtime.start(replace(launch, start=2))
         assert (Path(handle["folder"]) / "work" / "alive").exists()
         assert runtime.known() == [handle]
@@ -209,7 +209,7 @@ def test_a_launcher_that_does_not_reply_in_time_ends_its_sandbox_before_itself(t
         return [], [], []
 
     monkeypatch.setattr(runtimes.starts.select, "select", no_reply)
-    with pytest.raises(RuntimeFailure, match="did not reply"):
+    with pytest.raises(RuntimeCallFailed, match="did not reply"):
         runtime.start(a_sandbox(HIDDEN))
 
     assert not has_writers(opened[0])
@@ -222,7 +222,7 @@ def test_a_launcher_that_cannot_end_its_sandbox_is_killed_last(tmp_path, monkeyp
     runtime = ProcessRuntime(tmp_path / "sandboxes", grace=0.1, parent_cgroup=None)
     monkeypatch.setattr(runtimes.starts.select, "select", lambda *_: ([], [], []))
 
-    with pytest.raises(RuntimeFailure, match="did not reply"):
+    with pytest.raises(RuntimeCallFailed, match="did not reply"):
         runtime.start(a_sandbox(HIDDEN))
 
     assert [child for child in psutil.Process().children() if "runtimes.launch" in child.cmdline()] == []
@@ -270,7 +270,7 @@ def test_a_mark_that_cannot_be_read_keeps_its_folder(tmp_path):
     mark = tmp_path / "sandboxes" / "box" / "unended.1-1"
     mark.write_text("")
 
-    with pytest.raises(RuntimeFailure, match="nothing shows"):
+    with pytest.raises(RuntimeCallFailed, match="nothing shows"):
         runtime.remove("box")
     mark.unlink()
     runtime.remove("box")
@@ -439,7 +439,7 @@ def test_a_sandbox_whose_supervisor_was_killed_ends_with_all_its_processes_and_i
         assert not Path(handle["cgroup"]).exists()
     later = ProcessRuntime(tmp_path, grace=0.5, parent_cgroup=parent)
     seen = later.observe(handle)
-    assert seen.state is State.GONE
+    assert seen.state is ProcessState.GONE
     assert seen.detail == "it had no supervisor for 1 s (ORPHAN_SECONDS)"
     assert seen.by_order
     assert (Path(handle["folder"]) / "work").exists()
@@ -461,7 +461,7 @@ def test_a_supervisor_within_the_timeout_adopts_the_sandbox(tmp_path, parent):
         process.wait()
         later = ProcessRuntime(tmp_path, grace=0.5, parent_cgroup=parent)
         time.sleep(1.5 * IN_TIME)
-        assert later.observe(handle).state is State.RUNNING
+        assert later.observe(handle).state is ProcessState.RUNNING
         later.stop(handle)
     assert not marked(tmp_path)
 

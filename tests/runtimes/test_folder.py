@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes import PartlyMeasured, RuntimeFailure
+from runtimes import PartlyMeasured, RuntimeCallFailed
 from runtimes.folder import lock, locked, make_below, opened_below, remove, used
 from tests.servers import PROJECT
 
@@ -282,7 +282,7 @@ def test_a_lock_file_that_is_removed_while_it_is_locked_is_created_again(tmp_pat
 def test_a_lock_that_a_sandbox_holds_is_a_failure_after_the_timeout(tmp_path):
     with locked(tmp_path / ".box.lock") as held:
         file = os.open(tmp_path / ".box.lock", os.O_RDWR)
-        with pytest.raises(RuntimeFailure, match="holds its lock"):
+        with pytest.raises(RuntimeCallFailed, match="holds its lock"):
             lock(file, fcntl.LOCK_EX, 0.05)
         os.close(file)
         assert held

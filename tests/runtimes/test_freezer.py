@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from runtimes import Launch, State, cgroup
+from runtimes import Launch, ProcessState, cgroup
 from runtimes.process import ProcessRuntime
 from runtimes.tree import _CHILDREN
 from tests.runtimes.test_process import marked
@@ -79,7 +79,7 @@ def opened(runtime, handle, monkeypatch) -> int:
         patch.setattr("builtins.open", partial(counted, open))
         patch.setattr(os, "listdir", partial(counted, os.listdir))
         patch.setattr(os, "scandir", partial(counted, os.scandir))
-        assert runtime.observe(handle).state is State.PAUSED
+        assert runtime.observe(handle).state is ProcessState.PAUSED
     return number
 
 
@@ -113,7 +113,7 @@ def test_a_poll_of_a_paused_sandbox_lists_no_processes_of_the_system(runtime, mo
     with monkeypatch.context() as patch:
         patch.setattr(psutil, "pids", fail)
         patch.setattr(psutil, "_ppid_map", fail)
-        assert runtime.observe(handle).state is State.PAUSED
+        assert runtime.observe(handle).state is ProcessState.PAUSED
 
 
 @pytest.mark.process("starts sandboxes")
@@ -125,7 +125,7 @@ def test_the_next_poll_stops_a_process_that_continued_by_itself(runtime, tmp_pat
 
     for process in sleeping:
         process.resume()
-    assert runtime.observe(handle).state is State.PAUSED
+    assert runtime.observe(handle).state is ProcessState.PAUSED
 
     assert all(process.status() == psutil.STATUS_STOPPED for process in sleeping)
 

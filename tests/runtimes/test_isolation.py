@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 import runtimes.starts
-from runtimes import RuntimeFailure, State
+from runtimes import ProcessState, RuntimeCallFailed
 from runtimes.isolation import Abilities, kernel
 from runtimes.isolation.abilities import abilities
 from runtimes.starts import EGRESS_SOCKET
@@ -380,7 +380,7 @@ def test_auto_is_none_where_nothing_works_and_says_why(runtime, monkeypatch):
 
 def test_a_sandbox_that_requires_isolation_does_not_start_without_bubblewrap(runtime, monkeypatch):
     monkeypatch.setattr(runtimes.starts, "abilities", lambda: Abilities("no bwrap here", "", 7, True, False))
-    with pytest.raises(RuntimeFailure, match=r"required.*bubblewrap does not work here: no bwrap here"):
+    with pytest.raises(RuntimeCallFailed, match=r"required.*bubblewrap does not work here: no bwrap here"):
         runtime.start(a_launch(isolation="required"))
     assert runtime.known() == []
 
@@ -421,13 +421,13 @@ def test_a_readable_folder_is_seen_and_not_written(kind, runtime, tmp_path):
 )
 def test_a_readable_path_that_is_missing_or_shows_the_servers_data_is_refused(kind, runtime, data, path, sentence):
     named = path.format(data=data, up=data.parent)
-    with pytest.raises(RuntimeFailure, match=sentence):
+    with pytest.raises(RuntimeCallFailed, match=sentence):
         runtime.start(a_launch(readable=(named,)))
 
 
 def test_a_program_that_the_sandbox_does_not_see_is_named_with_the_remedy(kind, runtime):
     launch = a_launch()
-    with pytest.raises(RuntimeFailure, match=r"inside.py cannot be run: .*readable"):
+    with pytest.raises(RuntimeCallFailed, match=r"inside.py cannot be run: .*readable"):
         runtime.start(replace(launch, command=launch.command[2:], readable=()))
 
 
@@ -437,7 +437,7 @@ def test_a_confined_sandbox_pauses_resumes_stops_and_starts_again_with_its_files
     url = f"http://127.0.0.1:{handle['ports']['AGENT_SERVER']}"
 
     runtime.pause(handle)
-    assert runtime.observe(handle).state is State.PAUSED
+    assert runtime.observe(handle).state is ProcessState.PAUSED
     with pytest.raises(httpx.TimeoutException):
         httpx.get(url, timeout=0.3)
     runtime.resume(handle)

@@ -8,7 +8,7 @@ import pytest
 
 from net.carry import PIECE, join
 from runtimes.isolation import hooks
-from runtimes.isolation.hooks import Hooks, WayOut, serve
+from runtimes.isolation.hooks import WayOut, WebhooksGate, serve
 from tests.runtimes.host import HOOK_KEY, PLANTED, api
 from tests.servers import free_port, wait_until
 
@@ -24,7 +24,7 @@ def server():
 def way_out(base_url: str, head_seconds: float = 20.0) -> int:
     """The port of a way out, which ends with the test's process."""
     listener = socket.create_server(("127.0.0.1", 0))
-    hooks.serve(listener, Hooks(base_url, HOOK_KEY, head_seconds).carry, 4)
+    hooks.serve(listener, WebhooksGate(base_url, HOOK_KEY, head_seconds).carry, 4)
     return listener.getsockname()[1]
 
 
@@ -113,7 +113,7 @@ def test_the_begin_of_a_body_that_comes_with_its_head_does_not_count_as_head(ser
     with client, accepted:
         for piece in (text[:50], text[50 : 50 + PIECE], text[50 + PIECE :]):
             client.sendall(piece)
-        Hooks(server.hooks, HOOK_KEY).carry(accepted)
+        WebhooksGate(server.hooks, HOOK_KEY).carry(accepted)
 
     [(_, _, _, body)] = server.requests
     assert body == b"x" * 100_000

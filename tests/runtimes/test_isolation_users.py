@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 import runtimes.starts
-from runtimes import Launch, RuntimeFailure, State
+from runtimes import Launch, ProcessState, RuntimeCallFailed
 from runtimes.isolation import Abilities
 from runtimes.isolation.users import USERS, hand_over, held_user, processes_of
 from runtimes.process import ProcessRuntime
@@ -281,7 +281,7 @@ def test_a_user_of_a_sandbox_that_rests_is_nobody_elses(tmp_path):
         assert user == 100_001
     os.chown(tmp_path / "two" / "work", 100_001, 100_001)
     (tmp_path / "three" / "work").mkdir(parents=True)
-    with pytest.raises(RuntimeFailure, match="SANDBOX_USERS 100000-100001"):
+    with pytest.raises(RuntimeCallFailed, match="SANDBOX_USERS 100000-100001"):
         held_user(tmp_path / "three" / "work", range(100_000, 100_002))
 
 
@@ -289,7 +289,7 @@ def test_a_launcher_that_was_killed_leaves_nothing_of_its_sandboxs_user(runtime,
     handle, _ = tried(runtime, a_launch(), [])
     user = owner_of(handle)
     os.kill(handle["pid"], signal.SIGKILL)
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the launcher")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end of the launcher")
 
     runtime.remove("box")
 

@@ -6,7 +6,7 @@ import tarfile
 
 import pytest
 
-from runtimes import FileTooLong, RuntimeFailure, archive, mirror, shadow
+from runtimes import FileOverLimit, RuntimeCallFailed, archive, mirror, shadow
 from runtimes.git import NotRecorded, Timeout
 from runtimes.mirror import Mirror
 from runtimes.tar_stream import MemberRefused
@@ -133,7 +133,7 @@ def test_a_large_file_that_stays_is_no_change(kept, work):
     assert changes(kept) == {"a": "ADDED"}
     (work / "large").write_bytes(b"x" * (shadow.MOST_FILE + 2))
     assert changes(kept) == {"a": "ADDED", "large": "UPDATED"}
-    with pytest.raises(FileTooLong):
+    with pytest.raises(FileOverLimit):
         kept.contents("c", "large", 0)
 
 
@@ -149,6 +149,6 @@ def test_a_copy_ends_with_its_record_and_the_records_with_the_sandbox(kept, work
     assert changes(kept) == {}
     clear(work)
     work.rmdir()
-    with pytest.raises(RuntimeFailure, match="no folder"):
+    with pytest.raises(RuntimeCallFailed, match="no folder"):
         kept.record("c", 1)
     assert not (tmp_path / ".box.shadow").exists()

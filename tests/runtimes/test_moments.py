@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from runtimes import RuntimeFailure, moments
+from runtimes import RuntimeCallFailed, moments
 from runtimes.git import NotRecorded, Timeout, environment_of
 from runtimes.moments import Moments
 from tests.folders import fill, seen
@@ -150,7 +150,7 @@ def test_a_damaged_content_is_an_error_and_never_other_bytes(kept, work, tmp_pat
     else:
         content.write_text("another one" if damage == "another" else "the")
 
-    with pytest.raises(RuntimeFailure, match="the record of a is damaged"):
+    with pytest.raises(RuntimeCallFailed, match="the record of a is damaged"):
         restored(kept, name, tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_a_damaged_manifest_is_an_error(kept, work, tmp_path):
     manifest = tmp_path / "own" / "moments" / "manifests" / name
     manifest.write_bytes(manifest.read_bytes()[:-9])
 
-    with pytest.raises(RuntimeFailure, match=r"damaged|cannot be read"):
+    with pytest.raises(RuntimeCallFailed, match=r"damaged|cannot be read"):
         restored(kept, name, tmp_path)
 
 

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 import runtimes.starts
-from runtimes import Launch, RuntimeFailure, State, Usage, cgroup
+from runtimes import Launch, ProcessState, ResourceUsage, RuntimeCallFailed, cgroup
 from runtimes.process import ProcessRuntime, are_used
 from runtimes.tree import MARK
 from tests.servers import PROJECT, wait_until
@@ -104,13 +104,13 @@ def test_a_paused_family_prints_nothing_and_goes_on_after_resume(runtime):
 
     for _ in range(3):
         runtime.pause(handle)
-        assert runtime.observe(handle).state is State.PAUSED
+        assert runtime.observe(handle).state is ProcessState.PAUSED
         before = printed(runtime, handle)
         time.sleep(0.3)
         assert printed(runtime, handle) == before
 
         runtime.resume(handle)
-        assert runtime.observe(handle).state is State.RUNNING
+        assert runtime.observe(handle).state is ProcessState.RUNNING
         wait_until(partial(all_print, runtime, handle, len(before)), "the resumed processes")
 
 
@@ -126,7 +126,7 @@ def test_racing_pause_and_resume_leave_all_processes_paused_or_all_running(runti
             for done in [pool.submit(verb, handle) for verb in verbs]:
                 done.result()
             before = len(printed(runtime, handle))
-            if runtime.observe(handle).state is State.PAUSED:
+            if runtime.observe(handle).state is ProcessState.PAUSED:
                 time.sleep(0.15)
                 assert len(printed(runtime, handle)) == before
             else:
@@ -141,10 +141,10 @@ def test_pause_and_resume_may_be_repeated(runtime):
     handle = runtime.start(python(FAMILY))
     for _ in range(2):
         runtime.pause(handle)
-    assert runtime.observe(handle).state is State.PAUSED
+    assert runtime.observe(handle).state is ProcessState.PAUSED
     for _ in range(2):
         runtime.resume(handle)
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 def test_a_process_that_its_sandbox_stopped_stays_stopped_where_the_kernel_freezes(runtime):
@@ -166,7 +166,7 @@ time.sleep(60)
     # Signals do not record which process stopped another: without a freezer, a resume continues every process.
     is_stopped = psutil.Process(int(printed(runtime, handle)[0])).status() == psutil.STATUS_STOPPED
     assert is_stopped == bool(handle["cgroup"])
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 @pytest.mark.process("starts eight at once")
@@ -191,15 +191,15 @@ def test_another_process_adopts_a_sandbox(runtime, tmp_path):
 
     assert runtime.known() == [handle]
     assert runtime.start(Launch("box", ("/bin/sleep", "60"), {}, ".")) == handle
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 def test_a_reused_process_id_is_not_taken_for_the_sandbox(runtime):
     handle = runtime.start(Launch("box", ("/bin/sleep", "60"), {}, "."))
     other = {**handle, "pid": os.getpid()}
 
-    assert runtime.observe(other).state is State.GONE
-    with pytest.raises(RuntimeFailure, match="ended"):
+    assert runtime.observe(other).state is ProcessState.GONE
+    with pytest.raises(RuntimeCallFailed, match="ended"):
         runtime.pause(other)
 
 
@@ -209,7 +209,7 @@ def test_a_reused_process_id_is_not_taken_for_the_sandbox(runtime):
 )
 def test_an_ended_sandbox_reports_its_exit_and_keeps_its_last_lines(runtime, script, detail):
     handle = runtime.start(python(f"print('last words', flush=True)\n{script}"))
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
 
     assert runtime.observe(handle).detail == detail
     assert printed(runtime, handle) == ["last words"]
@@ -223,7 +223,7 @@ def test_a_paused_sandbox_whose_command_is_killed_ends_without_a_resume(runtime,
     [command] = psutil.Process(handle["pid"]).children()[:1]
     command.kill()
 
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
     assert runtime.observe(handle).detail == "signal SIGKILL"
     assert not marked(tmp_path)
 
@@ -234,9 +234,9 @@ def test_a_killed_launcher_takes_its_sandbox_with_it(runtime, tmp_path):
 
     os.kill(handle["pid"], signal.SIGKILL)
 
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
     assert runtime.observe(handle).detail == "it was killed from outside"
-    with pytest.raises(RuntimeFailure, match="nothing shows that all of its processes have ended"):
+    with pytest.raises(RuntimeCallFailed, match="nothing shows that all of its processes have ended"):
         runtime.stop(handle)
     assert not marked(tmp_path)
     for mark in Path(handle["folder"]).glob("unended.*"):
@@ -256,7 +256,7 @@ def test_stop_ends_every_process_and_keeps_the_files(runtime, tmp_path, paused):
 
     assert not marked(tmp_path)
     assert (Path(handle["folder"]) / "work" / "mine").read_text() == "kept"
-    assert runtime.observe(handle).state is State.GONE
+    assert runtime.observe(handle).state is ProcessState.GONE
     assert runtime.known() == [handle]
     assert printed(runtime, handle)
 
@@ -311,7 +311,7 @@ def test_a_later_start_ends_the_processes_of_the_earlier_one_and_finds_its_files
     second = runtime.start(replace(python("print(open('mine').read())\n" + FAMILY), start=2))
 
     assert again == first
-    assert runtime.observe(first).state is State.GONE
+    assert runtime.observe(first).state is ProcessState.GONE
     wait_until(lambda: "kept" in runtime.logs(second, 100), "its files")
     assert {each.environ()[MARK] for each in marked(tmp_path)} == {second["folder"]}
     runtime.stop(second)
@@ -325,7 +325,7 @@ def test_a_folder_that_was_deleted_or_cannot_be_written_is_broken_and_says_so(ru
 
     seen = runtime.observe(handle)
 
-    assert seen.state is State.BROKEN
+    assert seen.state is ProcessState.BROKEN
     assert "deleted from outside" in seen.detail
     runtime.stop(handle)
     assert not marked(Path(handle["folder"]))
@@ -410,7 +410,7 @@ def test_the_log_is_bounded(tmp_path):
     ],
 )
 def test_a_sandbox_that_cannot_start_reports_the_reason_and_leaves_nothing(runtime, tmp_path, launch, sentence):
-    with pytest.raises(RuntimeFailure, match=sentence):
+    with pytest.raises(RuntimeCallFailed, match=sentence):
         runtime.start(launch)
 
     assert runtime.known() == []
@@ -429,7 +429,7 @@ def test_a_working_directory_that_became_a_symlink_before_the_command_runs_is_no
         working_dir.symlink_to(tmp_path / "outside")
 
     monkeypatch.setattr(runtimes.starts, "_give", give)
-    with pytest.raises(RuntimeFailure, match="cannot be run: Not a directory"):
+    with pytest.raises(RuntimeCallFailed, match="cannot be run: Not a directory"):
         runtime.start(Launch("box", ("/usr/bin/touch", "made"), {}, "project"))
 
     assert list((tmp_path / "outside").iterdir()) == []
@@ -443,7 +443,7 @@ except OSError as error:
     print(error.errno)
 """
     handle = runtime.start(python(text, disk_bytes=1 << 20))
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
 
     assert printed(runtime, handle) == [str(errno.EFBIG)]
 
@@ -453,7 +453,7 @@ def test_memory_is_limited(runtime):
     handle = runtime.start(
         python("print('begins', flush=True)\nb = bytearray(400 << 20)\nprint('has it')", memory_bytes=200 << 20)
     )
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end")
 
     assert "has it" not in printed(runtime, handle)
     assert handle["limits"]["memory_bytes"] in ("each process", "cgroup")
@@ -473,7 +473,7 @@ def test_a_supervisor_that_dies_during_a_start_leaves_one_sandbox_at_most(tmp_pa
         process.wait()
         timer.cancel()
         handle = runtime.start(Launch("box", ("/bin/sleep", "60"), {}, "."))
-        assert runtime.observe(handle).state is State.RUNNING
+        assert runtime.observe(handle).state is ProcessState.RUNNING
         assert len([one for one in marked(tmp_path) if one.name() == "sleep"]) == 1
         runtime.stop(handle)
         assert not marked(tmp_path)
@@ -498,8 +498,8 @@ def test_what_the_processes_use_is_measured(runtime):
     assert 64 << 20 < first.memory_bytes < 1 << 30
     wait_until(lambda: runtime.usage("box").cpu_seconds > first.cpu_seconds + 0.1, "the processor time to grow")
     runtime.stop(handle)
-    assert runtime.usage("box") == Usage(None, None)
-    assert runtime.usage("nobody") == Usage(None, None)
+    assert runtime.usage("box") == ResourceUsage(None, None)
+    assert runtime.usage("nobody") == ResourceUsage(None, None)
 
 
 @pytest.mark.process("uses processor time until it is measured")

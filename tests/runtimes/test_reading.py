@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from runtimes import FileTooLong, FolderNotKept, RuntimeFailure, reading
+from runtimes import FileOverLimit, FolderNotKept, RuntimeCallFailed, reading
 from runtimes.archive import pack
 from runtimes.reading import below, content, content_in, names, names_in
 
@@ -121,7 +121,7 @@ def test_a_file_is_read_whole_or_not_at_all(folder):
     assert read(folder, b"src/deep/c.py") == [b"src/deep/c.py"] * 2
     assert read(folder, b"a.txt", most=5) == [b"a.txt"] * 2
     for too_much in (lambda: content(folder, b"a.txt", 4), lambda: content_in(lambda: pack(folder), b"a.txt", 4, "/w")):
-        with pytest.raises(FileTooLong, match="more than 4 bytes"):
+        with pytest.raises(FileOverLimit, match="more than 4 bytes"):
             too_much()
 
 
@@ -143,10 +143,10 @@ def test_a_list_of_files_ends_where_a_folder_has_directories_without_end(tmp_pat
     assert list(names(tmp_path, b"")) == []
 
     (tmp_path / "one more").mkdir()
-    with pytest.raises(RuntimeFailure, match="More than 20 files and directories"):
+    with pytest.raises(RuntimeCallFailed, match="More than 20 files and directories"):
         list(names(tmp_path, b""))
 
     monkeypatch.undo()
     monkeypatch.setattr(reading, "MOST_PATHS", 20)
-    with pytest.raises(RuntimeFailure, match="or 20 bytes of their paths"):
+    with pytest.raises(RuntimeCallFailed, match="or 20 bytes of their paths"):
         list(names(tmp_path, b""))

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
-from runtimes import Handle, Launch, Runtime, RuntimeFailure
+from runtimes import Handle, Launch, Runtime, RuntimeCallFailed
 from runtimes.docker import DockerRuntime
 from runtimes.git import NotRecorded
 from runtimes.process import ProcessRuntime
-from runtimes.shadow import Moment, TurnBack
+from runtimes.shadow import ForkMoment, TurnBack
 from tests.engine import ran
 
 #: what lies in the folder: names, modes, owners, links, times and contents
@@ -97,7 +97,7 @@ def test_a_moment_names_the_events_at_which_the_folder_was_at_rest(kept):
     kept.shadow().record("c", 1, lambda _: ["e0", "e1"])
     kept.shadow().record("c", 2)  # which the folder may have changed since
 
-    assert kept.shadow().moments("c") == [Moment(1, ["e0", "e1"])]
+    assert kept.shadow().moments("c") == [ForkMoment(1, ["e0", "e1"])]
     assert kept.shadow().moments("another") == []
 
 
@@ -137,7 +137,7 @@ def test_a_fork_from_an_event_without_a_record_is_refused_and_leaves_nothing(kep
         with pytest.raises(NotRecorded, match=f"not recorded at event {seq}"):
             kept.runtime.recall(kept.fork(), kept.launch.sandbox_id, kept.folder, conversation, seq)
 
-    with pytest.raises(RuntimeFailure):
+    with pytest.raises(RuntimeCallFailed):
         for _ in kept.runtime.pack(kept.fork()):
             pass
 

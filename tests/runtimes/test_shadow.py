@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from runtimes import FileTooLong, RuntimeFailure, reading, shadow
+from runtimes import FileOverLimit, RuntimeCallFailed, reading, shadow
 from runtimes.git import Ignored, NotRecorded
 from runtimes.shadow import Shadow, TurnBack
 from tests.chance import often
@@ -219,7 +219,7 @@ def test_names_that_are_left_out_count_while_their_directory_is_read(kept, work,
 
     with pytest.raises(NotRecorded, match="more than 20 files"):
         kept.record("c", 0)
-    with pytest.raises(RuntimeFailure, match="More than 20 files and directories"):
+    with pytest.raises(RuntimeCallFailed, match="More than 20 files and directories"):
         list(reading.names(work, b""))
 
 
@@ -290,7 +290,7 @@ def test_of_a_large_file_only_that_it_changed_is_recorded(kept, work):
     (work / "large").write_bytes(b"y" * (shadow.MOST_FILE + 1))
 
     assert changes(kept) == {"large": "UPDATED"}
-    with pytest.raises(FileTooLong):
+    with pytest.raises(FileOverLimit):
         kept.contents("c", "large", 0)
 
 
@@ -370,7 +370,7 @@ def test_records_at_once_are_made_one_after_the_other(kept, work):
 def test_a_folder_that_is_gone_is_a_failure_and_makes_nothing(kept, work):
     shutil.rmtree(work.parent)
 
-    with pytest.raises(RuntimeFailure, match="has no folder"):
+    with pytest.raises(RuntimeCallFailed, match="has no folder"):
         kept.record("c", 0)
     assert not list(work.parent.parent.iterdir())
 
@@ -495,7 +495,7 @@ def test_a_record_is_kept_where_its_packing_fails(kept, work, monkeypatch):
 
     def failing(self, *words, given=b""):
         if words[0] == "gc":
-            raise RuntimeFailure("git gc failed: no room")
+            raise RuntimeCallFailed("git gc failed: no room")
         return git(self, *words, given=given)
 
     monkeypatch.setattr(Shadow, "_git", failing)
@@ -520,7 +520,7 @@ def test_a_return_is_whole_or_not_at_all_and_its_repeat_changes_nothing(kept, wo
     # When the host fails just before the folders are exchanged, then the folder is as it was
     with monkeypatch.context() as patched:
         patched.setattr(shadow, "exchange", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
-        with pytest.raises(RuntimeFailure, match="full"):
+        with pytest.raises(RuntimeCallFailed, match="full"):
             kept.turn_back(a_return(1, 2, ["e2"]))
     assert sorted(one.name for one in work.parent.iterdir()) == ["work"]
     assert ((work / "a").read_text(), (work / "b").exists()) == ("two", True)

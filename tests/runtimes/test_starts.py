@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runtimes import Launch, RuntimeFailure, starts
+from runtimes import Launch, RuntimeCallFailed, starts
 from runtimes.process import ProcessRuntime
 from runtimes.starts import held_ports
 from tests.servers import PROJECT
@@ -62,7 +62,7 @@ def test_a_sandbox_keeps_its_port_while_no_process_listens_on_it(tmp_path):
     one, two = (ProcessRuntime(tmp_path / name, grace=0.5, ports=few) for name in ("one", "two"))
     handle = one.start(sleeping())
     try:
-        with pytest.raises(RuntimeFailure, match=f"no port is free.*{few.start}-{few.stop - 1}"):
+        with pytest.raises(RuntimeCallFailed, match=f"no port is free.*{few.start}-{few.stop - 1}"):
             two.start(sleeping())
         assert two.known() == []
     finally:
@@ -84,7 +84,7 @@ def test_a_port_is_held_when_the_process_that_started_the_sandbox_has_ended(tmp_
     subprocess.run([sys.executable, "-c", script], cwd=PROJECT, check=True)
     one, two = (ProcessRuntime(tmp_path / name, grace=0.5, ports=few) for name in ("one", "two"))
     try:
-        with pytest.raises(RuntimeFailure, match="no port is free"):
+        with pytest.raises(RuntimeCallFailed, match="no port is free"):
             two.start(sleeping())
     finally:
         for handle in one.known():
@@ -102,7 +102,7 @@ def test_a_port_that_a_program_listens_on_is_not_given():
 
 
 def test_a_range_inside_the_kernels_own_has_no_port():
-    with pytest.raises(RuntimeFailure, match="0 lie outside"), held_ports(NAMES, ephemeral()[:100]):
+    with pytest.raises(RuntimeCallFailed, match="0 lie outside"), held_ports(NAMES, ephemeral()[:100]):
         pass
 
 
@@ -111,7 +111,7 @@ def test_no_sandbox_gets_a_port_at_an_end_of_the_kernels_own_range(tmp_path, mon
     kernels.write_text("9000\t9001\n")
     monkeypatch.setattr(starts, "_EPHEMERAL", kernels)
 
-    with pytest.raises(RuntimeFailure, match="0 lie outside"), held_ports(NAMES, range(9000, 9002)):
+    with pytest.raises(RuntimeCallFailed, match="0 lie outside"), held_ports(NAMES, range(9000, 9002)):
         pass
 
 

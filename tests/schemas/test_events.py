@@ -9,7 +9,7 @@ from websockets.sync.client import connect
 
 from core.wire import MOST_EVENT_BYTES, InvalidJson
 from schemas.events import (
-    EventFilter,
+    EventFilterQuery,
     EventSearch,
     Follow,
     HistogramQuery,
@@ -35,7 +35,9 @@ def refusals(load, value, place="query") -> list[tuple]:
 
 def test_a_text_other_than_a_date_time_is_refused():
     for schema, name, value in product(
-        (EventFilter, EventSearch, HistogramQuery), ("timestamp__gte", "timestamp__lt"), [*NO_TIMES, "２０２６-11-20"]
+        (EventFilterQuery, EventSearch, HistogramQuery),
+        ("timestamp__gte", "timestamp__lt"),
+        [*NO_TIMES, "２０２６-11-20"],
     ):
         [fault] = faults_of(schema().load, {name: value})
         assert (fault["loc"], fault["type"]) == (["query", name], "datetime_parsing"), value

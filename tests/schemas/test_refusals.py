@@ -26,7 +26,7 @@ from schemas.approvals import (
 from schemas.audit import AuditSearch, ConversationAuditSearch
 from schemas.conversations import ChangeNumber, ListStreamQuery, StartConversationRequest, UpdateConversationRequest
 from schemas.events import PendingMessage, Stream
-from schemas.fields import BaseSchema, Place
+from schemas.fields import BaseSchema, EventPlace
 from schemas.sandboxes import SandboxSearch
 from tests.schemas import faults_of
 
@@ -179,7 +179,8 @@ def test_a_place_or_filter_of_a_stream_that_cannot_be_is_refused_by_its_name():
 
 
 @pytest.mark.parametrize(
-    ("kind", "wrong"), [(Place, ("x", "-1", "1-1")), (ChangeId, ("x", "1")), (ChangeNumber, ("x", "1-1", "9" * 17))]
+    ("kind", "wrong"),
+    [(EventPlace, ("x", "-1", "1-1")), (ChangeId, ("x", "1")), (ChangeNumber, ("x", "1-1", "9" * 17))],
 )
 def test_the_place_that_a_browser_sends_again_is_of_its_stream(kind, wrong):
     assert [one for one in wrong if not faults_of(kind().deserialize, one)] == []

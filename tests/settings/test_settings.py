@@ -9,12 +9,12 @@ from dataclasses import fields
 import pytest
 
 from app import create_app
-from core.prices import NO_BUDGETS, Budget, Budgets
+from core.prices import NO_BUDGETS, Budgets, ModelBudget
 from docs import make
 from settings import ConfigError, keeping
 from settings.config import Config, groups
 from settings.http import HttpSettings
-from settings.keeping import Place
+from settings.keeping import ObjectsPlace
 from settings.limits import SandboxLimits
 from settings.redis import REDIS_SCHEMES
 from store.link.connection import connect
@@ -251,12 +251,12 @@ def settings(**given) -> Config:
 
 PLACES = [
     ("", None),
-    ("file:///var/lib/cold", Place(None, "/var/lib/cold")),
-    ("file:///var/with%20blank/", Place(None, "/var/with blank/")),
-    ("s3://bucket", Place("bucket", "")),
-    ("s3://bucket/", Place("bucket", "")),
-    ("s3://my.bucket-1/agents/cold", Place("my.bucket-1", "agents/cold/")),
-    ("s3://bucket/agents/", Place("bucket", "agents/")),
+    ("file:///var/lib/cold", ObjectsPlace(None, "/var/lib/cold")),
+    ("file:///var/with%20blank/", ObjectsPlace(None, "/var/with blank/")),
+    ("s3://bucket", ObjectsPlace("bucket", "")),
+    ("s3://bucket/", ObjectsPlace("bucket", "")),
+    ("s3://my.bucket-1/agents/cold", ObjectsPlace("my.bucket-1", "agents/cold/")),
+    ("s3://bucket/agents/", ObjectsPlace("bucket", "agents/")),
 ]
 
 
@@ -331,7 +331,7 @@ def test_budgets_of_models_are_read_and_the_setting_that_is_none_is_named(monkey
     monkeypatch.chdir(tmp_path)
     assert Config.from_env().models.budgets == NO_BUDGETS
     monkeypatch.setenv("MODEL_BUDGET_KEY", "5, 2000000 tokens")
-    assert Config.from_env().models.budgets == Budgets(key=Budget(5_000_000_000, 2_000_000))
+    assert Config.from_env().models.budgets == Budgets(key=ModelBudget(5_000_000_000, 2_000_000))
 
     monkeypatch.setenv("MODEL_BUDGET_DAY", "much")
     with pytest.raises(ConfigError, match=r"^MODEL_BUDGET_DAY must be DOLLARS, .*, not 'much'$"):

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admin.audit import verify
-from store.approvals.audit import Actor, AuditFilter
+from store.approvals.audit import AuditFilter, DecisionActor
 from store.destinations import (
     MOST_ASKED,
     MOST_REACHED,
@@ -26,7 +26,7 @@ from tests.conftest import limits_of
 from tests.store.conftest import fresh_sandboxes, of_limits, running_sandbox
 
 NAME = "example.org"
-ME, YOU = Actor("key", "me", "127.0.0.1"), Actor("key", "you", "10.0.0.9")
+ME, YOU = DecisionActor("key", "me", "127.0.0.1"), DecisionActor("key", "you", "10.0.0.9")
 
 
 @pytest.fixture

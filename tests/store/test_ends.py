@@ -7,7 +7,7 @@ from redis import Redis
 
 from core.access import Principal
 from docs import data_model
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.devices import PushAddress
 from store.notifications import Targets
 from tests.conftest import action, as_events, event, message, status
@@ -15,7 +15,7 @@ from tests.data_model import pattern_of
 from tests.store.conftest import ALWAYS, WAITING, forget, running_sandbox
 from tests.store.sandboxes.test_start_tasks import fresh
 
-ME = Actor("key", "me", may_decide=True)
+ME = DecisionActor("key", "me", may_decide=True)
 SAID = [{"type": "text", "text": "hello"}]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.wire import micros, utc_time
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.inbox import InboxFilter
 from store.keys import ConversationKeys, ListingKeys
 from store.link.connection import LazyCluster
@@ -18,7 +18,7 @@ from tests.round_trips import asks_by_request_alone, counted
 from tests.store.conftest import ALWAYS
 
 pytestmark = pytest.mark.usefixtures("alone")
-ALICE = Actor("key", "alice")
+ALICE = DecisionActor("key", "alice")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from redis import Redis
 
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.inbox import MOST_CHUNKS, InboxFilter, TooManyToCount
 from store.log.frames import PAGE_BYTES
 from tests.conftest import action, as_events, limits_of, store_of
@@ -71,7 +71,9 @@ def page(world: World, *, descending: bool = False, limit: int = 5, **filters):
 
 def decide_and_wait_again(world: World) -> None:
     conversation = world.conversations[-1]  # whose action is the newest: the order of the others stays for other tests
-    world.store.approvals.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
+    world.store.approvals.confirmations.decide(
+        conversation, accept=False, reason="no", actor=DecisionActor("key", "alice")
+    )
     world.store.events.append(conversation, as_events([action()]))
 
 
@@ -131,7 +133,9 @@ def own(tmp_path_factory):
 
 def test_a_page_ends_at_a_bound_of_bytes_and_the_next_goes_on(own):
     for conversation in own.conversations:
-        own.store.approvals.confirmations.decide(conversation, accept=False, reason="no", actor=Actor("key", "alice"))
+        own.store.approvals.confirmations.decide(
+            conversation, accept=False, reason="no", actor=DecisionActor("key", "alice")
+        )
         own.store.events.append(conversation, as_events([action("x" * 1_000_000)]))
 
     for filters in ({}, {"text": "x"}):

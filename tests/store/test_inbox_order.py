@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter
 from tests.conftest import action
 
-ALICE = Actor("key", "alice")
+ALICE = DecisionActor("key", "alice")
 
 #: in the order of the log, which is neither that of the ids nor its reverse
 NAMES = ["m", "c", "z", "a", "q", "b", "y"]

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from core.wire import Micros
 from store.errors import UNREADABLE
-from store.record import BESIDE, Record, pairs
+from store.record import BESIDE, HashRecord, pairs
 from store.record import JSON as JSON_KIND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box(Record):
+class Box(HashRecord):
     key = "boxes:ID"
     id: str
     made_at: Micros

@@ -9,7 +9,7 @@ from core.bounds import AS_REDIS
 from docs import script_calls
 from store.errors import NewerData, StoreFull
 from store.keys import DATA_VERSION, VERSION
-from store.scripts import Scripts, Source, read_head, sources
+from store.scripts import Scripts, ScriptSource, read_head, sources
 from store.scripts.calls import Calls
 from store.scripts.heads import preamble
 from tests.conftest import as_events, event, limits_of, store_of
@@ -44,7 +44,7 @@ def calls(code: str) -> list[tuple[str, str]]:
     return re.findall(r"(?:redis\.call|call_with_all)\(\s*'(\w+)',?\s*([^,)]*)", code)
 
 
-def hidden(script: Source) -> set[str]:
+def hidden(script: ScriptSource) -> set[str]:
     """The locals of the shared code that an argument of the script hides."""
     if not script.contract.arguments:
         return set()

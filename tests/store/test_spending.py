@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from admin.audit import verify
 from core import wire
-from core.prices import SPENT_DAYS, Budget, Budgets, Prices, Used
+from core.prices import SPENT_DAYS, Budgets, ModelBudget, Prices, Used
 from core.wire import utc_time
 from egress.spending import Accounts, OverBudget
-from store.approvals.audit import Actor, AuditFilter
+from store.approvals.audit import AuditFilter, DecisionActor
 from store.destinations import BudgetScopeRefused, DestinationChanged, DestinationExpired, DestinationNotFound
 from store.keys import SandboxKeys
-from store.spending import MOST_MODEL, Spending
+from store.spending import MOST_MODEL, StoredSpending
 from tests.conftest import limits_of
 from tests.store.conftest import fresh_sandboxes, of_limits
 
@@ -47,8 +47,8 @@ def test_a_call_is_counted_by_sandbox_by_key_and_by_day(here):
     book(store, mine, "me"), book(store, mine, "me", estimated=1), book(store, other, "you", nanos=5000)
     book(store, anyones, "")
 
-    once = Spending(1, 0, 0, 60, 10, 40, 5, 115, 1000, 0)
-    twice = Spending(2, 0, 1, 120, 20, 80, 10, 230, 2000, 0)
+    once = StoredSpending(1, 0, 0, 60, 10, 40, 5, 115, 1000, 0)
+    twice = StoredSpending(2, 0, 1, 120, 20, 80, 10, 230, 2000, 0)
     assert store.spending.of_sandbox(mine) == twice
     day = store.spending.of_day()
     assert [(owner, one.nanos) for owner, one in day.keys] == [("you", 5000), ("me", 2000), ("", 1000)]
@@ -56,7 +56,7 @@ def test_a_call_is_counted_by_sandbox_by_key_and_by_day(here):
     assert dict(day.keys)[""] == once
     assert (day.all.calls, day.all.nanos, day.all.tokens) == (4, 8000, 4 * 115)
     assert store.spending.of_day(day.day) == day
-    assert store.spending.of_day(day.day.replace(year=2020)).all == Spending()
+    assert store.spending.of_day(day.day.replace(year=2020)).all == StoredSpending()
 
     account = store.spending.so_far(mine)
     assert account.owner == "me"
@@ -110,7 +110,7 @@ def test_a_refused_call_is_counted_and_the_first_of_a_day_is_audited(here):
     for setting in ("MODEL_BUDGET_DAY", "MODEL_BUDGET_DAY", "MODEL_BUDGET_KEY"):
         store.spending.refuse(mine, "me", setting, "api.example", 443, why)
 
-    assert store.spending.of_sandbox(mine) == Spending(refused=3)
+    assert store.spending.of_sandbox(mine) == StoredSpending(refused=3)
     assert dict(store.spending.of_day().keys)["me"].refused == store.spending.of_day().all.refused == 3
     assert store.gauges.read().refused_calls == 3
     chain = AuditFilter(chain=f"destinations-{utc_time(wire.now())[:10]}")
@@ -123,9 +123,9 @@ def test_a_refused_call_is_counted_and_the_first_of_a_day_is_audited(here):
 
 # asking for more
 
-ME = Actor("key", "me", "127.0.0.1")
+ME = DecisionActor("key", "me", "127.0.0.1")
 CONVERSATION, KEY, DAY = "MODEL_BUDGET_CONVERSATION", "MODEL_BUDGET_KEY", "MODEL_BUDGET_DAY"
-HUNDRED = Budget(tokens=100)
+HUNDRED = ModelBudget(tokens=100)
 
 
 def accounts_of(store, **budgets) -> Accounts:
@@ -197,7 +197,7 @@ def test_a_refused_call_asks_once_for_its_budget_and_an_approval_adds_the_same_a
 def test_a_budget_of_a_key_is_asked_for_once_by_all_its_sandboxes_and_is_no_other_keys(here):
     store, start = here
     one, other, yours = start("me"), start("me"), start("you")
-    accounts = accounts_of(store, key=Budget(nanos=1_500_000_000, tokens=100))
+    accounts = accounts_of(store, key=ModelBudget(nanos=1_500_000_000, tokens=100))
     spend(accounts, one), spend(accounts, yours, "you")
     refused(accounts, one), refused(accounts, other)
     item = asked(store, one)
@@ -266,7 +266,7 @@ def test_a_budget_expires_as_a_destination_does_and_is_asked_for_again(here):
 def test_what_a_person_cannot_mend_asks_nobody(here):
     store, start = here
     mine = start("me")
-    accounts = accounts_of(store, day=Budget(nanos=1_000_000_000))
+    accounts = accounts_of(store, day=ModelBudget(nanos=1_000_000_000))
     spend(accounts, mine)  # of a model whose price is not known
     assert "a person" not in refused(accounts, mine)
     assert store.destinations.waiting() == []
@@ -362,7 +362,9 @@ def test_no_more_is_spent_than_was_allowed_and_is_under_way_whatever_comes_in_wh
     store, start = here
     owners, caps = ("me", "me", "you"), {CONVERSATION: 100, KEY: 150, DAY: 200}
     boxes = [start(owner) for owner in owners]
-    accounts = accounts_of(store, **dict(zip(Budgets._fields, map(Budget, 3 * [None], caps.values()), strict=True)))
+    accounts = accounts_of(
+        store, **dict(zip(Budgets._fields, map(ModelBudget, 3 * [None], caps.values()), strict=True))
+    )
     spent, times = {}, {}
     for verb, number, tokens in steps:
         waiting = store.destinations.waiting()

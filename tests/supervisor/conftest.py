@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from runtimes import Handle, Launch, Observation, State, Usage
+from runtimes import Handle, Launch, Observation, ProcessState, ResourceUsage
 from settings.specs import Spec, Specs
 from supervisor.archives import HostArchives
 from supervisor.endings import Endings, Recovery, SandboxHost
@@ -55,13 +55,13 @@ class Scripted:
         self.called: list[tuple[str, str]] = []
         self.known_ids: list[str] = []
         self.launches: dict[str, Launch] = {}  #: sandbox → the launch of the processes that live
-        self.state = State.RUNNING
+        self.state = ProcessState.RUNNING
         self.printed = ""
         self.used: int | None = None
         self.bounds: list[int | None] = []  #: of the measurements of files
         self.measuring = lambda: None
         self.occupied: int | None = None
-        self.usages = Usage(None, None)
+        self.usages = ResourceUsage(None, None)
         self.by_order = False
         self.seen = {"working_dir": "", "linked_dir": ""}  #: the agent's folder, once it answers
         self.freezes = True
@@ -83,7 +83,7 @@ class Scripted:
 
     def observe(self, handle: Handle) -> Observation:
         self._call("observe", handle["sandbox_id"])
-        detail = "exit code 3" if self.state is State.GONE else ""
+        detail = "exit code 3" if self.state is ProcessState.GONE else ""
         return Observation(self.state, detail, self.by_order)
 
     def pause(self, handle: Handle) -> None:
@@ -110,7 +110,7 @@ class Scripted:
         assert sandbox_id in self.known_ids
         return self.occupied
 
-    def usage(self, sandbox_id: str) -> Usage:
+    def usage(self, sandbox_id: str) -> ResourceUsage:
         self._call("usage", sandbox_id)
         return self.usages
 

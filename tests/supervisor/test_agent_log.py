@@ -11,7 +11,7 @@ from agents.client import AgentUnreachable
 from core import wire
 from store.errors import ConversationNotFound
 from supervisor import agent_log
-from supervisor.agent_log import Mark, catch_up
+from supervisor.agent_log import LogMark, catch_up
 from tests.conftest import action, as_events, event, message, observation, status
 
 
@@ -32,7 +32,7 @@ def known(store, conversation, sandbox, agent):
         store.conversations.create(conversation, sandbox_id=sandbox.id, app={})
         agent.logs[conversation] = log
         post(store, conversation, sandbox, posted)
-        return lambda mark=None: catch_up(store, agent.server(), conversation, sandbox.id, mark or Mark())[0]
+        return lambda mark=None: catch_up(store, agent.server(), conversation, sandbox.id, mark or LogMark())[0]
 
     return begin
 
@@ -256,7 +256,7 @@ def test_pages_without_end_that_name_ever_other_pages_end_the_comparison_after_i
 
     agent = Endless()
     monkeypatch.setattr(agent_log, "time", SimpleNamespace(monotonic=lambda: agent.asked))  # a second a page
-    mark, is_whole = catch_up(store, agent, conversation, sandbox.id, Mark())
+    mark, is_whole = catch_up(store, agent, conversation, sandbox.id, LogMark())
 
     assert (mark.length, is_whole) == (0, False)
     assert 30 <= agent.asked <= 32

@@ -13,9 +13,9 @@ import pytest
 
 from core.filenames import as_text
 from runtimes.git import NotRecorded
-from runtimes.tar_stream import PIECE, ArchiveUnreadable
+from runtimes.tar_stream import PIECE, TarUnreadable
 from settings.specs import Specs
-from store.sandboxes.files import Found
+from store.sandboxes.files import LookupResult
 from supervisor import archives
 from supervisor.archives import MOST_AT_ONCE, MOST_LISTED, HostArchives, HostFiles, compressed, decompressed, zstd
 from tests.conftest import action, as_events, no_threads, observation, status
@@ -28,7 +28,7 @@ def packed(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("data", [b"no frame", packed(os.urandom(5000))[:-1], packed(b"x")[:3], packed(b"x") + b"more"])
 def test_what_is_no_whole_frame_is_refused(data):
-    with pytest.raises(ArchiveUnreadable):
+    with pytest.raises(TarUnreadable):
         list(decompressed([data]))
 
 
@@ -36,7 +36,7 @@ def test_a_changed_byte_is_found_by_the_checksum():
     data = bytearray(packed(random.Random(1).randbytes(100_000)))
     data[50_000] ^= 1
 
-    with pytest.raises(ArchiveUnreadable):
+    with pytest.raises(TarUnreadable):
         list(decompressed([bytes(data)]))
 
 
@@ -47,7 +47,7 @@ def test_a_frame_that_asks_its_reader_for_more_than_8_mib_is_refused():
     }
     compressor = zstd.ZstdCompressor(options=window)
 
-    with pytest.raises(ArchiveUnreadable, match="8 MiB"):
+    with pytest.raises(TarUnreadable, match="8 MiB"):
         list(decompressed([compressor.compress(bytes(1000)) + compressor.flush()]))
 
 
@@ -243,7 +243,7 @@ def test_the_result_of_a_long_read_stands_nine_times_as_long_and_15_s_at_most(re
     ask()
 
     assert folder.walked == [True, False, True]
-    assert replies == [(Found.CONTENT, b"[]")] * 3
+    assert replies == [(LookupResult.CONTENT, b"[]")] * 3
 
 
 def test_a_short_read_and_one_between_two_events_have_no_rest(reads, replies):
@@ -252,7 +252,7 @@ def test_a_short_read_and_one_between_two_events_have_no_rest(reads, replies):
         ask(until)
 
     assert folder.walked == [True, True, False, True]
-    assert replies == [(Found.CONTENT, b"[]")] * 4
+    assert replies == [(LookupResult.CONTENT, b"[]")] * 4
 
 
 def test_a_folder_that_took_long_and_is_not_recorded_is_not_read_again_soon(reads, replies, clock):
@@ -262,7 +262,7 @@ def test_a_folder_that_took_long_and_is_not_recorded_is_not_read_again_soon(read
     ask()
 
     assert folder.walked == [True]
-    assert [found for found, _ in replies] == [Found.NOT_RECORDED] * 2
+    assert [found for found, _ in replies] == [LookupResult.NOT_RECORDED] * 2
     assert replies[1][1] == b"It was not read within 15 s. It is read again after 35 s"
 
 
@@ -304,7 +304,7 @@ def test_a_list_of_files_has_few_bytes_however_long_their_paths_are(
     HostFiles(one_store, Specs([spec]), {"scripted": runtime}, "h").send_names(running, "/work", "reply")
 
     [(found, data)] = replies
-    assert found is Found.CONTENT
+    assert found is LookupResult.CONTENT
     assert json.loads(data) == [as_text(path) for path in paths[: MOST_LISTED // 60_000]]
 
 
@@ -314,4 +314,4 @@ def test_a_reply_about_files_that_has_too_many_bytes_says_so(one_store, spec, ru
 
     HostFiles(one_store, Specs([spec]), {"scripted": runtime}, "h").send_content(running, "/work", "a", "reply")
 
-    assert replies == [(Found.TOO_LONG, b"The answer has more than 10 bytes")]
+    assert replies == [(LookupResult.TOO_LONG, b"The answer has more than 10 bytes")]

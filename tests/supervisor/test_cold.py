@@ -12,7 +12,7 @@ from redis import Redis
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from app import create_app
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.isolation.view import readable
 from settings.config import Config
 from store.conversations.cold import ObjectsAway
@@ -403,5 +403,5 @@ def test_no_process_sandbox_may_read_the_folder_of_cold_storage(tmp_path):
     assert _private(with_folder) == (Path("/data"), tmp_path / "cold")
     assert _private(with_bucket) == (Path("/data"),)
     open_objects(with_folder.keeping)
-    with pytest.raises(RuntimeFailure, match="which contains the server's own data"):
+    with pytest.raises(RuntimeCallFailed, match="which contains the server's own data"):
         readable([str(tmp_path / "cold")], _private(with_folder))

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from runtimes import PartlyMeasured, RuntimeFailure, State
+from runtimes import PartlyMeasured, ProcessState, RuntimeCallFailed
 from store.errors import SandboxRefuses
 from supervisor.sandboxes import LONGEST_BACKOFF
 from tests.store.conftest import silent_for
@@ -25,9 +25,9 @@ def passes(sandboxes, sandbox, seconds):
 
 def crash(sandboxes, reconciler, runtime, sandbox):
     """One crash of a running sandbox, and what the reconciler makes of it."""
-    runtime.state = State.GONE
+    runtime.state = ProcessState.GONE
     reconciler.reconcile(sandboxes.get(sandbox.id))
-    runtime.state = State.RUNNING
+    runtime.state = ProcessState.RUNNING
     return sandboxes.get(sandbox.id)
 
 
@@ -66,7 +66,7 @@ def test_a_sandbox_whose_processes_may_still_live_is_an_error_and_is_not_started
 ):
     if wanted == "paused":
         sandboxes.ask(running.id, "pause")
-    runtime.failures["stop"] = RuntimeFailure("nothing shows that all of its processes have ended")
+    runtime.failures["stop"] = RuntimeCallFailed("nothing shows that all of its processes have ended")
 
     failed = crash(sandboxes, reconciler, runtime, running)
     assert failed.status == "ERROR"
@@ -143,7 +143,7 @@ def test_a_spec_without_restarts_leaves_a_crashed_sandbox_in_error(sandboxes, ru
 def test_a_first_start_that_crashes_is_an_error_at_once(sandboxes, runtime, reconciler):
     started = sandboxes.start("spec")
     sandboxes.claim("h")
-    runtime.state = State.GONE
+    runtime.state = ProcessState.GONE
 
     reconciler.reconcile(sandboxes.get(started.id))
 
@@ -155,7 +155,7 @@ def test_a_paused_sandbox_whose_processes_vanish_stays_paused_and_starts_again_w
 ):
     sandboxes.ask(running.id, "pause")
     reconciler.reconcile(sandboxes.get(running.id))
-    runtime.state = State.GONE
+    runtime.state = ProcessState.GONE
     reconciler.reconcile(sandboxes.get(running.id))
 
     rests = sandboxes.get(running.id)
@@ -165,14 +165,14 @@ def test_a_paused_sandbox_whose_processes_vanish_stays_paused_and_starts_again_w
         reconciler.reconcile(sandboxes.get(running.id))
     assert runtime.count("start") == 0
 
-    runtime.state = State.RUNNING
+    runtime.state = ProcessState.RUNNING
     sandboxes.ask(running.id, "resume")
     assert restarted(sandboxes, reconciler, running).start == running.start + 1
 
 
 @pytest.mark.parametrize("spec", [replace(SPEC, idle_stop_seconds=60)])
 def test_a_sandbox_that_was_paused_for_long_gives_its_memory_back(sandboxes, runtime, reconciler, running, spec):
-    runtime.state = State.PAUSED
+    runtime.state = ProcessState.PAUSED
     sandboxes.ask(running.id, "pause")
     reconciler.reconcile(sandboxes.get(running.id))
     reconciler.reconcile(sandboxes.get(running.id))
@@ -301,7 +301,7 @@ def test_files_that_could_not_all_be_measured_take_what_was_known_at_least_and_a
 
 
 def test_files_that_cannot_be_used_are_an_error_and_the_processes_end(sandboxes, runtime, reconciler, running):
-    runtime.state = State.BROKEN
+    runtime.state = ProcessState.BROKEN
 
     reconciler.reconcile(running)
 
@@ -312,7 +312,7 @@ def test_files_that_cannot_be_used_are_an_error_and_the_processes_end(sandboxes,
 
 
 def test_a_status_detail_is_plain_text_and_the_log_stays_as_it_was_printed(sandboxes, runtime, reconciler, running):
-    runtime.state, runtime.printed = State.BROKEN, "\x1b[31mno key given\x1b[0m\r\n\x1b]0;title\x07bye\x00"
+    runtime.state, runtime.printed = ProcessState.BROKEN, "\x1b[31mno key given\x1b[0m\r\n\x1b]0;title\x07bye\x00"
 
     reconciler.reconcile(running)
 
@@ -328,7 +328,7 @@ def test_a_deletion_removes_the_files_of_a_sandbox_whose_handle_was_never_stored
     runtime.known_ids.append(started.id)
     sandboxes.ask(started.id, "delete")
 
-    runtime.failures["remove"] = RuntimeFailure("its folder cannot be removed")
+    runtime.failures["remove"] = RuntimeCallFailed("its folder cannot be removed")
     reconciler.reconcile(sandboxes.get(started.id))
     assert sandboxes.get(started.id).status == "ERROR"
 

@@ -7,16 +7,16 @@ import pytest
 
 from agents.commands import Commands
 from core import wire
-from core.prices import Budget
+from core.prices import ModelBudget
 from core.wire import ConversationId
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.conversations.queued_messages import QueuedMessage
 from supervisor.go_aheads import MOST_FAILED, GoAheadDriver
 from supervisor.queued_messages import deliver
 from tests.agents import SPECS, agent_client, running_sandbox, scripted_agent
 from tests.conftest import as_events, event, message, status
 
-ADA = Actor("key", "ada", "127.0.0.1")
+ADA = DecisionActor("key", "ada", "127.0.0.1")
 PORT = 443
 
 
@@ -362,7 +362,7 @@ def budget(store, here):
     setting = "MODEL_BUDGET_CONVERSATION"
 
     def refuse():
-        return store.spending.refuse(here.box.id, "", setting, "api.example", 443, "why", more=Budget(None, 100))
+        return store.spending.refuse(here.box.id, "", setting, "api.example", 443, "why", more=ModelBudget(None, 100))
 
     def allow():
         [asked] = [one for one in store.destinations.waiting(here.box.id) if one.budget]
@@ -400,7 +400,9 @@ def test_every_sandbox_that_the_budget_of_a_day_refused_is_told(store, driver, a
     with running_sandbox(store, agent.url) as box:
         other = Here(store, agent, box)
         for one in (here, other, here):
-            store.spending.refuse(one.box.id, "", setting, "api.example", 443, "why", more=Budget(None, 100), day=day)
+            store.spending.refuse(
+                one.box.id, "", setting, "api.example", 443, "why", more=ModelBudget(None, 100), day=day
+            )
         for one in (here, other):
             one.ends("error", detail=f"Beyond {setting}")
         [asked] = [one for one in store.destinations.waiting(here.box.id) if one.budget]

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 import pytest
 
 from agents.approval_links import ActionDecided, show_link
-from core.approvals import Links
-from core.prices import Budget
+from core.approvals import ApprovalLinks
+from core.prices import ModelBudget
 from notifications.devices import Rings
 from notifications.messages import QuietRules
-from notifications.sending import Posts, Sender, Services, Webhooks, targets_of
+from notifications.sending import NotificationSender, Posts, Services, Webhooks, targets_of
 from settings.config import Config
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.errors import SecretsRefused
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
@@ -42,9 +42,9 @@ def notifier_of(store, *hooks: Receiver | str, seconds: float = 60, private: boo
     config = Config.of(notify_webhooks=settings, notify_urls=urls)
     targets, sender = (
         targets_of(config.notify),
-        Sender(Webhooks(private=private, seconds=seconds), Services(private=private, seconds=seconds)),
+        NotificationSender(Webhooks(private=private, seconds=seconds), Services(private=private, seconds=seconds)),
     )
-    links = Links((), public_url="", seconds=60)
+    links = ApprovalLinks((), public_url="", seconds=60)
     standing, posts = standing_of(store), Posts(private=private, seconds=seconds)
     mover = OutboxMover(store, targets, QuietRules.of(config.notify), links, standing, public_url="")
     return Notifier(store, targets, mover, sender, standing, Rings(store, posts, contact=""))
@@ -285,7 +285,7 @@ def test_a_failure_that_repeats_is_said_once_and_tried_less_and_less_often(caplo
 
 def test_the_link_of_an_action_is_about_no_later_wait_of_the_same_action(store, queues, conversation):
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
-    links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
+    links = ApprovalLinks(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
         store, targets_of(config.notify), QuietRules.of(config.notify), links, standing_of(store), public_url=""
     )
@@ -323,7 +323,7 @@ def test_an_action_is_notified_of_by_the_greater_of_the_agents_word_and_of_what_
     store, queues, conversation, command, own, least, shown
 ):
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}", notify_risk=least)
-    links = Links((), public_url="", seconds=60)
+    links = ApprovalLinks((), public_url="", seconds=60)
     mover = OutboxMover(
         store, targets_of(config.notify), QuietRules.of(config.notify), links, standing_of(store), public_url=""
     )
@@ -343,10 +343,10 @@ def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(stor
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
     store.destinations.verdict(sandbox, "example.org", 443, "curl\u202e")
     [item] = store.destinations.waiting(sandbox)
-    store.destinations.decide(item, "reject", "conversation", Actor("key", "ada", "127.0.0.1"), "Not now")
+    store.destinations.decide(item, "reject", "conversation", DecisionActor("key", "ada", "127.0.0.1"), "Not now")
 
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
-    links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
+    links = ApprovalLinks(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
         store,
         targets_of(config.notify),
@@ -374,13 +374,13 @@ def test_what_a_sandbox_asks_to_reach_is_notified_of_with_a_link_of_its_own(stor
 def test_a_budget_that_is_used_up_is_notified_of_with_what_an_approval_adds(store, queues, redis_url):
     store.notifications.outboxes.want()
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
-    words = {"more": Budget(1_500_000_000, 200), "day": store.spending.so_far(sandbox).today}
+    words = {"more": ModelBudget(1_500_000_000, 200), "day": store.spending.so_far(sandbox).today}
     store.spending.refuse(sandbox, "", "MODEL_BUDGET_DAY", "127.0.0.1", 80, "Used up", **words)
     [item] = store.destinations.waiting(sandbox)
-    store.destinations.decide(item, "approve", "once", Actor("key", "ada", "127.0.0.1"), "Go on")
+    store.destinations.decide(item, "approve", "once", DecisionActor("key", "ada", "127.0.0.1"), "Go on")
 
     config = Config.of(notify_webhooks=f"http://127.0.0.1:1/|{SECRET}")
-    links = Links(("a key",), public_url="https://agents.example.org", seconds=60)
+    links = ApprovalLinks(("a key",), public_url="https://agents.example.org", seconds=60)
     mover = OutboxMover(
         store,
         targets_of(config.notify),

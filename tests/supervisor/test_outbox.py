@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from core.approvals import Links, action_digest
+from core.approvals import ApprovalLinks, action_digest
 from core.wire import micros
 from notifications.messages import QuietRules
 from notifications.sending import targets_of
@@ -31,7 +31,7 @@ def queues(store):
 def mover_of(store, **settings) -> OutboxMover:
     config = Config.of(notify_webhooks=WEBHOOKS, **settings)
     rules, targets = QuietRules.of(config.notify), targets_of(config.notify)
-    links = Links((SECRET_KEY,), public_url=config.http.public_url, seconds=60)
+    links = ApprovalLinks((SECRET_KEY,), public_url=config.http.public_url, seconds=60)
     store.notifications.targets.open({target.id: target.name for target in targets}, again=True)
     return OutboxMover(store, targets, rules, links, standing_of(store), public_url=config.http.public_url)
 
@@ -134,7 +134,7 @@ def test_with_a_public_url_each_target_has_a_link_of_its_own_to_decide_by(store,
 
     found = [queued(store, target)[0][1]["data"] for target in range(2)]
     links = [
-        Links((SECRET_KEY,), public_url=PUBLIC, seconds=60).read(data["approval_link"].rpartition("/")[2])
+        ApprovalLinks((SECRET_KEY,), public_url=PUBLIC, seconds=60).read(data["approval_link"].rpartition("/")[2])
         for data in found
     ]
     for data, link, name in zip(found, links, ("one", "two"), strict=True):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from core.wire import Micros
-from runtimes import State
+from runtimes import ProcessState
 from settings.specs import Specs
 from supervisor import presence
 from supervisor.presence import Gaps, Presence, Silences, renewed
@@ -212,7 +212,7 @@ def test_a_limit_of_time_counts_no_time_in_which_the_supervisor_was_away(
     if status == "PAUSED":
         sandboxes.ask(running.id, "pause")
         assert sandboxes.report(running.id, "h", "supervisor", "PAUSED")
-        runtime.state = State.PAUSED
+        runtime.state = ProcessState.PAUSED
     for one in (0, 4, 4 + seconds, 8 + seconds):
         look(running, one)
     assert runtime.count("stop") == 0

@@ -9,7 +9,7 @@ import pytest
 
 from agents.commands import Commands
 from agents.deletions import delete
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.conversations.queued_messages import QueuedMessage
 from store.errors import LogTooLong
 from supervisor import queued_messages
@@ -47,7 +47,7 @@ def conversation(store, agent, box):
 
 
 def put(store, conversation, text="hello", *, may_decide=True):
-    sender = Actor("message", "someone", may_decide=may_decide)
+    sender = DecisionActor("message", "someone", may_decide=may_decide)
     return store.conversations.queued_messages.put(conversation, content=[{"type": "text", "text": text}], actor=sender)
 
 

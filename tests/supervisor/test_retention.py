@@ -11,7 +11,7 @@ from agents.commands import Commands
 from core import wire
 from settings import ConfigError
 from settings.config import Config
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.keys import ConversationKeys
 from supervisor import keeping
 from supervisor.keeping import Retention
@@ -171,7 +171,9 @@ def test_a_parent_stays_until_its_children_are_gone(store, sweep, made):
 def test_a_conversation_that_a_message_waits_for_stays(store, sweep, made):
     mine = tag()
     old = made(sandbox_id=str(uuid4()), tags={mine: ""})
-    store.conversations.queued_messages.put(old, content=[{"type": "text", "text": "x"}], actor=Actor("key", "k"))
+    store.conversations.queued_messages.put(
+        old, content=[{"type": "text", "text": "x"}], actor=DecisionActor("key", "k")
+    )
 
     sweep(10, retention_tags=(f"{mine}:1",))
     assert left(store, old) == [True]

@@ -7,13 +7,13 @@ import pytest
 
 from app import create_app
 from core.access import Principal
-from core.approvals import Links
+from core.approvals import ApprovalLinks
 from core.people import Grant
 from notifications.devices import Rings
 from notifications.messages import QuietRules
-from notifications.sending import Posts, Sender, Services, Webhooks
+from notifications.sending import NotificationSender, Posts, Services, Webhooks
 from settings.config import Config
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.devices import PushAddress
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
@@ -49,10 +49,10 @@ def phone():
 def notifier_of(store, *, seconds: float = 60) -> Notifier:
     """A supervisor's notifier without targets. seconds: of one try."""
     standing, private = standing_of(store), True
-    links = Links((SECRET_KEY,), public_url="", seconds=600)
+    links = ApprovalLinks((SECRET_KEY,), public_url="", seconds=600)
     mover = OutboxMover(store, (), QuietRules.of(Config.of().notify), links, standing, public_url="")
     ringer = Rings(store, Posts(private=private, seconds=seconds), contact="mailto:ops@example.org")
-    sender = Sender(Webhooks(private=private), Services(private=private))
+    sender = NotificationSender(Webhooks(private=private), Services(private=private))
     return Notifier(store, (), mover, sender, standing, ringer)
 
 
@@ -171,7 +171,7 @@ def test_a_destination_that_waits_no_longer_does_not_ring(store, queues, phone, 
     store.destinations.verdict(sandbox, "example.org", 443, "curl")
     [item] = store.destinations.waiting(sandbox)
     if is_decided:
-        store.destinations.decide(item, "reject", "conversation", Actor("key", "ada", "127.0.0.1"), "No")
+        store.destinations.decide(item, "reject", "conversation", DecisionActor("key", "ada", "127.0.0.1"), "No")
     add(store, phone)
 
     assert [ring["text"] for ring in rung(notifier_of(store), phone)] == (

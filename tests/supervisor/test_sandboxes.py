@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from runtimes import RuntimeFailure, State
+from runtimes import ProcessState, RuntimeCallFailed
 from runtimes.isolation.entrance import Confinement
 from runtimes.launch import Order
 from schemas.sandboxes import SandboxInfo
@@ -15,7 +15,7 @@ from supervisor.sandboxes import LONGEST_BACKOFF
 from tests.store.conftest import silent_for
 from tests.supervisor.conftest import SPEC, handle
 
-FAILURES = [RuntimeFailure("its folder cannot be removed"), NotImplementedError("its folder cannot be removed")]
+FAILURES = [RuntimeCallFailed("its folder cannot be removed"), NotImplementedError("its folder cannot be removed")]
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["foreseen", "unforeseen"])
@@ -74,7 +74,7 @@ def test_a_repeated_unexpected_error_logs_one_traceback(sandboxes, runtime, reco
 def test_another_request_is_served_at_once_while_an_earlier_one_waits_for_its_retry(
     sandboxes, runtime, reconciler, running
 ):
-    runtime.failures["pause"] = RuntimeFailure("a process of the sandbox would not stop")
+    runtime.failures["pause"] = RuntimeCallFailed("a process of the sandbox would not stop")
     sandboxes.ask(running.id, "pause")
     reconciler.reconcile(sandboxes.get(running.id))
     assert sandboxes.get(running.id).status == "RUNNING"  # and never PAUSED
@@ -125,7 +125,7 @@ def test_a_sandbox_that_became_another_supervisors_before_or_during_its_start_do
 def test_what_is_left_of_a_failed_sandboxs_processes_is_ended_until_that_succeeds(
     sandboxes, runtime, reconciler, clock, running
 ):
-    runtime.state, runtime.failures["stop"] = State.BROKEN, RuntimeFailure("a process would not end")
+    runtime.state, runtime.failures["stop"] = ProcessState.BROKEN, RuntimeCallFailed("a process would not end")
     reconciler.reconcile(running)
     ended = sandboxes.get(running.id)
     assert (ended.status, ended.handle is None) == ("ERROR", False)
@@ -174,7 +174,7 @@ def elsewhere(sandboxes, running):
 def test_a_supervisor_that_takes_a_host_over_touches_no_sandbox_of_another_folder(
     sandboxes, runtime, reconciler, endings, elsewhere, verb
 ):
-    runtime.state = State.GONE  # as it looks from here
+    runtime.state = ProcessState.GONE  # as it looks from here
     if verb != "nothing":
         sandboxes.ask(elsewhere.id, verb)
     for _ in range(2):

@@ -17,7 +17,7 @@ from agents.commands import Commands
 from core.wire import Micros
 from schemas.app_conversations import AppConversationStartTask
 from settings.specs import Specs
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.errors import StoreError, StoreFull
 from store.sandboxes import start_tasks
 from store.sandboxes.sandboxes import SandboxId
@@ -314,7 +314,7 @@ def test_a_clone_that_a_person_is_asked_for_waits_for_the_decision(store, driver
 
     # When a person decides, then it clones once more, and ends by what comes of it
     [asked] = store.destinations.waiting(waits.sandbox_id)
-    store.destinations.decide(asked, decision, "once", Actor("key", "ada"))
+    store.destinations.decide(asked, decision, "once", DecisionActor("key", "ada"))
     if decision == "approve":
         clones(agent)
     ended = again(store, driver, waits)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import Observation, RuntimeFailure, State
+from runtimes import Observation, ProcessState, RuntimeCallFailed
 from settings.specs import Specs
 from supervisor.launches import launch
 from supervisor.sandboxes import Reconciler
@@ -46,7 +46,9 @@ def test_a_resume_while_a_pause_ends_the_processes_starts_them_again(sandboxes, 
 def test_a_start_that_takes_too_long_says_what_it_waited_for(
     one_store, sandboxes, runtime, host, endings, archives, recovery, monkeypatch
 ):
-    monkeypatch.setattr(runtime, "observe", lambda _: Observation(State.RUNNING, "no node accepts its pod:  0/3 nodes"))
+    monkeypatch.setattr(
+        runtime, "observe", lambda _: Observation(ProcessState.RUNNING, "no node accepts its pod:  0/3 nodes")
+    )
     sandbox = sandboxes.start("spec")
     assert sandboxes.claim("h") == sandbox.id
 
@@ -63,6 +65,6 @@ def test_a_start_that_takes_too_long_says_what_it_waited_for(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8000/api", "http://localhost/api", "http://[::1]:1/api"])
 def test_a_pod_is_not_started_that_would_post_its_webhooks_to_itself(sandboxes, running, url):
     spec = replace(SPEC, runtime="kubernetes", image="agent:1")
-    with pytest.raises(RuntimeFailure, match="set WEBHOOK_BASE_URL to a URL of the server's Service"):
+    with pytest.raises(RuntimeCallFailed, match="set WEBHOOK_BASE_URL to a URL of the server's Service"):
         launch(running, spec, url, "key")
     assert launch(running, spec, "http://agent-server.agents.svc:8000/api", "key").webhooks.startswith("http://agent")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agents.commands import Commands
-from runtimes import RuntimeFailure, State
+from runtimes import ProcessState, RuntimeCallFailed
 from settings.specs import Specs
 from store.sandboxes.start_tasks import Pool
 from supervisor.start_tasks import StartDriver
@@ -25,7 +25,7 @@ def test_processes_of_an_unknown_sandbox_are_ended_and_its_files_stay(runtime, u
     assert runtime.count("stop") == 1
     assert runtime.known_ids == ["first"]
 
-    runtime.state = State.GONE
+    runtime.state = ProcessState.GONE
     upkeep.tidy()
     assert runtime.count("stop") == 1
 
@@ -33,7 +33,7 @@ def test_processes_of_an_unknown_sandbox_are_ended_and_its_files_stay(runtime, u
 def test_an_unknown_sandbox_that_cannot_be_ended_does_not_block_others(runtime, upkeep):
     runtime.known_ids = ["first", "second", "third"]
     runtime.failures["stop first"] = NotImplementedError()
-    runtime.failures["stop second"] = RuntimeFailure("a process would not end")
+    runtime.failures["stop second"] = RuntimeCallFailed("a process would not end")
 
     upkeep.tidy()
 
@@ -46,7 +46,7 @@ def test_a_runtime_that_cannot_be_asked_and_a_sandbox_that_cannot_be_seen_do_not
     broken = type(runtime)()
     monkeypatch.setattr(broken, "known", lambda: 1 / 0)
     runtime.known_ids = ["first", "second"]
-    runtime.failures["observe first"] = RuntimeFailure("its state cannot be read")
+    runtime.failures["observe first"] = RuntimeCallFailed("its state cannot be read")
 
     Upkeep(one_store, {"broken": broken, "scripted": runtime}, "h").tidy()
 
@@ -62,7 +62,7 @@ def test_a_sandbox_that_was_deleted_while_its_host_was_lost_is_removed_once_the_
     assert sandboxes.get_many([running.id]) == [None]
     assert runtime.count("remove") == 0
 
-    runtime.failures["remove"] = RuntimeFailure("its folder cannot be removed")
+    runtime.failures["remove"] = RuntimeCallFailed("its folder cannot be removed")
     upkeep.tidy()
     runtime.failures.clear()
     upkeep.tidy()
@@ -86,7 +86,7 @@ def test_a_removal_that_fails_for_hours_is_given_up_and_named(one_store, sandbox
     redis, removals = sandboxes._redis, "{sandboxes}:removals:h"
     redis.sadd(removals, "scripted fails", "scripted works", "lacking some", b"\xff\xfe")
     runtime.known_ids = ["works"]
-    runtime.failures["remove fails"] = RuntimeFailure("its folder cannot be removed")
+    runtime.failures["remove fails"] = RuntimeCallFailed("its folder cannot be removed")
     upkeep = Upkeep(one_store, {"scripted": runtime}, "h", clock=clock)
 
     upkeep.tidy()
@@ -103,7 +103,7 @@ def test_a_removal_that_fails_for_hours_is_given_up_and_named(one_store, sandbox
 
 def test_processes_that_cannot_be_ended_are_tried_again_ever_later(one_store, runtime, clock):
     runtime.known_ids = ["unknown"]
-    runtime.failures["stop unknown"] = RuntimeFailure("a process would not end")
+    runtime.failures["stop unknown"] = RuntimeCallFailed("a process would not end")
     upkeep = Upkeep(one_store, {"scripted": runtime}, "h", clock=clock)
     for _ in range(24 * 180):  # a day
         clock.now += 20
@@ -229,7 +229,7 @@ def is_left(store, sandbox) -> bool:
 def test_a_warm_sandbox_that_crashes_is_deleted_with_its_files_and_its_pool_waits(
     one_store, runtime, reconciler, pools, warm
 ):
-    runtime.state = State.GONE
+    runtime.state = ProcessState.GONE
 
     reconciler.reconcile(warm)
     reconciler.reconcile(one_store.sandboxes.get(warm.id))
@@ -241,7 +241,7 @@ def test_a_warm_sandbox_that_crashes_is_deleted_with_its_files_and_its_pool_wait
 
 def test_a_sandbox_that_is_claimed_while_it_crashes_is_started_again(one_store, runtime, reconciler, warm):
     assert one_store.sandboxes.warm.claim(pool_of(WARM), "start") == warm.id
-    runtime.state = State.GONE
+    runtime.state = ProcessState.GONE
 
     reconciler.reconcile(warm)  # as it was read before the claim
 
@@ -253,7 +253,7 @@ def test_a_sandbox_that_is_claimed_while_it_crashes_is_started_again(one_store, 
 def test_a_warm_sandbox_that_cannot_be_started_leaves_nothing(one_store, runtime, reconciler, pools):
     pools.fill()
     claimed = one_store.sandboxes.claim("h")
-    runtime.failures["start"] = RuntimeFailure("there is no such program")
+    runtime.failures["start"] = RuntimeCallFailed("there is no such program")
 
     reconciler.reconcile(one_store.sandboxes.get(claimed))
     assert one_store.sandboxes.get(claimed).wanted == "deleted"

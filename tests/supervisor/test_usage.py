@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import Usage
+from runtimes import ResourceUsage
 from tests.supervisor.conftest import SPEC
 from tests.supervisor.test_endings import passes
 
@@ -17,7 +17,7 @@ def measured(sandboxes, reconciler, runtime, clock, running):
 
     def do(memory: int | None, cpu_seconds: float | None, *, after: float = 6) -> tuple:
         clock.now += after
-        runtime.usages = Usage(memory, cpu_seconds)
+        runtime.usages = ResourceUsage(memory, cpu_seconds)
         reconciler.reconcile(sandboxes.get(running.id))
         shown = sandboxes.get(running.id)
         return shown.memory_bytes, shown.cpu_cores
@@ -85,7 +85,7 @@ def look(sandboxes, reconciler, runtime, clock, running):
         seconds_used += cores * seconds
         clock.now += seconds
         passes(sandboxes, running, seconds)
-        runtime.usages = Usage(1, seconds_used, visited)
+        runtime.usages = ResourceUsage(1, seconds_used, visited)
         reconciler.reconcile(sandboxes.get(running.id))
         return sandboxes.get(running.id).wanted
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from store.approvals.audit import SERVER, Actor
+from store.approvals.audit import SERVER, DecisionActor
 from tests.agents import propose, running_sandbox, scripted_agent
 from tests.chance import often
 from tests.conftest import SECRET_KEY, limits_of, message, store_of
@@ -77,7 +77,7 @@ class Stage:
             self._store.conversations.create(self.conversation, sandbox_id=self.box, app={})
             self.agent.logs[self.conversation] = [message("earlier")]
             # Of one who may not decide: the agent is asked for its status between the note and the message.
-            sender, content = Actor("message", "someone", may_decide=False), [{"type": "text", "text": "hello"}]
+            sender, content = DecisionActor("message", "someone", may_decide=False), [{"type": "text", "text": "hello"}]
             self._store.conversations.queued_messages.put(self.conversation, content=content, actor=sender)
         else:
             self.agent.logs[self.conversation] = [propose(self._store, self.conversation, self.box)]

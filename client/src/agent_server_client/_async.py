@@ -56,7 +56,7 @@ from agent_server_client.wire import (
     SILENCE,
     STOPPED,
     Entry,
-    Lines,
+    EventStreamLines,
     Output,
     Patience,
     Sent,
@@ -228,7 +228,7 @@ class AsyncClient:
                             await response.aread()
                             refusal, asked = AgentServerError.of(response), passing(response)
                         else:
-                            lines = Lines()
+                            lines = EventStreamLines()
                             async for piece in response.aiter_bytes():
                                 tries.begin()
                                 self._patience.hear()

@@ -56,7 +56,7 @@ from agent_server_client.wire import (
     SILENCE,
     STOPPED,
     Entry,
-    Lines,
+    EventStreamLines,
     Output,
     Patience,
     Sent,
@@ -226,7 +226,7 @@ class Client:
                             response.read()
                             refusal, asked = AgentServerError.of(response), passing(response)
                         else:
-                            lines = Lines()
+                            lines = EventStreamLines()
                             for piece in response.iter_bytes():
                                 tries.begin()
                                 self._patience.hear()

@@ -244,7 +244,7 @@ class Sent(NamedTuple):
     data: str
 
 
-class Lines:
+class EventStreamLines:
     """Parses a stream of server-sent events. Bytes that end in the middle of an event make none of it."""
 
     def __init__(self) -> None:

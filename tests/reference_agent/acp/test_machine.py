@@ -22,16 +22,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from reference_agent.acp import conversation as mind
-from reference_agent.acp.agents import Agent
-from reference_agent.acp.client import CANCELLED, AgentEnded, AgentError, Session
+from reference_agent.acp.agents import AcpAgent
+from reference_agent.acp.client import CANCELLED, AcpSession, AgentEnded, AgentError
 from reference_agent.conversation import Stale
 from reference_agent.events import RESULTS
-from reference_agent.log import DiskError, Hidden, Journal, Log, Webhooks
+from reference_agent.log import AgentWebhooks, DiskError, Hidden, Journal, Log
 from tests.chance import often
 
 pytestmark = pytest.mark.faults("kills an agent server, in a model, in many orders")
 
-AGENT = Agent("scripted", "Scripted", ("scripted",), mode="careful")
+AGENT = AcpAgent("scripted", "Scripted", ("scripted",), mode="careful")
 ALWAYS, NEVER = {"kind": "AlwaysConfirm"}, {"kind": "NeverConfirm"}
 KINDS = ["allow_always", "allow_once", "reject_once", "reject_always"]
 TEXT = [{"type": "text", "text": "go on"}]
@@ -95,7 +95,7 @@ class Request:
 
 
 class Program:
-    """A process with the methods of `client.Program`. An answer counts while it lives, the first one alone."""
+    """A process with the methods of `client.AcpProcess`. An answer counts while it lives, the first one alone."""
 
     of: "Machine"
 
@@ -131,7 +131,7 @@ class Program:
         return self._session(session_id)
 
     def _session(self, identity):
-        return Session(identity, {"modes": {"availableModes": [{"id": "careful"}]}})
+        return AcpSession(identity, {"modes": {"availableModes": [{"id": "careful"}]}})
 
     def set_mode(self, mode):
         assert mode == "careful"
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
         """Start the agent server: its conversation goes on from the disk."""
         self.journal = FaultyJournal(Path(self.folder.name) / "one")
         kept = self.journal.load()
-        log = Log(kept, self.journal, Webhooks("", {}), Hidden())
+        log = Log(kept, self.journal, AgentWebhooks("", {}), Hidden())
         self.conversation = mind.AcpConversation(log, AGENT, Path(self.folder.name), {}, {})
         if kept.state is not None:
             self.conversation.close_what_was_cut_short()
@@ -414,7 +414,7 @@ class Machine(RuleBasedStateMachine):
 def without_processes(monkeypatch):
     """The mind with workers and programs that the machine drives."""
     monkeypatch.setattr(mind, "threading", SimpleNamespace(Thread=Worker, RLock=threading.RLock))
-    monkeypatch.setattr(mind, "Program", Program)
+    monkeypatch.setattr(mind, "AcpProcess", Program)
 
 
 def test_nothing_is_granted_undecided_or_twice_and_no_request_stays_open_in_any_order(without_processes):

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from core.approvals import Action, Conversation, Rule, action_digest, matching, rule_of
+from core.approvals import Action, Rule, RuledConversation, action_digest, matching, rule_of
 from core.incomplete import is_complete
 from core.wire import ConversationId
 from reference_agent.acp import permissions, updates
 from reference_agent.acp.permissions import CANCELLED, can_allow, outcome, shown
 
-HERE = Conversation(ConversationId("5f1c8a52-0000-4000-8000-000000000001"), {})
+HERE = RuledConversation(ConversationId("5f1c8a52-0000-4000-8000-000000000001"), {})
 
 
 def options(*pairs):
@@ -107,7 +107,7 @@ def test_a_command_with_other_arguments_shows_all_of_them(more):
 
 
 def test_a_request_is_merged_with_earlier_reports_about_its_call():
-    turn = updates.Turn()
+    turn = updates.PromptTurn()
     turn.read({"sessionUpdate": "tool_call", "toolCallId": "1", "kind": "execute", "rawInput": {"command": "make"}})
 
     call = turn.merge("1", {"toolCallId": "1", "title": None})

@@ -73,7 +73,7 @@ def test_a_variable_that_holds_json_is_json_whatever_the_model_is_called(name):
 
 def test_no_line_has_a_member_that_nothing_reads():
     for members in tomllib.loads(TEXT).values():
-        assert set(members) <= set(agents.Agent._fields)
+        assert set(members) <= set(agents.AcpAgent._fields)
 
 
 def test_no_text_looks_like_a_key():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference_agent.acp import updates
 from reference_agent.acp.client import read_message
 from reference_agent.acp.permissions import shown
-from reference_agent.acp.updates import MOST_CALLS, MOST_OUTPUT, Turn, prompt_of, stats_of
+from reference_agent.acp.updates import MOST_CALLS, MOST_OUTPUT, PromptTurn, prompt_of, stats_of
 
 
 def chunk(text, kind="agent_message_chunk", **members):
@@ -19,7 +19,7 @@ def chunk(text, kind="agent_message_chunk", **members):
 
 
 def read(*all_updates):
-    turn = Turn()
+    turn = PromptTurn()
     return [event for one in all_updates for event in turn.read(one)[0]] + turn.flushed()
 
 
@@ -40,14 +40,14 @@ def test_a_thought_is_the_reasoning_of_the_message_after_it():
 
 
 def test_a_thought_before_an_action_is_the_reasoning_of_the_action():
-    turn = Turn()
+    turn = PromptTurn()
     turn.read(chunk("Hm.", "agent_thought_chunk"))
 
     assert turn.take_thought() == ([], [], {"reasoning_content": "Hm."})
 
 
 def test_the_number_of_calls_in_a_turn_is_limited():
-    turn = Turn()
+    turn = PromptTurn()
     for number in range(MOST_CALLS + 10):
         turn.merge(str(number), {"title": "x"})
 
@@ -178,7 +178,7 @@ UPDATES = st.builds(
 
 @given(st.lists(UPDATES, max_size=6), ANY)
 def test_no_update_of_any_shape_fails(all_updates, usage):
-    turn = Turn()
+    turn = PromptTurn()
     for update in all_updates:
         for event in turn.read(update)[0]:
             json.dumps(event).encode()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import RuntimeFailure, State
+from runtimes import ProcessState, RuntimeCallFailed
 from runtimes.kubernetes import KubernetesRuntime, manifests
 from runtimes.kubernetes.manifests import HOST_ID, SANDBOX_ID, name_of
 from tests.kubernetes_api.agent_sandbox import TRACKING
@@ -60,7 +60,7 @@ def test_a_pause_suspends_the_sandbox_and_a_resume_runs_the_next_pod_in_it(runti
     runtime.pause(first)
 
     assert sandbox_of(cluster, launch)["spec"]["operatingMode"] == "Suspended"
-    assert runtime.observe(first).state is State.GONE
+    assert runtime.observe(first).state is ProcessState.GONE
 
     second = until_running(runtime, cluster, replace(launch, start=2, memory_bytes=1 << 28))
 
@@ -115,7 +115,9 @@ def test_a_sandbox_changes_from_pods_to_agent_sandbox_and_back_with_its_files_an
 
 def test_a_cluster_without_agent_sandbox_is_named_where_the_setting_wants_it(cluster, host, launch):
     cluster.has_agent_sandbox = False
-    with pytest.raises(RuntimeFailure, match=r"KUBERNETES_SANDBOXES is agent-sandbox, and the cluster does not serve"):
+    with pytest.raises(
+        RuntimeCallFailed, match=r"KUBERNETES_SANDBOXES is agent-sandbox, and the cluster does not serve"
+    ):
         KubernetesRuntime(host, sandboxes="agent-sandbox").start(launch)
 
 
@@ -125,7 +127,9 @@ def test_a_controller_that_makes_no_pod_is_named_and_makes_none_later(
     monkeypatch.setattr(manifests, "_MADE", 0.2)
     controller.running = False
 
-    with pytest.raises(RuntimeFailure, match=r"agent-sandbox's controller made no pod in 0\.2 s\. Check that it runs"):
+    with pytest.raises(
+        RuntimeCallFailed, match=r"agent-sandbox's controller made no pod in 0\.2 s\. Check that it runs"
+    ):
         runtime.start(launch)
 
     assert sandbox_of(cluster, launch)["spec"]["operatingMode"] == "Suspended"
@@ -136,14 +140,14 @@ def test_a_controller_that_ends_no_pod_is_named(runtime, cluster, controller, la
     monkeypatch.setattr(runtime._cluster, "ended", functools.partial(runtime._cluster.ended, seconds=0.2))
     controller.running = False
 
-    with pytest.raises(RuntimeFailure, match=r"has not ended; .*; else see whether agent-sandbox's controller runs"):
+    with pytest.raises(RuntimeCallFailed, match=r"has not ended; .*; else see whether agent-sandbox's controller runs"):
         runtime.stop(handle)
 
 
 def test_a_start_that_comes_too_late_leaves_the_sandbox_of_a_later_start_that_was_paused(runtime, cluster, launch):
     runtime.pause(until_running(runtime, cluster, replace(launch, start=2)))
 
-    with pytest.raises(RuntimeFailure, match="was started again meanwhile: start 2"):
+    with pytest.raises(RuntimeCallFailed, match="was started again meanwhile: start 2"):
         runtime.start(launch)
 
     assert sandbox_of(cluster, launch)["spec"]["operatingMode"] == "Suspended"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from runtimes import RuntimeFailure
+from runtimes import RuntimeCallFailed
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.cluster import ObjectKind
 
@@ -16,5 +16,5 @@ def test_a_volume_whose_carrier_is_deleted_before_it_runs_is_a_failure_that_says
         create=lambda *_: None,
         delete=lambda *_, **__: None,
     )
-    with pytest.raises(RuntimeFailure, match=f"{launch.sandbox_id} cannot be read: .* was deleted meanwhile"):
+    with pytest.raises(RuntimeCallFailed, match=f"{launch.sandbox_id} cannot be read: .* was deleted meanwhile"):
         next(runtime.pack(launch))

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes import FileTooLong, FolderNotKept, RuntimeFailure
+from runtimes import FileOverLimit, FolderNotKept, RuntimeCallFailed
 from runtimes.containers import CARRIER
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import FILLING, name_of
-from runtimes.tar_stream import ArchiveUnreadable, MemberRefused
+from runtimes.tar_stream import MemberRefused, TarUnreadable
 from tests.runtimes.kubernetes.conftest import resources
 from tests.runtimes.kubernetes.test_pods import until_running
 from tests.servers import wait_until
@@ -56,7 +56,7 @@ def test_a_sparse_file_does_not_make_an_archive_endless(runtime, launch, kept):
     with (kept / "holes").open("wb") as sparse:
         sparse.truncate(1 << 40)
 
-    with pytest.raises(RuntimeFailure, match=r"holes takes the files beyond 20000000 bytes"):
+    with pytest.raises(RuntimeCallFailed, match=r"holes takes the files beyond 20000000 bytes"):
         for _ in runtime.pack(replace(launch, disk_bytes=10_000_000)):
             pass
 
@@ -105,7 +105,7 @@ def test_names_and_single_files_are_read(runtime, launch, kept):
     assert list(runtime.names(launch, "below")) == [b"note"]
     assert runtime.content(launch, "below", "note", 1 << 20) == b"kept\0" * 50_000
     assert runtime.content(launch, ".", "nothing", 9) is None
-    with pytest.raises(FileTooLong):
+    with pytest.raises(FileOverLimit):
         runtime.content(launch, ".", "below/note", 9)
     with pytest.raises(FolderNotKept):
         list(runtime.names(launch, "/etc"))
@@ -132,8 +132,8 @@ def test_a_copy_has_the_files_of_its_source(runtime, cluster, launch, other, kep
 @pytest.mark.parametrize(
     ("chunks", "refusal"),
     [
-        ([b"no tar" * 200], ArchiveUnreadable),
-        ([archive(("./a", b"1"))[:600]], ArchiveUnreadable),
+        ([b"no tar" * 200], TarUnreadable),
+        ([archive(("./a", b"1"))[:600]], TarUnreadable),
         ([archive(("../out", b"1"))], MemberRefused),
         ([archive(("/etc/out", b"1"))], MemberRefused),
     ],
@@ -160,7 +160,7 @@ def test_a_half_filled_volume_of_a_killed_supervisor_is_filled_anew_and_never_st
             runtime.unpack(other, broken_off())
     [claim] = cluster.objects.all("persistentvolumeclaims")
     assert FILLING in claim["metadata"]["labels"]
-    with pytest.raises(RuntimeFailure, match="half filled"):
+    with pytest.raises(RuntimeCallFailed, match="half filled"):
         runtime.start(other)
     assert len(carriers(cluster)) == 1
     following = KubernetesRuntime(host)
@@ -172,19 +172,19 @@ def test_a_half_filled_volume_of_a_killed_supervisor_is_filled_anew_and_never_st
 
 
 def test_files_of_a_sandbox_without_a_volume_are_a_sentence(runtime, launch):
-    with pytest.raises(RuntimeFailure, match=r"the files of sandbox .* cannot be read: it has no volume"):
+    with pytest.raises(RuntimeCallFailed, match=r"the files of sandbox .* cannot be read: it has no volume"):
         list(runtime.pack(launch))
 
 
 def test_a_pod_without_an_image_to_read_with_says_so(runtime, cluster, launch, kept):
     [handle] = runtime.known()
     runtime.stop(handle)
-    with pytest.raises(RuntimeFailure, match="no pod can read its volume: its image cannot be pulled"):
+    with pytest.raises(RuntimeCallFailed, match="no pod can read its volume: its image cannot be pulled"):
         list(runtime.pack(replace(launch, image="no-such-image")))
 
 
 def test_a_command_that_fails_says_why(runtime, cluster, launch, kept):
-    with pytest.raises(RuntimeFailure, match=r"its command failed: tar: /nowhere: Cannot open"):
+    with pytest.raises(RuntimeCallFailed, match=r"its command failed: tar: /nowhere: Cannot open"):
         list(runtime.pack(replace(launch, working_dir="/nowhere")))
 
 
@@ -206,6 +206,6 @@ def test_what_has_changed_in_a_pods_folder_is_known_until_its_removal(cluster, h
         runtime.shadow(launch, "/etc")
     runtime.remove(launch.sandbox_id)
     assert list(tmp_path.glob(".*.shadow*")) == []
-    with pytest.raises(RuntimeFailure):
+    with pytest.raises(RuntimeCallFailed):
         runtime.shadow(launch, ".").record("c", 1)
     assert list(tmp_path.glob(".*.shadow*")) == []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from runtimes.kubernetes.manifests import Held, carrier, claim, manifest, pod, secret, service
+from runtimes.kubernetes.manifests import PodWayOut, carrier, claim, manifest, pod, secret, service
 from tests.kubernetes_api.schemas import NEWEST, OLDEST, fault
 
 
@@ -13,7 +13,7 @@ def test_each_object_of_a_sandbox_has_the_published_fields_and_no_other(launch, 
     limited = replace(launch, memory_bytes=1 << 28, cpus=0.5, disk_bytes=1 << 30)
     loose = replace(launch, read_only=False, capabilities=("NET_RAW",), new_privileges=True)
     named, closed = replace(launch, network="named", hook_key="hook"), replace(launch, network="none")
-    held = Held({"agent-server": "10.0.0.7"}, "agent-server:latest")
+    held = PodWayOut({"agent-server": "10.0.0.7"}, "agent-server:latest")
     for one, way_out in ((launch, None), (limited, None), (loose, None), (named, held), (closed, held)):
         made = pod(one, "host", way_out)
         objects = [claim(one, "host"), service(one, "host"), secret(one, "host"), made]
@@ -30,7 +30,7 @@ def test_a_pod_that_a_sandbox_would_not_take_is_found(launch):
 
 def test_a_pod_whose_way_out_is_named_has_its_label_no_resolver_and_a_container_that_carries_with_its_hook_key(launch):
     named = replace(launch, network="named", hook_key="hook", env={"HTTPS_PROXY": "{EGRESS}"})
-    made = pod(named, "host", Held({"agent-server": "10.0.0.7"}, "agent-server:latest"))
+    made = pod(named, "host", PodWayOut({"agent-server": "10.0.0.7"}, "agent-server:latest"))
     [carries] = made["spec"]["initContainers"]
     [of_key, _] = carries["env"]
 
@@ -44,7 +44,7 @@ def test_a_pod_whose_way_out_is_named_has_its_label_no_resolver_and_a_container_
 
 
 def test_a_pod_whose_way_out_is_closed_has_a_label_and_nothing_that_carries(launch):
-    made = pod(replace(launch, network="none", hook_key="hook"), "host", Held({}))
+    made = pod(replace(launch, network="none", hook_key="hook"), "host", PodWayOut({}))
     assert made["metadata"]["labels"]["agent-server.egress"] == "none"
     assert "initContainers" not in made["spec"]
     assert "hook" not in secret(replace(launch, network="none", hook_key="hook"), "host")["stringData"].values()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from runtimes import Launch, RuntimeFailure, State, Usage
+from runtimes import Launch, ProcessState, ResourceUsage, RuntimeCallFailed
 from runtimes.kubernetes import KubernetesRuntime
 from runtimes.kubernetes.manifests import HELD_POLICY, HOST_ID, POLICY, SANDBOX_ID, name_of
 from tests.runtimes.kubernetes.conftest import both_ways, documents, resources
@@ -37,7 +37,7 @@ def until_running(runtime, cluster, launch: Launch):
 
 def until_gone(runtime, handle) -> str:
     """How a pod ended, once it has."""
-    wait_until(lambda: runtime.observe(handle).state is State.GONE, "the end of the pod")
+    wait_until(lambda: runtime.observe(handle).state is ProcessState.GONE, "the end of the pod")
     return runtime.observe(handle).detail
 
 
@@ -60,7 +60,7 @@ def test_a_pod_says_whose_it_is_and_has_the_settings_of_its_launch(runtime, clus
     assert json.loads(json.dumps(handle)) == handle
     wait_until(lambda: runtime.logs(handle, 9) == f"one\ntwo\n{launch.ports['AGENT_SERVER']}", "its lines")
     assert runtime.logs(handle, 1) == f"… earlier lines are not shown\n{launch.ports['AGENT_SERVER']}"
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 @both_ways
@@ -112,7 +112,7 @@ def test_another_supervisor_of_the_host_adopts_the_pod(runtime, cluster, host, l
 
     adopted = KubernetesRuntime(host)
     assert adopted.start(launch) == first
-    assert adopted.observe(first).state is State.RUNNING
+    assert adopted.observe(first).state is ProcessState.RUNNING
     assert [known["pod"] for known in adopted.known()] == [first["pod"]]
 
 
@@ -133,7 +133,7 @@ def test_a_start_goes_on_where_a_killed_supervisor_has_ended(runtime, cluster, l
             runtime.start(launch)
 
     handle = until_running(runtime, cluster, replace(launch, start=2))
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 @pytest.mark.kubernetes("starts a pod twice")
@@ -162,10 +162,10 @@ def test_a_later_start_replaces_the_pod_and_finds_the_files(runtime, cluster, la
 def test_a_start_that_comes_too_late_leaves_the_pod_of_a_later_start(runtime, cluster, launch):
     handle = until_running(runtime, cluster, replace(launch, start=2))
 
-    with pytest.raises(RuntimeFailure, match="was started again meanwhile: start 2"):
+    with pytest.raises(RuntimeCallFailed, match="was started again meanwhile: start 2"):
         runtime.start(launch)
 
-    assert runtime.observe(handle).state is State.RUNNING
+    assert runtime.observe(handle).state is ProcessState.RUNNING
 
 
 @pytest.mark.kubernetes("starts a pod, and waits for its end")
@@ -177,7 +177,7 @@ def test_a_pause_ends_the_pod_and_keeps_its_volume_and_its_address(runtime, clus
     assert resources(cluster) - {"sandboxes"} == {"persistentvolumeclaims", "services"}
     [known] = runtime.known()
     assert (known["sandbox_id"], known["pod"]) == (launch.sandbox_id, None)
-    assert runtime.observe(known).state is State.GONE
+    assert runtime.observe(known).state is ProcessState.GONE
 
 
 @pytest.mark.kubernetes("starts two pods")
@@ -214,7 +214,7 @@ def test_a_pod_that_ends_by_itself_reports_its_exit_code_and_its_log_stays(runti
     handle = runtime.start(saying(launch, "print('no model'); raise SystemExit(3)"))
     assert until_gone(runtime, handle) == "exit code 3"
     assert runtime.logs(handle, 9) == "no model"
-    with pytest.raises(RuntimeFailure, match="cannot be started: exit code 3\nno model"):
+    with pytest.raises(RuntimeCallFailed, match="cannot be started: exit code 3\nno model"):
         runtime.start(launch)
 
 
@@ -277,7 +277,7 @@ def test_a_pod_that_no_node_takes_is_waited_for_and_says_what_for(runtime, clust
     handle = runtime.start(replace(launch, cpus=1000.0))
     wait_until(lambda: runtime.observe(handle).detail, "the scheduler's word")
     seen = runtime.observe(handle)
-    assert seen.state is State.RUNNING
+    assert seen.state is ProcessState.RUNNING
     assert seen.detail.startswith("no node accepts its pod:  0/1 nodes are available: 1 Insufficient cpu.")
     assert seen.detail.endswith("Add nodes, pause sandboxes, or lower the limits of its spec")
 
@@ -288,7 +288,7 @@ def test_a_quota_that_is_used_up_is_named_with_what_to_do(runtime, cluster, laun
     cluster.objects.most_pods = 1
     try:
         runtime.start(launch)
-        with pytest.raises(RuntimeFailure, match=r"exceeded quota.*Delete or pause sandboxes, or raise"):
+        with pytest.raises(RuntimeCallFailed, match=r"exceeded quota.*Delete or pause sandboxes, or raise"):
             runtime.start(other)
     finally:
         cluster.objects.most_pods = None
@@ -299,7 +299,7 @@ def test_a_quota_that_is_used_up_is_named_with_what_to_do(runtime, cluster, laun
 def test_no_pod_starts_in_a_namespace_without_the_network_policy(runtime, cluster, launch):
     cluster.objects.delete("networkpolicies", POLICY, {})
     try:
-        with pytest.raises(RuntimeFailure, match=r"the namespace agents has no NetworkPolicy .* kubectl apply -k"):
+        with pytest.raises(RuntimeCallFailed, match=r"the namespace agents has no NetworkPolicy .* kubectl apply -k"):
             runtime.start(launch)
     finally:
         [policy] = [one for one in documents("network-policy.yaml") if one["metadata"]["name"] == POLICY]
@@ -342,7 +342,7 @@ def test_a_pod_whose_way_out_is_named_knows_the_addresses_of_the_webhooks_and_th
 
 @pytest.mark.kubernetes("starts no pod, and waits for none")
 def test_no_pod_with_a_named_way_out_starts_where_a_part_of_it_is_missing(runtime, held, cluster, launch):
-    with pytest.raises(RuntimeFailure, match="set KUBERNETES_EGRESS_IMAGE"):
+    with pytest.raises(RuntimeCallFailed, match="set KUBERNETES_EGRESS_IMAGE"):
         runtime.start(named(launch))
     policies = {one["metadata"]["name"]: one for one in documents("network-policy.yaml")}
     everybody = {"matchExpressions": [{"key": "agent-server.sandbox", "operator": "Exists"}]}
@@ -355,26 +355,26 @@ def test_no_pod_with_a_named_way_out_starts_where_a_part_of_it_is_missing(runtim
         try:
             if other:
                 cluster.objects.create("networkpolicies", other)
-            with pytest.raises(RuntimeFailure, match=sentence):
+            with pytest.raises(RuntimeCallFailed, match=sentence):
                 held.start(named(launch))
         finally:
             if other:
                 cluster.objects.delete("networkpolicies", name, {})
             cluster.objects.create("networkpolicies", policies[name])
     cluster.objects.delete("services", "agent-server-egress", {})
-    with pytest.raises(RuntimeFailure, match="has no Service agent-server-egress"):
+    with pytest.raises(RuntimeCallFailed, match="has no Service agent-server-egress"):
         held.start(named(launch))
     assert resources(cluster) <= {"services"}
 
 
 def test_a_right_that_is_missing_is_named_with_where_it_is(runtime, cluster, launch, monkeypatch):
     monkeypatch.setattr(cluster, "rules", [rule for rule in cluster.rules if "secrets" not in rule["resources"]])
-    with pytest.raises(RuntimeFailure, match=r'cannot create resource "secrets".*deploy/kubernetes/rbac\.yaml'):
+    with pytest.raises(RuntimeCallFailed, match=r'cannot create resource "secrets".*deploy/kubernetes/rbac\.yaml'):
         runtime.start(launch)
 
 
 def test_a_variable_whose_name_no_secret_can_have_is_refused_by_name(runtime, launch):
-    with pytest.raises(RuntimeFailure, match=r"data\[A B\]"):
+    with pytest.raises(RuntimeCallFailed, match=r"data\[A B\]"):
         runtime.start(replace(launch, env={"A B": "1"}))
 
 
@@ -382,10 +382,10 @@ def test_a_variable_whose_name_no_secret_can_have_is_refused_by_name(runtime, la
 def test_what_a_pod_uses_is_what_the_metrics_server_says(cluster, host, launch, other, monkeypatch):
     now = iter(range(0, 600, 60))
     runtime = KubernetesRuntime(host, clock=lambda: next(now))
-    assert runtime.usage(launch.sandbox_id) == Usage(None, None)
+    assert runtime.usage(launch.sandbox_id) == ResourceUsage(None, None)
     monkeypatch.setattr(cluster, "memory", {name_of(launch.sandbox_id): "2048Ki"})
-    assert runtime.usage(launch.sandbox_id) == Usage(2 << 20, None)
-    assert runtime.usage(other.sandbox_id) == Usage(None, None)
+    assert runtime.usage(launch.sandbox_id) == ResourceUsage(2 << 20, None)
+    assert runtime.usage(other.sandbox_id) == ResourceUsage(None, None)
 
 
 @pytest.mark.kubernetes("starts two pods")
@@ -395,7 +395,7 @@ def test_a_look_at_every_sandbox_of_a_host_asks_the_cluster_once(cluster, host, 
     cluster.requests.clear()
 
     for _ in range(5):
-        assert [runtime.observe(handle).state for handle in handles] == [State.RUNNING] * 2
+        assert [runtime.observe(handle).state for handle in handles] == [ProcessState.RUNNING] * 2
 
     assert cluster.requests == ["list pods"]
 
@@ -412,18 +412,18 @@ def test_an_api_server_that_does_not_answer_is_named(cluster, tmp_path, monkeypa
     url = f"http://127.0.0.1:{free_port()}"
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "nobody", url=url)))
     runtime = KubernetesRuntime("host-a")
-    with pytest.raises(RuntimeFailure, match=f"cannot be started: no API server responds at {url}"):
+    with pytest.raises(RuntimeCallFailed, match=f"cannot be started: no API server responds at {url}"):
         runtime.start(launch)
     assert runtime.known() == []
-    assert runtime.usage(launch.sandbox_id) == Usage(None, None)
+    assert runtime.usage(launch.sandbox_id) == ResourceUsage(None, None)
     for call in (lambda: runtime.remove("box"), lambda: next(runtime.pack(launch))):
-        with pytest.raises(RuntimeFailure, match="no API server responds"):
+        with pytest.raises(RuntimeCallFailed, match="no API server responds"):
             call()
 
 
 def test_credentials_that_are_refused_are_named(cluster, tmp_path, monkeypatch, launch):
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig(tmp_path / "stranger", token="another")))
-    with pytest.raises(RuntimeFailure, match="does not accept the supervisor's credentials"):
+    with pytest.raises(RuntimeCallFailed, match="does not accept the supervisor's credentials"):
         KubernetesRuntime("host-a").start(launch)
 
 
@@ -433,13 +433,13 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path, monkeypatch, launch
     if text is not None:
         path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    with pytest.raises(RuntimeFailure, match="no cluster is configured: set KUBECONFIG"):
+    with pytest.raises(RuntimeCallFailed, match="no cluster is configured: set KUBECONFIG"):
         KubernetesRuntime("host-a").start(launch)
 
 
 def test_a_start_without_the_package_names_the_package_to_install(monkeypatch, launch):
     monkeypatch.setitem(sys.modules, "kubernetes.client", None)
-    with pytest.raises(RuntimeFailure, match=r"pip install -r requirements/kubernetes\.txt"):
+    with pytest.raises(RuntimeCallFailed, match=r"pip install -r requirements/kubernetes\.txt"):
         KubernetesRuntime("host-a").start(launch)
 
 

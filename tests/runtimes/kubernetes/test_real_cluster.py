@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from runtimes import Launch, State
+from runtimes import Launch, ProcessState
 from runtimes.kubernetes import KubernetesRuntime
 from tests.servers import wait_until
 
@@ -35,10 +35,10 @@ def test_a_sandbox_starts_pauses_goes_on_with_its_files_and_is_removed(runtime):
     try:
         handle = runtime.start(launch)
         wait_until(lambda: runtime.logs(handle, 9) == "False", "the first line")
-        assert runtime.observe(handle).state is State.RUNNING
+        assert runtime.observe(handle).state is ProcessState.RUNNING
         assert list(runtime.names(launch, ".")) == [b"kept"]
         runtime.pause(handle)
-        assert runtime.observe(handle).state is State.GONE
+        assert runtime.observe(handle).state is ProcessState.GONE
         archive = b"".join(runtime.pack(launch))
 
         handle = runtime.start(replace(launch, start=2))

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from admin.audit import verify
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import Decision
 from store.link.attempts import Stamp
 from tests.conftest import action, as_events
 
-ADA = Actor("key", "ada", "127.0.0.1")
+ADA = DecisionActor("key", "ada", "127.0.0.1")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_an_entry_is_canonical_whatever_people_and_agents_write(store, conversat
     for text in WRITTEN:
         identifier = waits(id=text + "id", tool_name=text)
         store.approvals.confirmations.decide_each(
-            conversation, [Decision(identifier, "reject", text)], Actor("key", text, text)
+            conversation, [Decision(identifier, "reject", text)], DecisionActor("key", text, text)
         )
 
     found = entries()

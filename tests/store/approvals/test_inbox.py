@@ -6,14 +6,14 @@ from collections import Counter
 import pytest
 
 from core.wire import now
-from store.approvals.audit import SERVER, Actor, audit_member
+from store.approvals.audit import SERVER, DecisionActor, audit_member
 from store.approvals.decisions import Decision
 from store.approvals.inbox import PART, InboxFilter
 from store.keys import ConversationKeys
 from tests.conftest import action, as_events, message, observation, status
 from tests.store.conftest import ALWAYS, WAITING, shown, told
 
-ALICE = Actor("key", "alice")
+ALICE = DecisionActor("key", "alice")
 
 
 def only(store, **filters):

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from core.prices import Budget
+from core.prices import ModelBudget
 from settings.config import Config
 from store.approvals import inbox_stream
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import Decision
 from store.approvals.inbox import InboxFilter, load
 from store.approvals.inbox_stream import InboxFollower, id_of, place_of
@@ -19,7 +19,7 @@ from tests.servers import wait_until
 from tests.store.conftest import expire, fresh_sandboxes, poll, running_sandbox
 from wiring import open_store_of
 
-PERSON = Actor("key", "a person", "192.0.2.1")
+PERSON = DecisionActor("key", "a person", "192.0.2.1")
 
 
 @pytest.fixture
@@ -429,7 +429,7 @@ def test_what_sandboxes_ask_to_reach_is_streamed_to_who_asks_for_it(follow, stor
 
 def test_budgets_that_are_used_up_are_streamed_beside_destinations(follow, store, redis_url):
     sandbox = running_sandbox(fresh_sandboxes(redis_url)).id
-    more = {"more": Budget(tokens=200), "day": store.spending.so_far(sandbox).today}
+    more = {"more": ModelBudget(tokens=200), "day": store.spending.so_far(sandbox).today}
 
     def refuse(setting: str) -> None:
         store.spending.refuse(sandbox, "", setting, "127.0.0.1", 80, "Used up", **more)

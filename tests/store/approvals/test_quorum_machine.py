@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.approvals import Rule
 from core.people import Grant, Person
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.approvals.decisions import Decision, StaleDecision
 from store.errors import RightsChanged
 from store.link.connection import LazyCluster
@@ -58,7 +58,7 @@ class Real:
         principal = self.store.access.people.admit(Person(who), self.id)
         if principal is None or not principal.may("approve"):
             return None
-        actor = Actor("person", who, "", True, principal.rights, who, principal.key_id)
+        actor = DecisionActor("person", who, "", True, principal.rights, who, principal.key_id)
         decisions = [Decision(self.action["id"], verb)]
         try:
             self.store.approvals.confirmations.decide_each(self.id, decisions, actor)
@@ -73,7 +73,7 @@ class Real:
         self.store.access.people.revoke(self.grants.pop(who))
 
     def own(self, who, before):
-        self.store.conversations.give(self.id, who, before=before, actor=Actor("key", "admin"))
+        self.store.conversations.give(self.id, who, before=before, actor=DecisionActor("key", "admin"))
 
     def ends(self):
         entries = map(json.loads, self.store.approvals.audit.of(self.id, limit=100))
@@ -118,7 +118,7 @@ def test_a_right_that_was_read_before_it_was_revoked_decides_nothing(store):
     real.grant("ada")
     principal = store.access.people.admit(Person("ada"), real.id)
     real.revoke("ada")
-    actor = Actor("person", "ada", "", True, principal.rights, "ada", principal.key_id)
+    actor = DecisionActor("person", "ada", "", True, principal.rights, "ada", principal.key_id)
     with pytest.raises(RightsChanged):
         store.approvals.confirmations.decide_each(real.id, [Decision(real.action["id"], "approve")], actor)
     assert real.ends() == []

@@ -8,14 +8,14 @@ from uuid import uuid4
 import pytest
 
 from core.approvals import Rule
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.link import attempts
 from tests.agents import DUE, running_sandbox
 from tests.conftest import action, as_events, status
 from tests.store.conftest import expire, forget
 
 ALWAYS = {"kind": "AlwaysConfirm"}
-ALICE = Actor("key", "alice")
+ALICE = DecisionActor("key", "alice")
 GIT = {"command": {"pattern": "git *"}}
 WAITS = "waiting_for_confirmation"
 

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from store.approvals.audit import Actor
+from store.approvals.audit import DecisionActor
 from store.conversations import queued_messages
 from store.conversations.queued_messages import MOST_QUEUED, NobodyReceives, TooManyQueued
 from store.errors import ConversationNotFound, StartTaskNotFound
@@ -38,7 +38,7 @@ def ready(store, conversation):
 
 
 def said(text):
-    return {"content": [{"type": "text", "text": text}], "actor": Actor("message", "someone", may_decide=False)}
+    return {"content": [{"type": "text", "text": text}], "actor": DecisionActor("message", "someone", may_decide=False)}
 
 
 def make_due(store, conversation):

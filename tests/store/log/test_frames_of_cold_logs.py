@@ -5,8 +5,8 @@ from hashlib import sha256
 import pytest
 
 from store.log.frames import (
+    FrameUnreadable,
     Frozen,
-    Unreadable,
     head,
     head_name,
     piece_name,
@@ -47,7 +47,7 @@ READERS = [(read_object, WHOLE), (read_object, HEAD), (read_piece, PIECE)]
 def refuses(read, content: bytes) -> bool:
     try:
         read(content)
-    except Unreadable:
+    except FrameUnreadable:
         return True
     return False
 
@@ -69,20 +69,20 @@ def test_a_piece_has_its_head_object_in_its_name():
 @pytest.mark.parametrize("field", Frozen._fields)
 @pytest.mark.parametrize("content", [HEAD, WHOLE])
 def test_the_object_of_another_name_conversation_or_time_is_refused(field, content):
-    with pytest.raises(Unreadable, match="not the one that was kept under its name"):
+    with pytest.raises(FrameUnreadable, match="not the one that was kept under its name"):
         read_head(OF._replace(**{field: "other"}), content)
 
 
 def test_an_object_whose_line_is_nested_without_end_is_refused():
     line = b"[" * 200_000 + b"\n"
-    with pytest.raises(Unreadable, match="damaged"):
+    with pytest.raises(FrameUnreadable, match="damaged"):
         read_object(line + sha256(line).digest())
 
 
 @pytest.mark.parametrize("number", [2, 4])
 def test_another_format_is_named(number):
     other = WHOLE[:-32].replace(b'"format": 3', f'"format": {number}'.encode())
-    with pytest.raises(Unreadable, match=f"it is of format {number}, and this version reads format 3"):
+    with pytest.raises(FrameUnreadable, match=f"it is of format {number}, and this version reads format 3"):
         read_object(other + sha256(other).digest())
 
 
@@ -92,7 +92,7 @@ def test_an_object_that_was_cut_short_or_extended_is_refused():
 
 
 def test_a_piece_with_a_part_that_the_log_has_not_is_refused():
-    with pytest.raises(Unreadable, match="other parts than the log"):
+    with pytest.raises(FrameUnreadable, match="other parts than the log"):
         ranges_in(PIECE, DIGEST, PIECE_MAY - {":log"})
 
 

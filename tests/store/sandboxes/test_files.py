@@ -16,7 +16,7 @@ from store.errors import (
 )
 from store.link import signals
 from store.sandboxes import files
-from store.sandboxes.files import CHUNK, MOST_WAITING, FilesBusy, Found, Outcome
+from store.sandboxes.files import CHUNK, MOST_WAITING, FilesBusy, LookupResult, StreamOutcome
 from store.sandboxes.sandboxes import SandboxId
 from tests.store.conftest import forget
 
@@ -69,11 +69,11 @@ def test_only_so_many_chunks_wait(store, transfer, sender, brief):
 
 def test_either_side_learns_how_the_other_one_ended(store):
     for outcome, error in (
-        (Outcome.UNREADABLE, ArchiveUnreadable),
-        (Outcome.REFUSED, ArchiveRefused),
-        (Outcome.TOO_LARGE, ArchiveTooLarge),
-        (Outcome.BUSY, ArchivesBusy),
-        (Outcome.FAILED, ArchiveFailed),
+        (StreamOutcome.UNREADABLE, ArchiveUnreadable),
+        (StreamOutcome.REFUSED, ArchiveRefused),
+        (StreamOutcome.TOO_LARGE, ArchiveTooLarge),
+        (StreamOutcome.BUSY, ArchivesBusy),
+        (StreamOutcome.FAILED, ArchiveFailed),
     ):
         failing, refusing = store.sandboxes.archives.open(), store.sandboxes.archives.open()
 
@@ -90,7 +90,7 @@ def test_either_side_learns_how_the_other_one_ended(store):
 
 def test_the_first_ending_of_a_side_counts(sender, receiver):
     receiver.close()
-    receiver.close(Outcome.FAILED, "the client has gone")
+    receiver.close(StreamOutcome.FAILED, "the client has gone")
 
     sender.end()
     sender.confirmed(0)
@@ -98,7 +98,7 @@ def test_the_first_ending_of_a_side_counts(sender, receiver):
 
 def test_a_failure_comes_before_the_chunks_that_wait(sender, receiver):
     sender.write(b"x" * CHUNK)
-    sender.fail(Outcome.FAILED, "in words")
+    sender.fail(StreamOutcome.FAILED, "in words")
 
     with pytest.raises(ArchiveFailed, match="in words"):
         next(receiver)
@@ -265,7 +265,7 @@ def test_a_host_that_does_not_reply_is_busy_or_has_no_supervisor(store, monkeypa
 
 def test_a_request_for_files_that_is_one_too_many_says_so(store, monkeypatch):
     def ask(_redis, _verb, _sandbox_id, *, reply, **_details) -> None:
-        store.sandboxes.files.answer(reply, Found.BUSY, b"64 requests wait")
+        store.sandboxes.files.answer(reply, LookupResult.BUSY, b"64 requests wait")
 
     monkeypatch.setattr(signals, "ask_supervisors", ask)
     with pytest.raises(FilesBusy, match="64 requests wait"):

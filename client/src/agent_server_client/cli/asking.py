@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 from rich.text import Text
 
 from agent_server_client._sync import Client, Destination, PendingAction
-from agent_server_client.cli.elsewhere import Gone, how_it_ended, key_of_destination
-from agent_server_client.cli.program import Session
-from agent_server_client.cli.questions import Answer, NotEdited, Read, ask, confirm, edited, explain
+from agent_server_client.cli.elsewhere import DecidedElsewhere, how_it_ended, key_of_destination
+from agent_server_client.cli.program import CommandSession
+from agent_server_client.cli.questions import NotEdited, PromptAnswer, Read, ask, confirm, edited, explain
 from agent_server_client.cli.shown import (
     Card,
     amounts,
@@ -72,7 +72,7 @@ _OF_LATER = ("key_id", "repository", "folder", "machine", "person", "agent", "ef
 _EVER: Mapping[str, Any] = {"words": "", "seconds": None}
 
 
-class Asked(Protocol):
+class PromptSubject(Protocol):
     """Something that is asked about by one prompt."""
 
     ids: set[str]  #: of its waits
@@ -87,10 +87,10 @@ class Asked(Protocol):
     def cards(self) -> list[Card]:
         """What is shown before the prompt."""
 
-    def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:
-        """Ask, and do as the person says; None: ask again. check: raises Gone where it no longer waits."""
+    def ask(self, session: CommandSession, read: Read, check: Callable[[], None]) -> Outcome | None:
+        """Ask, and do as the person says; None: ask again. check: raises DecidedElsewhere where it no longer waits."""
 
-    def reject(self, session: Session, reason: str) -> Outcome:
+    def reject(self, session: CommandSession, reason: str) -> Outcome:
         """Reject it, and say so."""
 
     def who(self) -> str:
@@ -123,7 +123,7 @@ class AskedActions:
                 found += conversation.decisions(ids).values()
         return _ended(found[-1]) if found else ""
 
-    def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:
+    def ask(self, session: CommandSession, read: Read, check: Callable[[], None]) -> Outcome | None:
         first = self._actions[0]
         answer = ask(session, self._answers(), read)
         if answer == "edit":
@@ -146,23 +146,23 @@ class AskedActions:
             return self.reject(session, read().strip())
         return "left"
 
-    def _edited(self, session: Session, check: Callable[[], None]) -> dict[str, Any]:
-        """The arguments as the person has edited them. Raises NotEdited, and Gone where it waits no longer."""
+    def _edited(self, session: CommandSession, check: Callable[[], None]) -> dict[str, Any]:
+        """The arguments as the person has edited them. Raises NotEdited, and DecidedElsewhere if it no longer waits."""
         try:
             return edited(session, self._actions[0].item)
         finally:
             try:
                 check()
-            except Gone as gone:
-                raise Gone(f"{gone} Your edit was not sent.") from None
+            except DecidedElsewhere as gone:
+                raise DecidedElsewhere(f"{gone} Your edit was not sent.") from None
 
-    def reject(self, session: Session, reason: str) -> Outcome:
+    def reject(self, session: CommandSession, reason: str) -> Outcome:
         with session.sending(self.client):
             self._actions[0].conversation.decide(self._actions, "reject", **({"reason": reason} if reason else {}))
         self._say(session, "Rejected")
         return "rejected"
 
-    def _approve(self, session: Session, **members: Any) -> Outcome:
+    def _approve(self, session: CommandSession, **members: Any) -> Outcome:
         with session.sending(self.client):
             result = self._actions[0].conversation.decide(self._actions, "approve", **members)
         held = {one["action_id"]: one for one in result.get("waiting", ())}
@@ -173,7 +173,7 @@ class AskedActions:
             session.err.print(said, style="dim", soft_wrap=True)
         return "left" if held else "approved"
 
-    def _say(self, session: Session, verb: str, held: Mapping[str, Any] | None = None) -> None:
+    def _say(self, session: CommandSession, verb: str, held: Mapping[str, Any] | None = None) -> None:
         """held: what waits for other people, by the ids of actions."""
         for one in self._actions:
             item = one.item
@@ -181,24 +181,28 @@ class AskedActions:
             said = counts(held[one.id]) if held and one.id in held else verb
             session.err.print(Text.assemble(f"{said}: ", words), soft_wrap=True)
 
-    def _answers(self) -> list[Answer]:
+    def _answers(self) -> list[PromptAnswer]:
         number, item = len(self._actions), self._actions[0].item
         all_of = "" if number == 1 else f" all {number}"
         this = "exactly this" if number == 1 else f"exactly these {number}: it takes one decision for all"
         may_approve = not any(why_not(one.item) for one in self._actions)
-        approve = Answer("approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y.")
+        approve = PromptAnswer(
+            "approve", f"[a]pprove{all_of}", ("a", "y", "yes"), f"Approve: the agent does {this}. Also y."
+        )
         words = "Reject: the agent does not, and reads your reason. Also n."
-        reject = Answer("reject", f"[r]eject{all_of}", ("r", "n", "no"), words)
+        reject = PromptAnswer("reject", f"[r]eject{all_of}", ("r", "n", "no"), words)
         answers = [*([approve] if may_approve else []), *([] if is_in_terminal(item) else [reject])]
         if number == 1 and "edit" in item["can"]:
             answers.append(
-                Answer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")
+                PromptAnswer("edit", "[e]dit", ("e",), "Edit what will run in $VISUAL or $EDITOR, and approve that.")
             )
         if number == 1 and may_approve and isinstance(item["arguments"], dict) and not is_incomplete(item):
-            answers.append(Answer("always", "[A]lways", ("A",), "Approve, and make a rule that approves it next time."))
-        return [*answers, Answer("leave", "[l]eave", ("l",), f"Leave it waiting. Decide it later: {self.later}.")]
+            answers.append(
+                PromptAnswer("always", "[A]lways", ("A",), "Approve, and make a rule that approves it next time.")
+            )
+        return [*answers, PromptAnswer("leave", "[l]eave", ("l",), f"Leave it waiting. Decide it later: {self.later}.")]
 
-    def _chosen_rule(self, session: Session, read: Read) -> dict[str, Any] | Literal[True] | None:
+    def _chosen_rule(self, session: CommandSession, read: Read) -> dict[str, Any] | Literal[True] | None:
         """The member `always` of the decision; None: back to the prompt.
 
         `w` and `u` choose the next scope and term of all proposed rules, and show them again.
@@ -209,15 +213,15 @@ class AskedActions:
             term = lasts[last] if lasts else _EVER
             shown = [offer.in_scope(scope) for offer in offers]
             answers = [
-                Answer(str(place), f"[{place}] {_LABELS.get(one.kind, one.kind)}", (str(place),), one.said(term))
+                PromptAnswer(str(place), f"[{place}] {_LABELS.get(one.kind, one.kind)}", (str(place),), one.said(term))
                 for place, one in enumerate(shown, 1)
             ]
             explain(session, answers)
             if len(scopes) > 1:
-                answers.append(Answer("where", "[w]here", ("w",), "Where it holds: the next of the choices."))
+                answers.append(PromptAnswer("where", "[w]here", ("w",), "Where it holds: the next of the choices."))
             if len(lasts) > 1:
-                answers.append(Answer("until", "[u]ntil", ("u",), "How long it holds: the next of the choices."))
-            answers.append(Answer("back", "[b]ack", ("b",), "Back: make no rule yet."))
+                answers.append(PromptAnswer("until", "[u]ntil", ("u",), "How long it holds: the next of the choices."))
+            answers.append(PromptAnswer("back", "[b]ack", ("b",), "Back: make no rule yet."))
             answer = ask(session, answers, read)
             if answer == "where":
                 scope = _after(scopes, scope or next((one.scope for one in shown), ""))
@@ -300,7 +304,7 @@ def members_of(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {name: rule.get(name) for name in _OF_ALWAYS} | more
 
 
-class AskedDestination:
+class PromptedDestination:
     """A destination that a sandbox asks for, or a budget that is used up."""
 
     def __init__(self, asked: Destination) -> None:
@@ -317,7 +321,7 @@ class AskedDestination:
         item = self._asked.item
         return [destination_card(item, titles_of(self._asked.client, [item]).get(item["conversation_id"] or ""))]
 
-    def ask(self, session: Session, read: Read, check: Callable[[], None]) -> Outcome | None:  # noqa: ARG002
+    def ask(self, session: CommandSession, read: Read, check: Callable[[], None]) -> Outcome | None:  # noqa: ARG002
         answer = ask(session, self._answers(), read)
         if answer in SCOPES:
             if answer == "always":
@@ -343,39 +347,39 @@ class AskedDestination:
                     return _ended(entry)
         return ""
 
-    def reject(self, session: Session, reason: str) -> Outcome:
+    def reject(self, session: CommandSession, reason: str) -> Outcome:
         with session.sending(self.client):
             self._asked.reject(reason)
         self._say(session, "Refused")
         return "rejected"
 
-    def _say(self, session: Session, words: str) -> None:
+    def _say(self, session: CommandSession, words: str) -> None:
         session.err.print(Text.assemble(f"{words}: ", (in_line(self._asked.id), "bold")), soft_wrap=True)
 
-    def _answers(self) -> list[Answer]:
+    def _answers(self) -> list[PromptAnswer]:
         refuse, leave = ("refuse", "[r]efuse", ("r", "n", "no")), ("leave", "[l]eave", ("l",))
         later = f"Leave it waiting. Decide it later: {self.later}."
         if self._asked.budget:
             more = amounts(self._asked.budget)
-            once = Answer("once", "[a]llow", ("a", "y", "yes"), f"Add {more} to the budget. Also y.")
+            once = PromptAnswer("once", "[a]llow", ("a", "y", "yes"), f"Add {more} to the budget. Also y.")
             whole = "Refuse more until the budget is whole again. Also n."
-            return [once, Answer(*refuse, whole), Answer(*leave, later)]
+            return [once, PromptAnswer(*refuse, whole), PromptAnswer(*leave, later)]
         return [
-            Answer(
+            PromptAnswer(
                 "once",
                 "[a]llow once",
                 ("a", "y", "yes"),
                 "Allow the next connection within 10 minutes: the one that asked has failed already. Also y.",
             ),
-            Answer(
+            PromptAnswer(
                 "conversation",
                 "[c]onversation",
                 ("c",),
                 "Allow it for this conversation, as long as its sandbox exists.",
             ),
-            Answer("always", "[A]lways", ("A",), "Allow it by a rule to every sandbox of this server."),
-            Answer(*refuse, "Refuse it to this conversation, as long as its sandbox exists. Also n."),
-            Answer(*leave, later),
+            PromptAnswer("always", "[A]lways", ("A",), "Allow it by a rule to every sandbox of this server."),
+            PromptAnswer(*refuse, "Refuse it to this conversation, as long as its sandbox exists. Also n."),
+            PromptAnswer(*leave, later),
         ]
 
 

@@ -6,7 +6,7 @@ from typing import get_args, get_type_hints
 import click
 from rich.text import Text
 
-from agent_server_client.cli.program import Session, command, print_json
+from agent_server_client.cli.program import CommandSession, command, print_json
 from agent_server_client.cli.shown import print_table, when
 from agent_server_client.models import AuditEntry
 from agent_server_client.visible import in_line
@@ -30,7 +30,7 @@ _MOST_TITLE = 24
 @click.option("--tool", metavar="NAME", help="Decisions about actions of one tool.")
 @click.option("-n", "--limit", type=click.IntRange(1), default=30, show_default=True, help="Entries to show.")
 def audit(
-    session: Session,
+    session: CommandSession,
     text: str | None,
     conversation: str | None,
     who: str | None,
@@ -60,7 +60,7 @@ def audit(
         session.err.print("No decisions. Leave out a filter to see more", style="dim")
 
 
-def _row(session: Session, entry: AuditEntry) -> tuple[str, Text, str, str, str]:
+def _row(session: CommandSession, entry: AuditEntry) -> tuple[str, Text, str, str, str]:
     decision, actor = entry["decision"], entry["actor"]
     name = actor["name"] if actor["kind"] in _NAMED else f"{actor['kind']} {actor['name']}".strip()
     name += ", at the terminal" if actor["kind"] == "terminal" else ""

@@ -24,19 +24,19 @@ from agent_server_client.cli.conversations import (
     title_of,
 )
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.elsewhere import Elsewhere, Gone
+from agent_server_client.cli.elsewhere import DecidedElsewhere, Elsewhere
 from agent_server_client.cli.modes import mode_option, modes_text
 from agent_server_client.cli.profiles import BadProfile, target
 from agent_server_client.cli.program import (
     AT_A_TERMINAL,
+    CommandSession,
     Failed,
-    Session,
     command,
     conversation_id,
     ids_completed,
     in_commands,
 )
-from agent_server_client.cli.progress import Progress, retried
+from agent_server_client.cli.progress import EventProgress, retried
 from agent_server_client.cli.questions import confirm
 from agent_server_client.cli.shown import counted, diff_text, print_talk, status_text
 from agent_server_client.cli.watching import RunState, tells_by_itself
@@ -94,7 +94,7 @@ def parsed(line: str) -> tuple[str, str] | None:
 @approve_option()
 @go_on_option
 def chat(
-    session: Session,
+    session: CommandSession,
     conversation: str | None,
     repo: str | None,
     agent: str | None,
@@ -135,7 +135,7 @@ class _Talk:
 
     def __init__(
         self,
-        session: Session,
+        session: CommandSession,
         blocking: Client,
         approve: str | None,
         folder: Path | None,
@@ -149,7 +149,7 @@ class _Talk:
         self._session, self._blocking, self._approve = session, blocking, approve
         self._approver = self._made_approver()
         self._folder, self._agent, self._model, self._mode, self._goes_on = folder, agent, model, mode, goes_on
-        self._progress, self._run = Progress(), RunState(0)
+        self._progress, self._run = EventProgress(), RunState(0)
         self._unsent: list[str] = []  #: lines that the server has not acknowledged, in their order
         self._shown_ahead: list[str] = []  #: lines that the log has shown before they were acknowledged
         self._found: AsyncConversation | None = None
@@ -411,7 +411,7 @@ class _Talk:
             words = f"This message rejects {counted(len(waiting), 'action')}. Send it?"
             try:
                 is_meant = await self._asked(partial(confirm, self._session, words, read=read))
-            except Gone as gone:
+            except DecidedElsewhere as gone:
                 self._say(f"{gone} The message is sent if nothing else waits.", "yellow")
                 await self._send(found, text)
                 return

@@ -19,7 +19,7 @@ from agent_server_client._sync import Client, Conversation
 from agent_server_client.archives import clone
 from agent_server_client.cli.decided import whole_log
 from agent_server_client.cli.decisions import Approver, asked_for
-from agent_server_client.cli.elsewhere import Elsewhere, Gone
+from agent_server_client.cli.elsewhere import DecidedElsewhere, Elsewhere
 from agent_server_client.cli.folders import fetch, force_option
 from agent_server_client.cli.live import followed
 from agent_server_client.cli.modes import mode_option
@@ -27,8 +27,8 @@ from agent_server_client.cli.program import (
     NOT_FOUND,
     REFUSED,
     STOPPED_SHORT,
+    CommandSession,
     Failed,
-    Session,
     command,
     conversation_argument,
     conversation_id,
@@ -99,7 +99,7 @@ def folder_of(repo: str | None) -> Iterator[Path | None]:
         yield Path(folder) / "repo"
 
 
-def _follow(session: Session, conversation: Conversation, after: int, approver: Approver) -> None:
+def _follow(session: CommandSession, conversation: Conversation, after: int, approver: Approver) -> None:
     """Show a run until the agent stops. Raises Failed where it has not finished."""
     run = RunState(after)
     try:
@@ -178,7 +178,7 @@ agent_option = click.option(
 @click.option("--title", help="The title of the conversation.  [default: the first line of TEXT]")
 @click.option("-d", "--detach", is_flag=True, help="Start it, and do not follow it.")
 def run(
-    session: Session,
+    session: CommandSession,
     text: str,
     repo: str | None,
     agent: str | None,
@@ -276,7 +276,7 @@ def title_of(text: str) -> str:
 @click.option("--text", help="Only those with this text in the title.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=30, show_default=True, help="Show at most so many.")
 @click.option("-a", "--all", "is_all", is_flag=True, help="Show all of them, whatever --limit says.")
-def ls(session: Session, status: str | None, text: str | None, limit: int, is_all: bool) -> None:
+def ls(session: CommandSession, status: str | None, text: str | None, limit: int, is_all: bool) -> None:
     """List conversations, the last changed first.
 
     If there are more than --limit, a line on stderr says so.
@@ -327,7 +327,13 @@ def ls(session: Session, status: str | None, text: str | None, limit: int, is_al
 @click.option("--full", is_flag=True, help="Show long outputs whole.")
 @approve_option()
 def logs(
-    session: Session, conversation: str, follow: bool, after: int, kind: str | None, full: bool, approve: str | None
+    session: CommandSession,
+    conversation: str,
+    follow: bool,
+    after: int,
+    kind: str | None,
+    full: bool,
+    approve: str | None,
 ) -> None:
     """Show the log of a conversation.
 
@@ -362,7 +368,7 @@ def logs(
 @approve_option()
 @wait_option
 def send(
-    session: Session,
+    session: CommandSession,
     conversation: str,
     text: str,
     follow: bool,
@@ -405,7 +411,7 @@ def send(
 @conversation_argument
 @click.option("--at", metavar="SEQ|EVENT", help="The last event of the fork.  [default: the last one of the log]")
 @click.option("--title", help="The title of the fork.  [default: that of the conversation]")
-def fork(session: Session, conversation: str, at: str | None, title: str | None) -> None:
+def fork(session: CommandSession, conversation: str, at: str | None, title: str | None) -> None:
     """Copy a conversation with its files, up to an event.
 
     The fork of the bundled agent's has a sandbox of its own, and the original stays as it is. It is refused where the
@@ -421,7 +427,7 @@ def fork(session: Session, conversation: str, at: str | None, title: str | None)
 @conversation_argument
 @click.argument("event", required=False)
 @click.option("--undo", is_flag=True, help="Undo the last return.")
-def back(session: Session, conversation: str, event: str | None, undo: bool) -> None:
+def back(session: CommandSession, conversation: str, event: str | None, undo: bool) -> None:
     """Return to an earlier event, with the files of then.
 
     EVENT is a number of the log, or an id. Without it, the events to which the conversation can return are listed.
@@ -454,7 +460,7 @@ def _event_id(found: Conversation, named: str, conversation: str) -> str:
 @command()
 @conversation_argument
 @click.option("--now", is_flag=True, help="Stop it at once, in the middle of its step.")
-def pause(session: Session, conversation: str, now: bool) -> None:
+def pause(session: CommandSession, conversation: str, now: bool) -> None:
     """Ask an agent to stop after its step, or pause a sandbox.
 
     A sandbox's id pauses the whole sandbox, which frees a place for another one: its files stay, a message wakes it.
@@ -477,7 +483,7 @@ def pause(session: Session, conversation: str, now: bool) -> None:
 
 @command()
 @conversation_argument
-def resume(session: Session, conversation: str) -> None:
+def resume(session: CommandSession, conversation: str) -> None:
     """Let an agent go on, or resume a sandbox.
 
     It is refused while an action waits for a decision: approve or reject that first. A sandbox's id resumes the
@@ -495,7 +501,7 @@ def resume(session: Session, conversation: str) -> None:
     _done(session, "Goes on", found)
 
 
-def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, done: str) -> None:
+def _ask_sandbox(session: CommandSession, client: Client, sandbox_id: str, verb: str, done: str) -> None:
     client.post(f"/api/v1/sandboxes/{sandbox_id}/{verb}")
     session.tell({"sandbox_id": sandbox_id, "done": done}, f"{done}: sandbox {sandbox_id}", style="dim")
 
@@ -505,7 +511,7 @@ def _ask_sandbox(session: Session, client: Client, sandbox_id: str, verb: str, d
     "conversations", metavar="ID...", nargs=-1, required=True, callback=conversation_id, shell_complete=ids_completed
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
+def rm(session: CommandSession, conversations: tuple[str, ...], yes: bool) -> None:
     """Delete conversations and their sandboxes.
 
     To end a start that is under way, give the whole id of its conversation.
@@ -523,7 +529,7 @@ def rm(session: Session, conversations: tuple[str, ...], yes: bool) -> None:
         _done(session, "Deleted", one)
 
 
-def _agrees_to_delete(session: Session, conversation: Conversation) -> bool:
+def _agrees_to_delete(session: CommandSession, conversation: Conversation) -> bool:
     """Whether the person agrees. Raises Failed where others delete it meanwhile."""
     name = _name_of(conversation)
     words = f"Delete {shown_id(session.err, conversation.id)} ({name or 'not there yet'}) and the files of its sandbox?"
@@ -533,11 +539,11 @@ def _agrees_to_delete(session: Session, conversation: Conversation) -> bool:
     return _agrees(session, words, elsewhere.reader({conversation.id}), "Nothing was deleted here", NOT_FOUND)
 
 
-def _agrees(session: Session, question: str, read: Read, otherwise: str, code: int = REFUSED) -> bool:
+def _agrees(session: CommandSession, question: str, read: Read, otherwise: str, code: int = REFUSED) -> bool:
     """Whether the person says yes. otherwise: what is said, with the exit code, where the question is moot."""
     try:
         return agrees(session, question, read)
-    except Gone as gone:
+    except DecidedElsewhere as gone:
         session.err.print()
         raise Failed(code, f"{gone} {otherwise}") from None
 
@@ -560,7 +566,7 @@ def _name_of(conversation: Conversation) -> str:
     type=click.IntRange(1, 65535),
     help="Open what a program in the sandbox serves at this port. The address opens in one browser, once.",
 )
-def open_(session: Session, conversation: str, preview: int | None) -> None:
+def open_(session: CommandSession, conversation: str, preview: int | None) -> None:
     """Open a conversation in the browser, and print its address."""
     found = session.conversation(session.client(), conversation)
     if preview is None:
@@ -590,7 +596,7 @@ def page_of(conversation: Conversation) -> str:
     return f"{conversation.client.url}/console/#/conversations/{conversation.id}"
 
 
-def _done(session: Session, words: str, conversation: Conversation) -> None:
+def _done(session: CommandSession, words: str, conversation: Conversation) -> None:
     value = {"conversation_id": conversation.id, "done": words}
     session.tell(value, f"{words}: {shown_id(session.err, conversation.id)}", style="dim")
 

@@ -16,22 +16,22 @@ from agent_server_client._sync import Client, Destination, PendingAction
 from agent_server_client.cli.asking import (
     PROBLEMS,
     SCOPES,
-    Asked,
     AskedActions,
-    AskedDestination,
     Outcome,
+    PromptedDestination,
+    PromptSubject,
     titles_of,
     words_of,
 )
 from agent_server_client.cli.decided import decider
-from agent_server_client.cli.elsewhere import Elsewhere, Gone
+from agent_server_client.cli.elsewhere import DecidedElsewhere, Elsewhere
 from agent_server_client.cli.program import (
     INTERRUPTED,
     NOT_DECIDED,
     REFUSED,
     UNATTENDED,
+    CommandSession,
     Failed,
-    Session,
     command,
     id_from,
     known_ids,
@@ -75,7 +75,7 @@ class Approver:
 
     def __init__(
         self,
-        session: Session,
+        session: CommandSession,
         mode: str | None,
         read: Read = input,
         *,
@@ -115,9 +115,9 @@ class Approver:
 
         Raises click.exceptions.Exit at Ctrl-C, after it has said how to decide it later.
         """
-        asked: Asked
+        asked: PromptSubject
         if isinstance(waiting, Destination):
-            asked = AskedDestination(waiting)
+            asked = PromptedDestination(waiting)
         else:
             together = waiting.item["decided_together"] and waiting.id not in self._seen
             asked = AskedActions(waiting.conversation.pending_actions() if together else [waiting])
@@ -140,7 +140,7 @@ class Approver:
             self._decided |= asked.ids
         return outcome
 
-    def _look(self, asked: Asked) -> None:
+    def _look(self, asked: PromptSubject) -> None:
         """Ask the server what the key may, and follow what others decide, before the first question."""
         self._elsewhere = Elsewhere()
         with contextlib.suppress(AgentServerError):
@@ -154,21 +154,21 @@ class Approver:
             self._elsewhere.ask(asked.keys)
             self._elsewhere.follow(self._session.client(patient=True, is_quiet=True))
 
-    def _leave_as_json(self, asked: Asked) -> None:
+    def _leave_as_json(self, asked: PromptSubject) -> None:
         """The same on stderr as an object: what waits, the commands and the page that decide it, and the seconds."""
         self.left_to = asked.unattended
         seconds = self._seconds if self._bounds(asked) else None
         told = {"waits": asked.items, "decide": asked.unattended, "url": asked.url, "seconds": seconds}
         click.echo(json.dumps(told), err=True)
 
-    def _bounds(self, asked: Asked) -> bool:
+    def _bounds(self, asked: PromptSubject) -> bool:
         """Whether the wait for a decision of others is bounded, which begins now."""
         if self._follows and self._is_bounded and asked.is_of_run:
             self._deadline = time.monotonic() + self._seconds
             return True
         return False
 
-    def _leave(self, asked: Asked) -> Outcome:
+    def _leave(self, asked: PromptSubject) -> Outcome:
         """Say how it is decided elsewhere, and how long that is waited for."""
         is_read = sys.stdin.isatty() and self._session.err.is_terminal
         self.left_to = asked.later if is_read else asked.unattended
@@ -182,8 +182,8 @@ class Approver:
             self._session.err.print(line, style="yellow", soft_wrap=not self._session.err.is_terminal)
         return "left"
 
-    def _check(self, asked: Asked) -> None:
-        """Raise Gone where somebody else was faster."""
+    def _check(self, asked: PromptSubject) -> None:
+        """Raise DecidedElsewhere where somebody else was faster."""
         if self._elsewhere is not None:
             self._elsewhere.check(asked.keys)
 
@@ -201,7 +201,7 @@ class Approver:
         except EOFError:
             return False
 
-    def _ask(self, asked: Asked) -> Outcome:
+    def _ask(self, asked: PromptSubject) -> Outcome:
         outcome: Outcome | None = None
         read, is_answered = self._elsewhere.reader(asked.keys) if self._elsewhere else self._read, False
 
@@ -219,7 +219,7 @@ class Approver:
             if error.status is None:
                 raise self._unsent(asked, error) from error
             raise
-        except Gone as gone:
+        except DecidedElsewhere as gone:
             self._session.err.print(f"\n{gone}", style="yellow", soft_wrap=not self._session.err.is_terminal)
             return "gone"
         except KeyboardInterrupt:
@@ -237,7 +237,7 @@ class Approver:
                 self._session.err.print("Still following; Ctrl-C ends that, the agent goes on", style="dim")
         return outcome
 
-    def _unsent(self, asked: Asked, error: AgentServerError) -> AgentServerError:
+    def _unsent(self, asked: PromptSubject, error: AgentServerError) -> AgentServerError:
         """The error of an answer that no response came to, with the next step of the person."""
         if self._asks_again:
             self._seen -= asked.ids
@@ -248,7 +248,7 @@ class Approver:
             words = f"Your answer was not sent, and it still waits unless somebody else decides it: {asked.later}"
         return AgentServerError(None, f"{error.detail}. {words}", may_have_arrived=error.may_have_arrived)
 
-    def _take(self, asked: Asked, decide: Callable[[], Outcome | None]) -> Outcome | None:
+    def _take(self, asked: PromptSubject, decide: Callable[[], Outcome | None]) -> Outcome | None:
         """Decide. A decision of somebody else does not end the run; None after a refusal that another answer mends."""
         try:
             return decide()
@@ -269,7 +269,7 @@ class Approver:
 @click.option("--text", help="Only what has this text in its tool, arguments, thought or title.")
 @click.option("--machine", metavar="NAME", help="Only what agents on this machine ask, by its whole name.")
 @click.option("--agent", metavar="NAME", help="Only what agents of this name ask on machines of people: claude-code.")
-def inbox(session: Session, watch: bool, text: str | None, machine: str | None, agent: str | None) -> None:
+def inbox(session: CommandSession, watch: bool, text: str | None, machine: str | None, agent: str | None) -> None:
     """Show what waits for a decision, the oldest first.
 
     First come actions, then destinations that sandboxes ask to reach, and budgets of models that are used up.
@@ -319,7 +319,7 @@ def _shown_ids(client: Client, actions: list[PendingAction], destinations: list[
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @_SCOPE
-def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
+def approve(session: CommandSession, ids: tuple[str, ...], digest: str | None, yes: bool, scope: str | None) -> None:
     """Approve actions, destinations or budgets that wait.
 
     A destination is what a sandbox asks to reach, and a budget that is used up gets its amount once more. ID is that of
@@ -342,7 +342,7 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
         raise Failed(2, "Nobody can be asked here: give --digest, or --yes")
     if digest is None and not yes:
         session.require(client, "`approve`", "approve")
-    shown: list[Asked] = [AskedActions(actions), *map(AskedDestination, destinations)]
+    shown: list[PromptSubject] = [AskedActions(actions), *map(PromptedDestination, destinations)]
     if not session.as_json:
         for panel in (panel for one in shown for panel in one.cards()):
             session.err.print(panel)
@@ -353,14 +353,14 @@ def approve(session: Session, ids: tuple[str, ...], digest: str | None, yes: boo
     _decide_and_say(session, actions, "approve", others=decided)
 
 
-def _says_yes(session: Session, number: int, keys: set[str]) -> bool:
+def _says_yes(session: CommandSession, number: int, keys: set[str]) -> bool:
     """Whether the person approves what the keys name. Raises Failed where others decide it meanwhile."""
     elsewhere = Elsewhere()
     read = elsewhere.reader(keys)
     elsewhere.follow(session.client(patient=True, is_quiet=True))
     try:
         return agrees(session, f"Approve {'this' if number == 1 else f'these {number}'}?", read)
-    except Gone as gone:
+    except DecidedElsewhere as gone:
         session.err.print()
         raise Failed(NOT_DECIDED, f"{gone} Nothing was approved here") from None
     except KeyboardInterrupt:
@@ -373,7 +373,7 @@ def _says_yes(session: Session, number: int, keys: set[str]) -> bool:
 @click.option("-r", "--reason", default="", help="Why. The agent reads it; of a destination, the audit has it.")
 @click.option("-y", "--yes", is_flag=True, help="For scripts, as with `approve`. You are never asked.")
 @_SCOPE
-def reject(session: Session, ids: tuple[str, ...], reason: str, yes: bool, scope: str | None) -> None:  # noqa: ARG001
+def reject(session: CommandSession, ids: tuple[str, ...], reason: str, yes: bool, scope: str | None) -> None:  # noqa: ARG001
     """Reject actions, destinations or budgets that wait.
 
     You are not asked, because nothing runs after a rejection. ID is that of an action, or of a conversation for all its
@@ -411,14 +411,14 @@ def _asked(client: Client, ids: tuple[str, ...], scope: str | None) -> tuple[lis
 
 
 def _decide_destination(
-    session: Session, asked: Destination, verb: str, scope: str, reason: str = ""
+    session: CommandSession, asked: Destination, verb: str, scope: str, reason: str = ""
 ) -> dict[str, Any]:
     try:
         decided = asked.approve(scope) if verb == "approve" else asked.reject(reason, scope)
     except AgentServerError as error:
         if error.status not in (404, 409):
             raise
-        raise Failed(NOT_DECIDED, words_of(error, AskedDestination(asked).who()), status=error.status) from error
+        raise Failed(NOT_DECIDED, words_of(error, PromptedDestination(asked).who()), status=error.status) from error
     if not session.as_json:
         words = f"{'Approved' if verb == 'approve' else 'Rejected'}{'' if asked.budget else f' {SCOPES[scope]}'}: "
         session.err.print(Text.assemble(words, (in_line(asked.id), "bold"), f"  sandbox {asked.item['sandbox_id']}"))
@@ -470,7 +470,7 @@ def _decide(actions: list[PendingAction], verb: str, reason: str = "") -> dict[s
 
 
 def _decide_and_say(
-    session: Session,
+    session: CommandSession,
     actions: list[PendingAction],
     verb: str,
     reason: str = "",
@@ -498,7 +498,7 @@ def _decide_and_say(
         session.err.print(Text.assemble(f"{words}: ", said), soft_wrap=True)
 
 
-def _watch(session: Session, client: Client) -> None:
+def _watch(session: CommandSession, client: Client) -> None:
     shown: set[str] = set()
     for name, data in client.inbox(destinations=True):
         if session.as_json:
@@ -523,7 +523,7 @@ def _watch(session: Session, client: Client) -> None:
             session.out.print(Text(told, "dim"), soft_wrap=True)
 
 
-def _tell_destination(session: Session, client: Client, name: str, data: Any) -> None:
+def _tell_destination(session: CommandSession, client: Client, name: str, data: Any) -> None:
     items = data["items"] if name == "destinations" else [data] if name == "destination_opened" else []
     titles = titles_of(client, items)
     for item in items:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from agent_server_client.cli.program import Failed, Session, beginning_of, command, id_from, print_json
+from agent_server_client.cli.program import CommandSession, Failed, beginning_of, command, id_from, print_json
 from agent_server_client.cli.shown import print_table, shortest, when
 from agent_server_client.visible import in_line
 
@@ -16,19 +16,19 @@ _NO_DEVICES = "No device of yours rings: open the console on it, and press “Ri
 
 
 @command(cls=click.Group, invoke_without_command=True)
-def devices(session: Session) -> None:
+def devices(session: CommandSession) -> None:
     """List, test and end your devices that ring when something waits."""
     if not click.get_current_context().invoked_subcommand:
         _list(session)
 
 
 @command("ls")
-def list_devices(session: Session) -> None:
+def list_devices(session: CommandSession) -> None:
     """List your devices, the latest renewal first."""
     _list(session)
 
 
-def _list(session: Session) -> None:
+def _list(session: CommandSession) -> None:
     found = session.client().devices()
     if session.as_json:
         print_json(found)
@@ -53,7 +53,7 @@ def _list(session: Session) -> None:
 
 @command("test")
 @click.argument("identity", metavar="ID", callback=id_from(_LISTING))
-def test_device(session: Session, identity: str) -> None:
+def test_device(session: CommandSession, identity: str) -> None:
     """Ring a device of yours.
 
     ID is that of a device, or its beginning.
@@ -66,7 +66,7 @@ def test_device(session: Session, identity: str) -> None:
 
 @command("rm")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from(_LISTING))
-def end_device(session: Session, ids: tuple[str, ...]) -> None:
+def end_device(session: CommandSession, ids: tuple[str, ...]) -> None:
     """End devices of yours.
 
     They ring no more, and their notifications decide nothing. ID is that of a device, or its beginning.
@@ -77,7 +77,7 @@ def end_device(session: Session, ids: tuple[str, ...]) -> None:
     session.tell(whole, f"Ended: {', '.join(whole)}", style="dim")
 
 
-def _whole(session: Session, ids: Sequence[str]) -> list[str]:
+def _whole(session: CommandSession, ids: Sequence[str]) -> list[str]:
     known = [one["id"] for one in session.client().devices()]
     return [beginning_of("devices", known, one) for one in ids]
 

@@ -21,7 +21,7 @@ _MOST_ENDED = 1_000
 _POLL = 0.1
 
 
-class Gone(Exception):
+class DecidedElsewhere(Exception):
     """What was asked about no longer waits; the message says who decided it."""
 
 
@@ -59,7 +59,7 @@ class Elsewhere:
         Thread(target=read, daemon=True).start()
 
     def reader(self, keys: AbstractSet[str]) -> Read:
-        """Reads a line at the terminal, and raises Gone once one of these no longer waits."""
+        """Reads a line at the terminal, and raises DecidedElsewhere once one of these no longer waits."""
         self.ask(keys)
         return lambda: typed_line(lambda: self.check(keys))
 
@@ -96,10 +96,10 @@ class Elsewhere:
             time.sleep(_POLL)
 
     def check(self, keys: AbstractSet[str]) -> None:
-        """Raise Gone where one of these no longer waits."""
+        """Raise DecidedElsewhere where one of these no longer waits."""
         for key in keys:
             if key in self._ended:
-                raise Gone(self._ended[key])
+                raise DecidedElsewhere(self._ended[key])
 
 
 def key_of_destination(data: Any) -> str:

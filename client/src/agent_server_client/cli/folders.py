@@ -16,8 +16,8 @@ from agent_server_client.cli.program import (
     INTERRUPTED,
     NOT_FOUND,
     REFUSED,
+    CommandSession,
     Failed,
-    Session,
     command,
     conversation_argument,
     print_json,
@@ -38,7 +38,7 @@ force_option: Callable[[Callable[..., None]], Callable[..., None]] = click.optio
 @command()
 @conversation_argument
 @click.argument("path", default=".")
-def files(session: Session, conversation: str, path: str) -> None:
+def files(session: CommandSession, conversation: str, path: str) -> None:
     """List the files of a sandbox, 2,000 at most.
 
     PATH is a folder of it; by default it is the conversation's.
@@ -65,7 +65,7 @@ def files(session: Session, conversation: str, path: str) -> None:
 @conversation_argument
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--to", default=".", help="A folder of the sandbox.  [default: the conversation's folder]")
-def upload(session: Session, conversation: str, files: tuple[Path, ...], to: str) -> None:
+def upload(session: CommandSession, conversation: str, files: tuple[Path, ...], to: str) -> None:
     """Write files into a sandbox.
 
     The agent server in the sandbox takes them, if it serves files. `run --repo DIR` works with every agent.
@@ -82,7 +82,7 @@ def upload(session: Session, conversation: str, files: tuple[Path, ...], to: str
 @click.argument("path", default="")
 @click.argument("to", required=False, type=click.Path(path_type=Path))
 @force_option
-def download(session: Session, conversation: str, path: str, to: Path | None, force: bool) -> None:
+def download(session: CommandSession, conversation: str, path: str, to: Path | None, force: bool) -> None:
     """Write files of a sandbox to this machine.
 
     PATH is a file or a folder, else all files are written; TO is where, and `-` is the standard output, for one file.
@@ -101,7 +101,7 @@ def download(session: Session, conversation: str, path: str, to: Path | None, fo
     session.tell([str(one) for one in written], words, style="dim")
 
 
-def fetch(session: Session, conversation: Conversation, path: str, to: Path, *, force: bool) -> list[Path]:
+def fetch(session: CommandSession, conversation: Conversation, path: str, to: Path, *, force: bool) -> list[Path]:
     """Write files of a sandbox to this machine. Raises Failed where that would replace files that should stay."""
     if not force and to.exists():
         # The first copy says what there is; the second is written by the rules of the folder that it goes to.
@@ -114,7 +114,7 @@ def fetch(session: Session, conversation: Conversation, path: str, to: Path, *, 
     return conversation.files.download(path, to)
 
 
-def _agree_to_replace(session: Session, there: list[Path]) -> None:
+def _agree_to_replace(session: CommandSession, there: list[Path]) -> None:
     names = ", ".join(in_line(str(one)) for one in there[:_MOST_NAMED])
     names += f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
     if not is_asked():
@@ -123,7 +123,7 @@ def _agree_to_replace(session: Session, there: list[Path]) -> None:
         raise Failed(REFUSED, "Nothing was written")
 
 
-def _print_file(session: Session, conversation: str, path: str) -> None:
+def _print_file(session: CommandSession, conversation: str, path: str) -> None:
     if session.as_json or not path:
         raise Failed(2, "`-` prints one file as it is: name the file before it, and leave out --json")
     found = session.conversation(session.client(), conversation)
@@ -147,7 +147,7 @@ def _print_file(session: Session, conversation: str, path: str) -> None:
 @click.option("--until", metavar="SEQ|EVENT", help="Show it as it was before this event.  [default: as it is now]")
 @click.option("--repository", is_flag=True, help="Compare with the last commit of the repository at PATH.")
 def diff(
-    session: Session,
+    session: CommandSession,
     conversation: str,
     path: str,
     since: str | None,
@@ -184,7 +184,7 @@ def diff(
 @click.option("--base", metavar="BRANCH", help="The branch that the pull request is for.  [default: the remote's]")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def push(
-    session: Session,
+    session: CommandSession,
     conversation: str,
     branch: str | None,
     title: str | None,
@@ -222,7 +222,7 @@ def push(
 @command(context_settings={"ignore_unknown_options": True})
 @conversation_argument
 @click.argument("words", metavar="[COMMAND]...", nargs=-1, type=click.UNPROCESSED)
-def sh(session: Session, conversation: str, words: tuple[str, ...]) -> None:
+def sh(session: CommandSession, conversation: str, words: tuple[str, ...]) -> None:
     """Run shell commands in a sandbox.
 
     The agent server in the sandbox runs them, if it serves that: COMMAND, or one line after the other. Nobody
@@ -258,7 +258,7 @@ def sh(session: Session, conversation: str, words: tuple[str, ...]) -> None:
         sys.exit(code)
 
 
-def _line(session: Session, name: str, code: int) -> str:
+def _line(session: CommandSession, name: str, code: int) -> str:
     """The next line for the shell, asked for at a terminal alone. Raises EOFError, KeyboardInterrupt."""
     if not sys.stdin.isatty():
         return input()
@@ -272,7 +272,7 @@ def _line(session: Session, name: str, code: int) -> str:
     return input()
 
 
-def _execute(session: Session, conversation: Conversation, line: str) -> int:
+def _execute(session: CommandSession, conversation: Conversation, line: str) -> int:
     code = 0
     for piece in conversation.execute(line):
         code = piece.exit_code if piece.exit_code is not None else code

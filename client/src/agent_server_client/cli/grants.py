@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from agent_server_client.cli.program import Failed, Session, beginning_of, command, id_from, print_json
+from agent_server_client.cli.program import CommandSession, Failed, beginning_of, command, id_from, print_json
 from agent_server_client.cli.shown import print_table, shortest, when
 from agent_server_client.models import GrantInfo
 from agent_server_client.visible import in_line
@@ -22,19 +22,19 @@ _ROLES = ("ask", "steer", "approve", "admin")
 
 
 @command(cls=click.Group, invoke_without_command=True)
-def grants(session: Session) -> None:
+def grants(session: CommandSession) -> None:
     """List, add and revoke grants, which say what people may do where."""
     if not click.get_current_context().invoked_subcommand:
         _list(session)
 
 
 @command("ls")
-def list_grants(session: Session) -> None:
+def list_grants(session: CommandSession) -> None:
     """List the grants, the newest first."""
     _list(session)
 
 
-def _list(session: Session) -> None:
+def _list(session: CommandSession) -> None:
     found = session.client().grants()
     if session.as_json:
         print_json(found)
@@ -73,7 +73,7 @@ def _list(session: Session) -> None:
     metavar="NAME[=VALUE]",
     help="In conversations with this tag. Repeat it for several, of which each is needed. Without it: everywhere.",
 )
-def add_grant(session: Session, person: str | None, group: str | None, role: str, tags: tuple[str, ...]) -> None:
+def add_grant(session: CommandSession, person: str | None, group: str | None, role: str, tags: tuple[str, ...]) -> None:
     """Give a person, or everybody in a group, a role.
 
     Everybody with a grant reads all conversations.
@@ -89,7 +89,7 @@ def add_grant(session: Session, person: str | None, group: str | None, role: str
 
 @command("rm")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from(_LISTING))
-def revoke_grant(session: Session, ids: tuple[str, ...]) -> None:
+def revoke_grant(session: CommandSession, ids: tuple[str, ...]) -> None:
     """Revoke grants.
 
     They open nothing from the next request on, and what their people have open ends. ID is that of a grant, or its

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from agentctl.hooks import NAMES, install, settings
 from agentctl.hooks.asking import alive
-from agentctl.hooks.wire import Away, Server
+from agentctl.hooks.wire import Away, ServerConnection
 from rich.text import Text
 
 from agent_server_client._sync import Client
-from agent_server_client.cli.program import NOT_ALLOWED, REFUSED, Failed, Session, command, print_json
+from agent_server_client.cli.program import NOT_ALLOWED, REFUSED, CommandSession, Failed, command, print_json
 from agent_server_client.cli.shown import print_table
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import in_line
@@ -28,7 +28,7 @@ _project = click.option("--project", is_flag=True, help="The file of the project
 
 
 @command(cls=click.Group, invoke_without_command=True)
-def hook(session: Session) -> None:
+def hook(session: CommandSession) -> None:
     """Let agents in your terminals ask in the inbox too.
 
     Claude Code, Codex, opencode, Copilot CLI and Qwen Code go on running where they are. `agentctl hook NAME` is the
@@ -46,7 +46,7 @@ def hook(session: Session) -> None:
 @click.option("--patience", type=click.FloatRange(1, 3600), help="Seconds before a terminal asks that asks second.")
 @click.option("--key", metavar="KEY", help="A key of the scope `ask`; - reads it from stdin.  [default: made]")
 def install_hook(
-    session: Session,
+    session: CommandSession,
     name: str,
     project: bool,
     gate: bool,
@@ -88,12 +88,12 @@ def install_hook(
 
 
 @command("status")
-def hook_status(session: Session) -> None:
+def hook_status(session: CommandSession) -> None:
     """Show which agents have a hook, and whether its server answers."""
     _show_status(session)
 
 
-def _show_status(session: Session) -> None:
+def _show_status(session: CommandSession) -> None:
     try:
         values = settings.read()
         answers = _answers(values)
@@ -127,7 +127,7 @@ def _show_status(session: Session) -> None:
 @command("remove")
 @_agent
 @_project
-def remove_hook(session: Session, name: str, project: bool) -> None:
+def remove_hook(session: CommandSession, name: str, project: bool) -> None:
     """Take the hook of an agent out again, and nothing else.
 
     The key stays: `agentctl keys` shows it, and `agentctl keys revoke ID` ends it.
@@ -178,7 +178,7 @@ def _answers(values: dict[str, object]) -> str:
     if not url:
         return "none: agentctl hook install NAME"
     try:
-        with closing(Server(url, key)) as server:
+        with closing(ServerConnection(url, key)) as server:
             alive(server)
     except Away as error:
         return str(error)

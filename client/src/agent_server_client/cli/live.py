@@ -9,8 +9,8 @@ from rich.live import Live
 
 from agent_server_client._sync import Client
 from agent_server_client.cli.ages import Ages
-from agent_server_client.cli.program import Session, print_json
-from agent_server_client.cli.progress import Progress, retried
+from agent_server_client.cli.program import CommandSession, print_json
+from agent_server_client.cli.progress import EventProgress, retried
 from agent_server_client.cli.shown import print_entry
 from agent_server_client.wire import Entry
 
@@ -24,7 +24,9 @@ _A_SECOND, _FREE = 8, 4
 class Followed:
     """What a command shows of the log that it follows."""
 
-    def __init__(self, session: Session, live: Live | None, progress: Progress, ages: Ages, full: bool) -> None:
+    def __init__(
+        self, session: CommandSession, live: Live | None, progress: EventProgress, ages: Ages, full: bool
+    ) -> None:
         self._session, self._live, self._progress, self._ages, self._full = session, live, progress, ages, full
 
     def begin(self, earlier: Iterable[Entry]) -> None:
@@ -60,9 +62,11 @@ class Followed:
 
 
 @contextlib.contextmanager
-def followed(session: Session, client: Client, *, full: bool = False, is_live: bool = True) -> Iterator[Followed]:
+def followed(
+    session: CommandSession, client: Client, *, full: bool = False, is_live: bool = True
+) -> Iterator[Followed]:
     """Show a log while it is followed. client: that of the log. full: long outputs whole. is_live: more may come."""
-    progress, ages, console = Progress(), Ages(client), session.out
+    progress, ages, console = EventProgress(), Ages(client), session.out
     if not is_live or session.as_json or not console.is_terminal or console.is_dumb_terminal:
         yield Followed(session, None, progress, ages, full)
         return
@@ -76,7 +80,7 @@ def followed(session: Session, client: Client, *, full: bool = False, is_live: b
 
 
 @contextlib.contextmanager
-def _told_below(session: Session, live: Live, progress: Progress) -> Iterator[None]:
+def _told_below(session: CommandSession, live: Live, progress: EventProgress) -> Iterator[None]:
     """A wait for the server is told where the agent's work is: a line beside it would be drawn over."""
     session.on_lost, session.beside = lambda refusal: progress.tell(retried(refusal)), live.console.print
     session.on_silence = progress.lose

@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from agent_server_client.cli.program import Session, command, conversation_id, ids_completed, print_json
+from agent_server_client.cli.program import CommandSession, command, conversation_id, ids_completed, print_json
 from agent_server_client.cli.shown import shown_id
 from agent_server_client.visible import in_line, visible
 
@@ -22,7 +22,7 @@ mode_option = click.option(
 @command()
 @click.argument("conversation", metavar="[ID]", required=False, callback=conversation_id, shell_complete=ids_completed)
 @click.argument("mode", metavar="[MODE]", required=False)
-def mode(session: Session, conversation: str | None, mode: str | None) -> None:
+def mode(session: CommandSession, conversation: str | None, mode: str | None) -> None:
     """Show or set which actions wait for a decision.
 
     Without MODE the modes of the server are listed, with that of the conversation marked. A new one holds from the next

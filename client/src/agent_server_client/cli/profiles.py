@@ -15,7 +15,7 @@ class BadProfile(Exception):
     """The file of profiles cannot be used; the message says what to do."""
 
 
-class Target(NamedTuple):
+class ServerAndKey(NamedTuple):
     """A server and a key; each may be empty."""
 
     url: str = ""
@@ -37,7 +37,7 @@ def file_of(environment: Mapping[str, str]) -> Path:
     return Path(folder) / "agentctl/config.toml"
 
 
-def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Target:
+def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> ServerAndKey:
     """The server to talk to.
 
     Without a named profile AGENT_SERVER_URL and AGENT_SERVER_KEY come first, then the profile `default`. The key of a
@@ -45,12 +45,12 @@ def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Ta
     """
     url, key = environment.get("AGENT_SERVER_URL", ""), environment.get("AGENT_SERVER_KEY", "")
     if url and not profile:
-        return Target(_checked(url, "AGENT_SERVER_URL"), key)
+        return ServerAndKey(_checked(url, "AGENT_SERVER_URL"), key)
     path = file_of(environment)
     if not path.exists():
         if profile:
             raise BadProfile(f"There is no profile {profile}: {path} does not exist")
-        return Target(url, key)
+        return ServerAndKey(url, key)
     tables = _read(path)
     found = tables.get(profile or "default", {} if not profile else None)
     if not isinstance(found, dict):
@@ -63,7 +63,7 @@ def target(profile: str = "", environment: Mapping[str, str] = os.environ) -> Ta
             raise BadProfile(f"{path}: `{name}` of the profile should be a text")
     if values["key"] and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise BadProfile(f"Others can read the key in {path}: chmod 600 {path}")
-    return Target(_checked(values["url"], f"`url` in {path}"), values["key"] if profile else key or values["key"])
+    return ServerAndKey(_checked(values["url"], f"`url` in {path}"), values["key"] if profile else key or values["key"])
 
 
 def listed(profile: str = "", environment: Mapping[str, str] = os.environ) -> list[Profile]:

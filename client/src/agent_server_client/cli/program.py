@@ -171,7 +171,7 @@ class _Answer:
     is_told: bool = False
 
 
-class Session:
+class CommandSession:
     """What the commands of one call share."""
 
     def __init__(self, profile: str = "") -> None:
@@ -434,7 +434,7 @@ def _usage_as_json(typed: Sequence[str]) -> Iterator[None]:
         raise failed from error
 
 
-class _Program(click.Group):
+class _ProgramGroup(click.Group):
     def make_context(self, info_name: str | None, args: list[str], *more: Any, **extra: Any) -> click.Context:
         typed = list(args)
         with _usage_as_json(typed):
@@ -530,7 +530,9 @@ def _profiles_completed(_: click.Context, __: click.Parameter, incomplete: str) 
 
 
 @click.group(
-    cls=_Program, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_ProgramGroup,
+    epilog=_EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="agent-server-client")
 @click.option(
@@ -548,7 +550,7 @@ def agentctl(context: click.Context, profile: str) -> None:
     The server is AGENT_SERVER_URL, with the key AGENT_SERVER_KEY; or `url` and `key` of the table [default] in
     ~/.config/agentctl/config.toml. A conversation is named by its id or the beginning of it.
     """
-    context.obj = Session(profile)
+    context.obj = CommandSession(profile)
 
 
 def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -575,7 +577,7 @@ def command(name: str | None = None, **options: Any) -> Callable[[Callable[..., 
 
 def ids_completed(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Conversations, for the shell: none where the server cannot be asked."""
-    session = Session(context.parent.params.get("profile") or "" if context.parent else "")
+    session = CommandSession(context.parent.params.get("profile") or "" if context.parent else "")
     try:
         found = target(session.profile)
         with Client(*found, timeout=2.0, retry_seconds=0.0) as client:

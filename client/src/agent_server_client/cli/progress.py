@@ -52,7 +52,7 @@ def retried(refusal: AgentServerError) -> str:
     return f"{LOST} ({why})" if refusal.status is None else f"trying again: {why}"
 
 
-class Progress:
+class EventProgress:
     """Collects the events of a conversation, also those that no log keeps.
 
     clock: seconds from any moment on.

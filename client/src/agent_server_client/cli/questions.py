@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent_server_client.calls import command_of
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from agent_server_client.models import WaitingAction
 from agent_server_client.visible import beginning, in_line
 
@@ -26,7 +26,7 @@ _CHECK = 0.25
 Read = Callable[[], str]
 
 
-class Answer(NamedTuple):
+class PromptAnswer(NamedTuple):
     """One answer of a prompt."""
 
     name: str
@@ -39,7 +39,7 @@ class NotEdited(Exception):
     """The editor brought nothing to approve; the message says why."""
 
 
-def ask(session: Session, answers: Sequence[Answer], read: Read = input) -> str:
+def ask(session: CommandSession, answers: Sequence[PromptAnswer], read: Read = input) -> str:
     """The name of the answer that a person chooses. `?`, an empty line and an unknown word show the help.
 
     What was typed before the prompt appears is dropped: no key that was meant for something else decides.
@@ -59,7 +59,7 @@ def ask(session: Session, answers: Sequence[Answer], read: Read = input) -> str:
         explain(session, answers)
 
 
-def _answer(session: Session, labels: Text, read: Read) -> str:
+def _answer(session: CommandSession, labels: Text, read: Read) -> str:
     """What a person types behind a prompt."""
     drop_typed()
     session.err.print(labels, end=" ", soft_wrap=True)
@@ -70,7 +70,7 @@ def _answer(session: Session, labels: Text, read: Read) -> str:
         session.prompt = None
 
 
-def explain(session: Session, answers: Sequence[Answer]) -> None:
+def explain(session: CommandSession, answers: Sequence[PromptAnswer]) -> None:
     """Print what each answer does."""
     table = Table.grid(padding=(0, 2))
     for one in answers:
@@ -85,7 +85,7 @@ def _bold(label: str) -> Text:
     return Text.assemble(f"{before}[", (letter, "bold"), f"]{after}")
 
 
-def confirm(session: Session, question: str, *, default: bool = False, read: Read = input) -> bool:
+def confirm(session: CommandSession, question: str, *, default: bool = False, read: Read = input) -> bool:
     """Whether a person says yes. default: what an empty line means."""
     labels = Text(f"{question} {'[Y/n]' if default else '[y/N]'}")
     while True:
@@ -100,7 +100,7 @@ def is_asked() -> bool:
     return sys.stdin.isatty()
 
 
-def agrees(session: Session, question: str, read: Read = input) -> bool:
+def agrees(session: CommandSession, question: str, read: Read = input) -> bool:
     """Whether a person at the terminal says yes; Ctrl-D says no."""
     try:
         return confirm(session, question, read=read)
@@ -109,7 +109,7 @@ def agrees(session: Session, question: str, read: Read = input) -> bool:
         return False
 
 
-def edited(session: Session, item: WaitingAction) -> dict[str, Any]:
+def edited(session: CommandSession, item: WaitingAction) -> dict[str, Any]:
     """The arguments of an action as a person changes them in $VISUAL or $EDITOR: a command as text, others as JSON.
 
     Raises NotEdited.

@@ -16,8 +16,8 @@ from agent_server_client.cli.durations import duration
 from agent_server_client.cli.program import (
     REFUSED,
     STOPPED_SHORT,
+    CommandSession,
     Failed,
-    Session,
     beginning_of,
     command,
     id_from,
@@ -105,7 +105,7 @@ def _rule_options(function: Callable[..., None], *, required: bool = True) -> Ca
 
 
 def _body(
-    session: Session,
+    session: CommandSession,
     client: Client,
     *,
     decision: str,
@@ -152,7 +152,7 @@ def _body(
 
 
 @command(cls=click.Group, invoke_without_command=True)
-def rules(session: Session) -> None:
+def rules(session: CommandSession) -> None:
     """List, add, rehearse and revoke approval rules."""
     if not click.get_current_context().invoked_subcommand:
         _list(session)
@@ -160,12 +160,12 @@ def rules(session: Session) -> None:
 
 @command("ls")
 @click.option("-a", "--all", "is_all", is_flag=True, help="Then those that were revoked: by whom, and when.")
-def list_rules(session: Session, is_all: bool) -> None:
+def list_rules(session: CommandSession, is_all: bool) -> None:
     """List the rules, the newest first."""
     _list(session, is_all)
 
 
-def _list(session: Session, is_all: bool = False) -> None:
+def _list(session: CommandSession, is_all: bool = False) -> None:
     found = session.client().rules(ended=is_all)
     if session.as_json:
         print_json(found)
@@ -177,7 +177,7 @@ def _list(session: Session, is_all: bool = False) -> None:
         print_table(session.out, heads, [(ids.get(one["id"], one["id"]), *_row(session, one)) for one in found])
 
 
-def _row(session: Session, rule: ApprovalRule) -> tuple[str | Text, ...]:
+def _row(session: CommandSession, rule: ApprovalRule) -> tuple[str | Text, ...]:
     uses = f"{rule['uses']:,}" + (f" of {most:,}" if (most := rule["max_uses"]) else "")
     ends = rule["expires_at"]
     until = "until revoked" if not ends else ends[:16].replace("T", " ") if session.out.is_terminal else ends
@@ -195,7 +195,7 @@ def _people(rule: ApprovalRule) -> str:
 
 @command("add")
 @_rule_options
-def add_rule(session: Session, **options: Any) -> None:
+def add_rule(session: CommandSession, **options: Any) -> None:
     """Add a rule, which decides from now on, unasked.
 
     Without --command and --path it holds whatever the arguments are. A rule that rejects wins over rules that approve.
@@ -216,7 +216,7 @@ def _does(rule: Any) -> str:
 
 @command("rm")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from(_LISTING))
-def revoke_rule(session: Session, ids: tuple[str, ...]) -> None:
+def revoke_rule(session: CommandSession, ids: tuple[str, ...]) -> None:
     """Revoke rules.
 
     Such actions wait for a person again. ID is that of a rule, or its beginning.
@@ -232,7 +232,7 @@ def revoke_rule(session: Session, ids: tuple[str, ...]) -> None:
 @command("rehearse")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @partial(_rule_options, required=False)
-def rehearse_rule(session: Session, file: Path | None, **options: Any) -> None:
+def rehearse_rule(session: CommandSession, file: Path | None, **options: Any) -> None:
     """Say what rules would have decided, without making them.
 
     FILE is a TOML file of rules: those that the server does not have are rehearsed. Without FILE the options say what
@@ -257,7 +257,9 @@ def rehearse_rule(session: Session, file: Path | None, **options: Any) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-def _drafts(session: Session, client: Client, file: Path | None, options: dict[str, Any]) -> list[dict[str, Any]]:
+def _drafts(
+    session: CommandSession, client: Client, file: Path | None, options: dict[str, Any]
+) -> list[dict[str, Any]]:
     """The rules to rehearse. Raises Failed where neither or both of a file and options name them."""
     given = any(value not in (None, "", ()) for value in options.values())
     if file is not None and given:
@@ -269,7 +271,7 @@ def _drafts(session: Session, client: Client, file: Path | None, options: dict[s
     return [_body(session, client, **options)]
 
 
-def _rehearsed(session: Session, client: Client, body: dict[str, Any]) -> dict[str, Any]:
+def _rehearsed(session: CommandSession, client: Client, body: dict[str, Any]) -> dict[str, Any]:
     """The sums of a rehearsal on all decisions: at once where one page has them, else in the background."""
     with session.waiting("Reading what was decided") as update:
         found = client.post(f"/api/v1/approval-rules/rehearse?limit={_PAGE}", body)
@@ -286,7 +288,7 @@ def _rehearsed(session: Session, client: Client, body: dict[str, Any]) -> dict[s
     return {name: found[name] for name in ("decided", "answered", "rejected", "unread", "examples")}
 
 
-def _print_rehearsal(session: Session, body: dict[str, Any], total: dict[str, Any]) -> None:
+def _print_rehearsal(session: CommandSession, body: dict[str, Any], total: dict[str, Any]) -> None:
     decided, answered, rejected = total["decided"], total["answered"], total["rejected"]
     session.out.print(f"This rule {_does(body)}.")
     session.out.print(f"It would have answered {answered:,} of {counted(decided, 'decision')} of people.")
@@ -311,7 +313,7 @@ def _print_rehearsal(session: Session, body: dict[str, Any], total: dict[str, An
 
 @command("diff")
 @_FILE
-def diff_rules(session: Session, file: Path) -> None:
+def diff_rules(session: CommandSession, file: Path) -> None:
     """Compare the rules of a TOML file with those of the server.
 
     Rules are compared by what they decide, not by their ids and reasons. Exit code 1: they differ.
@@ -326,7 +328,7 @@ def diff_rules(session: Session, file: Path) -> None:
 @_FILE
 @click.option("--prune", is_flag=True, help="Revoke the rules that the file does not have.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-def apply_rules(session: Session, file: Path, prune: bool, yes: bool) -> None:
+def apply_rules(session: CommandSession, file: Path, prune: bool, yes: bool) -> None:
     """Make the rules of a TOML file that the server does not have."""
     wanted, client = _read(file), session.client()
     found = difference(wanted, client.rules())

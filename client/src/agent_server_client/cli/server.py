@@ -15,8 +15,8 @@ from agent_server_client.cli.durations import duration
 from agent_server_client.cli.profiles import BadProfile, are_private, file_of, listed, unchosen, without_password
 from agent_server_client.cli.program import (
     REFUSED,
+    CommandSession,
     Failed,
-    Session,
     agentctl,
     command,
     id_from,
@@ -53,7 +53,7 @@ _NETWORKS = {
 
 
 @command()
-def whoami(session: Session) -> None:
+def whoami(session: CommandSession) -> None:
     """Show who you are to the server, and what you may do."""
     client = session.client()
     user = client.user()
@@ -83,7 +83,7 @@ def _grant_of(grant: OwnGrant) -> str:
 
 
 @command()
-def status(session: Session) -> None:
+def status(session: CommandSession) -> None:
     """Show the server, its hosts, and who you are.
 
     The command asks once. It ends with exit code 3 if the server is silent for 5 seconds.
@@ -132,7 +132,7 @@ def status(session: Session) -> None:
     _print_rows(session, rows)
 
 
-def _print_rows(session: Session, rows: list[tuple[str, str | Text]]) -> None:
+def _print_rows(session: CommandSession, rows: list[tuple[str, str | Text]]) -> None:
     """Print names and what they are, in two columns."""
     width = max(20, session.out.width - 10) if session.out.is_terminal else 1 << 20
     for name, shown in rows:
@@ -147,7 +147,7 @@ def _isolation_of(held: SpecIsolation) -> Text:
 
 
 @command()
-def agents(session: Session) -> None:
+def agents(session: CommandSession) -> None:
     """List the agents that the server offers, the default one first.
 
     `agentctl run --agent ID` starts one. On the machine of the server, `make agent` lists what can be installed, and
@@ -169,7 +169,7 @@ def agents(session: Session) -> None:
 
 
 @command()
-def profiles(session: Session) -> None:
+def profiles(session: CommandSession) -> None:
     """List the servers of your configuration, without their keys.
 
     The file is ~/.config/agentctl/config.toml.
@@ -201,7 +201,7 @@ def profiles(session: Session) -> None:
 
 
 @command(cls=click.Group, invoke_without_command=True)
-def keys(session: Session) -> None:
+def keys(session: CommandSession) -> None:
     """List, make and revoke keys."""
     if click.get_current_context().invoked_subcommand:
         return
@@ -238,7 +238,7 @@ def keys(session: Session) -> None:
 @click.option("--days", type=click.IntRange(1), help="The same as --for, in days.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before the first key of an open server.")
 def new_key(
-    session: Session, name: str, scopes: tuple[str, ...], lasts: timedelta | None, days: int | None, yes: bool
+    session: CommandSession, name: str, scopes: tuple[str, ...], lasts: timedelta | None, days: int | None, yes: bool
 ) -> None:
     """Make a key. It is shown once, here.
 
@@ -291,7 +291,7 @@ def _locks_admins_out(client: Client, live: list[KeyInfo]) -> bool:
 
 @command("revoke")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=id_from("agentctl keys"))
-def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
+def revoke_key(session: CommandSession, ids: tuple[str, ...]) -> None:
     """Revoke keys: they open nothing any more."""
     client = session.client()
     for one in ids:
@@ -301,7 +301,7 @@ def revoke_key(session: Session, ids: tuple[str, ...]) -> None:
 
 @command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(session: Session, shell: str) -> None:
+def completion(session: CommandSession, shell: str) -> None:
     """Print a script that completes commands and ids in a shell.
 
     bash: eval "$(agentctl completion bash)"; the same for zsh; fish: agentctl completion fish | source

@@ -11,7 +11,7 @@ from typing import Any
 from agent_server_client._sync import Client, Conversation, Destination, PendingAction
 from agent_server_client.cli.asking import Outcome
 from agent_server_client.cli.decisions import Approver
-from agent_server_client.cli.program import Session
+from agent_server_client.cli.program import CommandSession
 from agent_server_client.errors import AgentServerError
 from agent_server_client.visible import beginning, in_line
 from agent_server_client.wire import STOPPED, Entry, Tries, status_of
@@ -42,7 +42,7 @@ _LONGEST = 300
 
 
 def watched(
-    session: Session,
+    session: CommandSession,
     conversation: Conversation,
     entries: Iterable[Entry | PendingAction],
     after: int,

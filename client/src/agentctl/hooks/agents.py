@@ -32,7 +32,7 @@ _OF_THE_TERMINAL = {"AskUserQuestion", "ask_user_question", "question"}
 _TEXT = 20_000
 
 
-class Verdict(NamedTuple):
+class InboxVerdict(NamedTuple):
     """An answer of the inbox."""
 
     allows: bool
@@ -49,7 +49,7 @@ class Question(NamedTuple):
     is_whole: bool = True  #: whether the arguments are all that the call does
 
 
-class Report(NamedTuple):
+class HookReport(NamedTuple):
     """What an agent tells besides: kind `prompt`, `call`, `turn` or `end`."""
 
     kind: str
@@ -60,15 +60,15 @@ class Report(NamedTuple):
     is_error: bool = False
 
 
-class Agent(NamedTuple):
+class HookedAgent(NamedTuple):
     """How one agent speaks to its hook."""
 
     name: str  #: as the inbox shows it
     races: bool  #: whether the terminal shows its question while the hook waits
     edits: bool  #: whether it takes other arguments
     question: Callable[[Json], Question | None]
-    report: Callable[[Json], Report | None]
-    form: Callable[[Question, Verdict], Json]
+    report: Callable[[Json], HookReport | None]
+    form: Callable[[Question, InboxVerdict], Json]
     notice: str = ""  #: the member of an answer whose text the agent shows to its person
 
 
@@ -134,17 +134,17 @@ def _codex_question(event: Json) -> Question | None:
     return question and question._replace(arguments=_undescribed(question.arguments))
 
 
-def _nested_report(event: Json) -> Report | None:
+def _nested_report(event: Json) -> HookReport | None:
     name = event_of(event)
     if name in ("PostToolUse", "PostToolUseFailure"):
         arguments, failed = event.get("tool_input"), name == "PostToolUseFailure"
         result = event.get("error") if failed else event.get("tool_response")
         whole = arguments if isinstance(arguments, dict) else {"input": arguments}
-        return Report("call", "", str(event.get("tool_name") or ""), whole, text_of(result), failed)
+        return HookReport("call", "", str(event.get("tool_name") or ""), whole, text_of(result), failed)
     if name == "UserPromptSubmit":
-        return Report("prompt", text_of(event.get("prompt")))
+        return HookReport("prompt", text_of(event.get("prompt")))
     kind = {"Stop": "turn", "Interrupt": "turn", "SessionEnd": "end"}.get(name)
-    return Report(kind) if kind else None
+    return HookReport(kind) if kind else None
 
 
 def text_of(value: Any) -> str:
@@ -158,7 +158,7 @@ def text_of(value: Any) -> str:
     return str(value)[:_TEXT]
 
 
-def _nested_form(question: Question, verdict: Verdict) -> Json:
+def _nested_form(question: Question, verdict: InboxVerdict) -> Json:
     if question.kind == "gate":
         found: Json = {"hookEventName": "PreToolUse", "permissionDecision": "allow" if verdict.allows else "deny"}
         found |= {} if verdict.allows else {"permissionDecisionReason": verdict.reason}
@@ -176,12 +176,12 @@ def _copilot_question(event: Json) -> Question | None:
     return Question(tool, _undescribed(arguments), "permission")
 
 
-def _copilot_report(event: Json) -> Report | None:
+def _copilot_report(event: Json) -> HookReport | None:
     """Read what Copilot tells: only its question has a name, so each event is known by its members."""
     if "toolResult" in event or "error" in event:
         arguments, result = event.get("toolArgs", event.get("toolInput")), event.get("toolResult", event.get("error"))
         failed = isinstance(result, dict) and result.get("resultType") in ("failure", "denied", "rejected")
-        return Report(
+        return HookReport(
             "call",
             "",
             str(event.get("toolName") or ""),
@@ -190,13 +190,13 @@ def _copilot_report(event: Json) -> Report | None:
             failed or "error" in event,
         )
     if "prompt" in event:
-        return Report("prompt", text_of(event["prompt"]))
+        return HookReport("prompt", text_of(event["prompt"]))
     if "stopReason" in event:
-        return Report("turn")
-    return Report("end") if "reason" in event else None
+        return HookReport("turn")
+    return HookReport("end") if "reason" in event else None
 
 
-def _copilot_form(_: Question, verdict: Verdict) -> Json:
+def _copilot_form(_: Question, verdict: InboxVerdict) -> Json:
     return {"behavior": "allow"} if verdict.allows else {"behavior": "deny", "message": verdict.reason}
 
 
@@ -209,25 +209,25 @@ def _opencode_question(event: Json) -> Question | None:
     return Question(tool, event.get("tool_input") or {}, kind, bool(event.get("complete", True)))
 
 
-def _opencode_report(event: Json) -> Report | None:
+def _opencode_report(event: Json) -> HookReport | None:
     name = event_of(event)
     if name == "call":
-        return Report(
+        return HookReport(
             "call", "", str(event.get("tool_name")), event.get("tool_input") or {}, text_of(event.get("result"))
         )
     if name == "prompt":
-        return Report("prompt", text_of(event.get("prompt")))
-    return Report(name) if name in ("turn", "end") else None
+        return HookReport("prompt", text_of(event.get("prompt")))
+    return HookReport(name) if name in ("turn", "end") else None
 
 
-def _opencode_form(_: Question, verdict: Verdict) -> Json:
+def _opencode_form(_: Question, verdict: InboxVerdict) -> Json:
     return {"reply": "once"} if verdict.allows else {"reply": "reject", "message": verdict.reason}
 
 
 AGENTS = {
-    "claude": Agent("claude-code", True, True, _nested_question, _nested_report, _nested_form, "systemMessage"),
-    "codex": Agent("codex", False, False, _codex_question, _nested_report, _nested_form),
-    "opencode": Agent("opencode", True, False, _opencode_question, _opencode_report, _opencode_form, "notice"),
-    "copilot": Agent("copilot-cli", False, False, _copilot_question, _copilot_report, _copilot_form),
-    "qwen": Agent("qwen-code", False, True, _nested_question, _nested_report, _nested_form),
+    "claude": HookedAgent("claude-code", True, True, _nested_question, _nested_report, _nested_form, "systemMessage"),
+    "codex": HookedAgent("codex", False, False, _codex_question, _nested_report, _nested_form),
+    "opencode": HookedAgent("opencode", True, False, _opencode_question, _opencode_report, _opencode_form, "notice"),
+    "copilot": HookedAgent("copilot-cli", False, False, _copilot_question, _copilot_report, _copilot_form),
+    "qwen": HookedAgent("qwen-code", False, True, _nested_question, _nested_report, _nested_form),
 }

@@ -3,9 +3,9 @@
 import json
 import time
 
-from agentctl.hooks.agents import Agent, Json, Question, Verdict, session_of
+from agentctl.hooks.agents import HookedAgent, InboxVerdict, Json, Question, session_of
 from agentctl.hooks.away import heard
-from agentctl.hooks.wire import Away, Refused, Server
+from agentctl.hooks.wire import Away, RequestRefused, ServerConnection
 
 #: Seconds of a lease, and of the long poll that renews it.
 LEASE, POLL = 20, 10
@@ -19,15 +19,15 @@ _PAUSE = 1.0
 REQUESTS = "/api/v1/permission-requests"
 
 
-class Asking:
+class InboxRequest:
     """One request in the inbox, from its first attempt to its end."""
 
-    def __init__(self, server: Server, body: Json, once: str, seconds: float) -> None:
+    def __init__(self, server: ServerConnection, body: Json, once: str, seconds: float) -> None:
         self.server, self._body, self._once, self._seconds = server, body, once, seconds
         self._round, self.id = 0, ""
 
     def begin(self) -> Json:
-        """Open the request. Try again after a lost connection. Raises Away and Refused."""
+        """Open the request. Try again after a lost connection. Raises Away and RequestRefused."""
         deadline = time.monotonic() + self._seconds
         while True:
             try:
@@ -44,7 +44,7 @@ class Asking:
     def answer(self, deadline: float) -> Json | None:
         """Return the state once it is no longer pending; None at the deadline of time.monotonic().
 
-        A request whose lease ended while the server was away is asked again. Raises Away and Refused of `begin`.
+        A request whose lease ended while the server was away is asked again. Raises Away and RequestRefused of `begin`.
         """
         state, is_lost = self.begin(), False
         while True:
@@ -72,11 +72,11 @@ class Asking:
                 self._seconds = 0.0
                 self.begin()
             self.server.call("POST", f"{REQUESTS}/{self.id}/outcome", {"outcome": outcome, "by": "terminal"})
-        except (Away, Refused):
+        except (Away, RequestRefused):
             pass  # the lease ends it
 
 
-def verdict_of(agent: Agent, state: Json) -> Verdict | None:
+def verdict_of(agent: HookedAgent, state: Json) -> InboxVerdict | None:
     """Return the answer of the inbox; None where it has none, or where the terminal gave it."""
     if (state.get("by") or {}).get("kind") == "terminal":
         return None
@@ -86,14 +86,14 @@ def verdict_of(agent: Agent, state: Json) -> Verdict | None:
             words = (
                 f"The inbox approved other arguments. Call the tool again with exactly these: {json.dumps(arguments)}"
             )
-            return Verdict(False, words)
-        return Verdict(True, "", arguments)
+            return InboxVerdict(False, words)
+        return InboxVerdict(True, "", arguments)
     if state["state"] == "rejected":
-        return Verdict(False, state.get("reason") or "Refused in the inbox")
+        return InboxVerdict(False, state.get("reason") or "Refused in the inbox")
     return None
 
 
-def request_of(agent: Agent, event: Json, question: Question, order: str, seconds: float) -> Json:
+def request_of(agent: HookedAgent, event: Json, question: Question, order: str, seconds: float) -> Json:
     """Return the body of a permission request."""
     return {
         **who(agent, event),
@@ -107,11 +107,11 @@ def request_of(agent: Agent, event: Json, question: Question, order: str, second
     }
 
 
-def alive(server: Server) -> None:
+def alive(server: ServerConnection) -> None:
     """Return where the server answers and takes the key. Raises Away."""
     try:
         server.call("GET", f"{REQUESTS}/none")
-    except Refused as error:
+    except RequestRefused as error:
         if error.status in (401, 403):
             raise Away(
                 f"{server.url} refuses the key of the hook: {error}. Repeat `agentctl hook install NAME`"
@@ -120,6 +120,6 @@ def alive(server: Server) -> None:
             raise Away(str(error)) from None
 
 
-def who(agent: Agent, event: Json) -> Json:
+def who(agent: HookedAgent, event: Json) -> Json:
     """Return the members that name an agent and its session."""
     return {"agent": {"name": agent.name, "can_edit": agent.edits}, "session": session_of(event)}

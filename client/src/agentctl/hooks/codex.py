@@ -21,7 +21,7 @@ _ANSWER = 3.0
 _MESSAGE_BYTES = 64 << 20
 
 
-class Session:
+class CodexSession:
     """A session of Codex that its app server shares: JSON-RPC in WebSocket frames on a Unix socket."""
 
     def __init__(self, path: str) -> None:
@@ -99,12 +99,12 @@ class Session:
         return True
 
 
-def joined(event: Json) -> Session | None:
+def joined(event: Json) -> CodexSession | None:
     """Return the session of an event as the app server shares it, or None."""
     home = Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex")
     path = str((home / "app-server-control/app-server-control.sock").resolve())
     try:
-        session = Session(path)
+        session = CodexSession(path)
         info = {"name": "agentctl", "title": "Inbox", "version": "1"}
         if not session.result(1, "initialize", clientInfo=info, capabilities={"experimentalApi": True}):
             return None

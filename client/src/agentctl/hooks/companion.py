@@ -7,12 +7,12 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from agentctl.hooks.agents import Agent, Json, Verdict
-from agentctl.hooks.asking import A_DAY, Asking, request_of, verdict_of
+from agentctl.hooks.agents import HookedAgent, InboxVerdict, Json
+from agentctl.hooks.asking import A_DAY, InboxRequest, request_of, verdict_of
 from agentctl.hooks.behind import is_left_behind
-from agentctl.hooks.codex import Session
+from agentctl.hooks.codex import CodexSession
 from agentctl.hooks.settings import PATIENCE
-from agentctl.hooks.wire import Away, Refused, Server
+from agentctl.hooks.wire import Away, RequestRefused, ServerConnection
 
 #: Seconds for Codex to show its question after the hook has ended.
 _QUESTION = 20.0
@@ -24,7 +24,9 @@ _REFUSAL = 1.0
 _LOOK = 0.2
 
 
-def leave_behind(session: Session, server: Server, values: Json, agent: Agent, event: Json) -> None:
+def leave_behind(
+    session: CodexSession, server: ServerConnection, values: Json, agent: HookedAgent, event: Json
+) -> None:
     """Return at once in this process; the one that it leaves behind asks the inbox beside the terminal."""
     if not is_left_behind():
         return
@@ -36,11 +38,13 @@ def leave_behind(session: Session, server: Server, values: Json, agent: Agent, e
 class Companion:
     """Asks the inbox for the call of one event, wherever the session asks for it."""
 
-    def __init__(self, session: Session, server: Server, values: Json, agent: Agent, event: Json) -> None:
+    def __init__(
+        self, session: CodexSession, server: ServerConnection, values: Json, agent: HookedAgent, event: Json
+    ) -> None:
         self._session, self._server, self._values = session, server, values
         self._agent, self._event = agent, event
         self._thread = str(event["session_id"])
-        self._open: dict[Any, tuple[str, Asking]] = {}  #: by the id of a question: its item, and the request
+        self._open: dict[Any, tuple[str, InboxRequest]] = {}  #: by the id of a question: its item, and the request
         self._answered: set[Any] = set()
         self._resolved: dict[Any, float] = {}  #: questions that the terminal answered, and when
         self._sending = threading.Lock()
@@ -105,17 +109,17 @@ class Companion:
         body = request_of(self._agent, self._event, question, "races", A_DAY)
         # Companions of equal calls share a request: it has the name of the question.
         once = f"codex-{self._thread}-{params.get('itemId')}-{params.get('startedAtMs')}"
-        server = Server(self._server.url, str(self._values.get("key") or ""))
-        asking = Asking(server, body, once, float(self._values.get("patience") or PATIENCE))
+        server = ServerConnection(self._server.url, str(self._values.get("key") or ""))
+        asking = InboxRequest(server, body, once, float(self._values.get("patience") or PATIENCE))
         self._open[number] = (str(params.get("itemId")), asking)
         threading.Thread(target=self._await, args=(number, params, asking), daemon=True).start()
 
-    def _await(self, number: Any, params: Json, asking: Asking) -> None:
+    def _await(self, number: Any, params: Json, asking: InboxRequest) -> None:
         try:
             state = asking.answer(time.monotonic() + A_DAY)
             verdict = verdict_of(self._agent, state) if state else None
-        except (Away, Refused) as error:  # the terminal alone, unless the inbox is required
-            verdict = Verdict(False, str(error)) if self._values.get("require") else None
+        except (Away, RequestRefused) as error:  # the terminal alone, unless the inbox is required
+            verdict = InboxVerdict(False, str(error)) if self._values.get("require") else None
         if verdict is None or number in self._resolved:
             return
         self._answered.add(number)

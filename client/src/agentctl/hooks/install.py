@@ -31,7 +31,7 @@ class CannotEdit(Exception):
     """A file stays as it is; the message says why."""
 
 
-class Form(NamedTuple):
+class HookForm(NamedTuple):
     """Which hooks an agent gets, and what a person has to know of them."""
 
     measured: str  #: the version that docs/hooks.md is about
@@ -49,7 +49,7 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    "claude": Form(
+    "claude": HookForm(
         measured="2.1.332",
         user=".claude/settings.json",
         project=".claude/settings.json",
@@ -63,7 +63,7 @@ FORMS = {
         trust="Nothing: it is in force within 2 seconds. In a project, Claude Code asks whether you trust the folder.",
         variable="CLAUDE_CONFIG_DIR",
     ),
-    "codex": Form(
+    "codex": HookForm(
         measured="0.171.0",
         user=".codex/hooks.json",
         project="",
@@ -77,7 +77,7 @@ FORMS = {
         trust="Trust the hooks once: Codex asks at its next start, or type /hooks. Until then they do not run.",
         variable="CODEX_HOME",
     ),
-    "opencode": Form(
+    "opencode": HookForm(
         measured="1.18.33",
         user=".config/opencode/plugin/agent-server.js",
         project=".opencode/plugin/agent-server.js",
@@ -93,7 +93,7 @@ FORMS = {
         ),
         trust="Start opencode again: it reads plugins at its start.",
     ),
-    "copilot": Form(
+    "copilot": HookForm(
         measured="1.0.102",
         user=".copilot/settings.json",
         project=".github/hooks/agent-server.json",
@@ -106,7 +106,7 @@ FORMS = {
         unasked="tools that Copilot counts as safe, such as `view`",
         trust="Start Copilot again. In a project, the folder has to be trusted.",
     ),
-    "qwen": Form(
+    "qwen": HookForm(
         measured="0.24.4",
         user=".qwen/settings.json",
         project=".qwen/settings.json",

@@ -14,7 +14,7 @@ from typing import Any
 from agentctl.hooks.asking import REQUESTS
 from agentctl.hooks.away import state
 from agentctl.hooks.behind import is_left_behind
-from agentctl.hooks.wire import Away, Refused, Server
+from agentctl.hooks.wire import Away, RequestRefused, ServerConnection
 
 REPORTS = f"{REQUESTS}/reports"
 
@@ -34,7 +34,7 @@ def keep(body: dict[str, Any], once: str) -> None:
             os.write(file, line)
 
 
-def send_behind(server: Server) -> None:
+def send_behind(server: ServerConnection) -> None:
     """Leave a process behind that sends what is kept, unless nothing is or another one does."""
     with suppress(OSError):
         if not state("hooks-reports").exists() or not state("hooks-reports").stat().st_size:
@@ -49,7 +49,7 @@ def send_behind(server: Server) -> None:
             os.close(lock)
 
 
-def _send(server: Server, lock: int) -> None:
+def _send(server: ServerConnection, lock: int) -> None:
     deadline = time.monotonic() + _TRIES
     while time.monotonic() < deadline:
         with _opened() as file:
@@ -61,7 +61,7 @@ def _send(server: Server, lock: int) -> None:
             report = json.loads(first[0])
             if report["at"] > time.time() - _KEPT:
                 server.call("POST", REPORTS, report["body"], once=report["once"])
-        except (Refused, ValueError, KeyError, TypeError):
+        except (RequestRefused, ValueError, KeyError, TypeError):
             pass
         except Away:
             time.sleep(_PAUSE)

@@ -10,11 +10,11 @@ import time
 from typing import Any, NoReturn
 
 from agentctl.hooks import companion, kept, settings
-from agentctl.hooks.agents import AGENTS, Agent, Json, Question, Report, Verdict, event_of, session_of
-from agentctl.hooks.asking import A_DAY, POLL, Asking, alive, request_of, verdict_of, who
+from agentctl.hooks.agents import AGENTS, HookedAgent, HookReport, InboxVerdict, Json, Question, event_of, session_of
+from agentctl.hooks.asking import A_DAY, POLL, InboxRequest, alive, request_of, verdict_of, who
 from agentctl.hooks.away import has_told, missed
 from agentctl.hooks.codex import joined
-from agentctl.hooks.wire import Away, Refused, Server
+from agentctl.hooks.wire import Away, RequestRefused, ServerConnection
 
 #: Seconds for which a hook that goes first tries to reach the server.
 _BRIEF = 2.0
@@ -53,7 +53,7 @@ def main(name: str, *, is_gate: bool = False) -> int:
             raise settings.BadSettings(f"{settings.path()} names no server. Run: agentctl hook install {name}")
     except settings.BadSettings as error:
         return _without(agent, event, question, str(error), is_required=question.kind == "gate") if question else 0
-    server = Server(values["url"], values.get("key", ""))
+    server = ServerConnection(values["url"], values.get("key", ""))
     if question:
         return _ask(name, server, values, event, question)
     if report := agent.report(event):
@@ -63,7 +63,7 @@ def main(name: str, *, is_gate: bool = False) -> int:
     return 0
 
 
-def _ask(name: str, server: Server, values: Json, event: Json, question: Question) -> int:
+def _ask(name: str, server: ServerConnection, values: Json, event: Json, question: Question) -> int:
     agent = AGENTS[name]
     is_required = bool(values.get("require")) or question.kind == "gate"
     if name == "codex" and question.kind == "permission" and (session := joined(event)):
@@ -78,7 +78,7 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
     seconds = float(A_DAY) if is_patient else patience
     order = "races" if agent.races and question.kind == "permission" else "first"
     body = request_of(agent, event, question, order, seconds)
-    asking = Asking(server, body, os.urandom(16).hex(), patience if is_patient and not has_told() else _BRIEF)
+    asking = InboxRequest(server, body, os.urandom(16).hex(), patience if is_patient and not has_told() else _BRIEF)
     try:
         _heed(name)
         state = asking.answer(time.monotonic() + seconds + POLL)
@@ -87,13 +87,13 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
         _ignore()
         asking.close(end.outcome)
         return 0
-    except Refused as error:
+    except RequestRefused as error:
         return _without(agent, event, question, f"The inbox refuses: {error}", is_required=is_required)
     except Away as error:
         return _without(agent, event, question, str(error), is_required=is_required)
     verdict = verdict_of(agent, state) if state else None
     if verdict is None and question.kind == "gate":
-        verdict = Verdict(False, "Nobody has answered in the inbox")
+        verdict = InboxVerdict(False, "Nobody has answered in the inbox")
     if verdict is not None:
         print(json.dumps(agent.form(question, verdict)), flush=True)
     if name == "opencode":
@@ -101,11 +101,13 @@ def _ask(name: str, server: Server, values: Json, event: Json, question: Questio
     return 0
 
 
-def _without(agent: Agent, event: Json, question: Question, words: str, *, is_required: bool) -> int:
+def _without(agent: HookedAgent, event: Json, question: Question, words: str, *, is_required: bool) -> int:
     """Answer without the inbox: nothing, so that the terminal asks; a refusal where the inbox is required."""
     is_new = missed(session_of(event)["id"])
     if is_required:
-        print(json.dumps(agent.form(question, Verdict(False, f"The inbox is required and cannot be asked. {words}"))))
+        print(
+            json.dumps(agent.form(question, InboxVerdict(False, f"The inbox is required and cannot be asked. {words}")))
+        )
     elif is_new:
         sentence = f"The inbox is not asked, so this terminal alone decides. {words}"
         if agent.notice:
@@ -115,7 +117,7 @@ def _without(agent: Agent, event: Json, question: Question, words: str, *, is_re
     return 0
 
 
-def _tell(agent: Agent, server: Server, event: Json, report: Report) -> None:
+def _tell(agent: HookedAgent, server: ServerConnection, event: Json, report: HookReport) -> None:
     """Report what an agent tells besides. Where the server is away, what ran is kept for it and the rest is lost."""
     if report.kind == "prompt" and not report.text:
         return
@@ -127,7 +129,7 @@ def _tell(agent: Agent, server: Server, event: Json, report: Report) -> None:
     try:
         if not is_away:
             server.call("POST", kept.REPORTS, body, once=once)
-    except Refused as error:
+    except RequestRefused as error:
         print(f"The inbox refuses a report: {error}", file=sys.stderr)
     except Away as error:
         is_away = True

@@ -16,7 +16,7 @@ class Away(Exception):
     """The server does not answer, or not yet; the message says why."""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The server refuses a request."""
 
     def __init__(self, status: int, body: dict[str, Any]) -> None:
@@ -24,7 +24,7 @@ class Refused(Exception):
         self.status, self.body = status, body
 
 
-class Server:
+class ServerConnection:
     """One server, by a connection that stays open between requests."""
 
     def __init__(self, url: str, key: str) -> None:
@@ -36,7 +36,8 @@ class Server:
     ) -> dict[str, Any]:
         """Send a request and return the JSON of its response.
 
-        once: its Idempotency-Key. waits: seconds for which the server may hold the response. Raises Away and Refused.
+        once: its Idempotency-Key. waits: seconds for which the server may hold the response.
+        Raises Away and RequestRefused.
         """
         headers = {"Accept": "application/json", "Connection": "keep-alive"}
         headers |= {"Content-Type": "application/json"} if body is not None else {}
@@ -63,12 +64,12 @@ class Server:
         if response.status in (429, 502, 503, 504) or response.getheader("Retry-After"):
             raise Away(f"{self.url} answers {response.status}: {found.get('detail', '')}")
         if response.status >= 300:
-            raise Refused(response.status, found)
+            raise RequestRefused(response.status, found)
         return found
 
-    def again(self) -> "Server":
+    def again(self) -> "ServerConnection":
         """Return the same server with a connection of its own."""
-        return Server(self.url, self._key)
+        return ServerConnection(self.url, self._key)
 
     def close(self) -> None:
         """Close the connection; the next request opens another one."""
