@@ -6,7 +6,7 @@ import time
 import pytest
 
 from reference_agent import web
-from reference_agent.tools import Refused
+from reference_agent.tools import ToolRefused
 from reference_agent.web import fetch, html_text
 from store.destinations import _WORDS
 from tests.quick import serve
@@ -66,12 +66,12 @@ def way_out(monkeypatch):
 
 
 def test_a_page_of_a_host_that_a_person_is_asked_for_waits_for_the_answer(way_out):
-    with pytest.raises(Refused, match="502 no address"):
+    with pytest.raises(ToolRefused, match="502 no address"):
         fetch("https://example.org/", waits=lambda: True)
     assert way_out.tries == ["example.org:443"] * 3
 
 
 def test_a_page_waits_for_no_answer_where_nobody_wants_it_any_more(way_out):
-    with pytest.raises(Refused, match="a person was asked"):
+    with pytest.raises(ToolRefused, match="a person was asked"):
         fetch("https://example.org/", waits=lambda: len(way_out.tries) < 2)
     assert len(way_out.tries) == 2
