@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from tests.approvals.terminals import Inbox, Terminal
+from tests.approvals.terminals import AskedTerminal, TerminalInbox
 from tests.core.test_hooks import CLAUDE_ASKS, COPILOT_ASKS
 from tests.servers import agent_server, store_server, wait_until
 
@@ -33,10 +33,10 @@ def house(tmp_path_factory):
 
 @pytest.fixture
 def inbox(house):
-    return Inbox(house)
+    return TerminalInbox(house)
 
 
-class Hook(threading.Thread):
+class LiveHook(threading.Thread):
     """A hook of an agent that waits for its answer."""
 
     def __init__(self, house, agent: str, event: dict, **query) -> None:
@@ -75,7 +75,7 @@ def item_of(inbox, session: str) -> SimpleNamespace:
 
 
 def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
-    hook = Hook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "drip"}})
+    hook = LiveHook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "drip"}})
     item = item_of(inbox, "drip")
     wait_until(lambda: len(hook.pieces) >= 2, "two line feeds")
     assert b"".join(hook.pieces).strip() == b""
@@ -87,7 +87,7 @@ def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
 
 
 def test_a_hook_that_hangs_up_withdraws(house, inbox):
-    hook = Hook(house, "copilot", {**COPILOT_ASKS, "toolInput": {"command": "hang up"}})
+    hook = LiveHook(house, "copilot", {**COPILOT_ASKS, "toolInput": {"command": "hang up"}})
     item = item_of(inbox, "hang up")
     hook.client.close()
 
@@ -96,7 +96,7 @@ def test_a_hook_that_hangs_up_withdraws(house, inbox):
 
 
 def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
-    hook = Hook(house, "qwen", {**CLAUDE_ASKS, "tool_input": {"command": "patience"}}, patience=1)
+    hook = LiveHook(house, "qwen", {**CLAUDE_ASKS, "tool_input": {"command": "patience"}}, patience=1)
     item = item_of(inbox, "patience")
 
     assert hook.answer == {}
@@ -104,7 +104,7 @@ def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
 
 
 def test_a_long_poll_ends_with_the_decision(house, inbox):
-    terminal = Terminal(house)
+    terminal = AskedTerminal(house)
     asked = terminal.asks()
     threading.Timer(0.3, inbox.decides, (asked, "reject")).start()
     began = time.monotonic()
@@ -115,7 +115,7 @@ def test_a_long_poll_ends_with_the_decision(house, inbox):
 
 
 def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
-    terminal = Terminal(house)
+    terminal = AskedTerminal(house)
     asked = terminal.asks(lease_seconds=1)
     for _ in range(6):
         time.sleep(0.4)
@@ -130,7 +130,7 @@ def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
 def test_a_revoked_key_ends_what_waits(house, inbox):
     made = house.one.post("/api/v1/keys", json={"name": "gone", "scopes": ["ask"]}).json()
     home = SimpleNamespace(**{**vars(house), "keys": {"ask key": made["key"]}})
-    hook = Hook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
+    hook = LiveHook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
     item_of(inbox, "revoked")
     house.one.delete(f"/api/v1/keys/{made['id']}")
     hook.join(10)

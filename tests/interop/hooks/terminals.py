@@ -70,7 +70,7 @@ def until(is_so: Callable[[], Any], what: Callable[[], str], seconds: float = ST
     raise AssertionError(f"not within {seconds:g} s: {what()}")
 
 
-class Terminal:
+class HookTerminal:
     """An agent's terminal under tmux."""
 
     def __init__(self, name: str, home: Path, work: Path, environment: dict[str, str]) -> None:
@@ -214,9 +214,9 @@ def _are_trusted(home: Path) -> bool:
 
 
 @contextlib.contextmanager
-def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
+def opened(name: str, home: Path, model: str) -> Iterator[HookTerminal]:
     """The terminal of an agent that takes a prompt."""
-    terminal = Terminal(name, home, home / "work", environment_of(name, home, model))
+    terminal = HookTerminal(name, home, home / "work", environment_of(name, home, model))
 
     def is_ready() -> bool:
         screen = terminal.screen()
