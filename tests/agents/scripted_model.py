@@ -36,7 +36,7 @@ class ScriptedReply:
     is_cut: bool = False  #: the connection ends in the middle
 
 
-class Model(ThreadingHTTPServer):
+class ScriptedModel(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class ScriptedModelHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted_model() -> Iterator[Model]:
-    model = Model()
+def scripted_model() -> Iterator[ScriptedModel]:
+    model = ScriptedModel()
     try:
         yield model
     finally:
