@@ -33,7 +33,7 @@ from tests.servers import (
 DOWN_AFTER = 500
 
 
-class Node:
+class RedisNode:
     """A server of the pair, on a port that it keeps when it starts again."""
 
     def __init__(self, program: str, folder: Path, *options: str) -> None:
@@ -49,12 +49,12 @@ class Node:
         self.process = self._process.enter_context(running(command, stdout=subprocess.DEVNULL))
         wait_until(self.redis.ping, f"the server on port {self.port}")
 
-    def follow(self, other: "Node") -> None:
+    def follow(self, other: "RedisNode") -> None:
         """Be a replica of another node, and wait until it is."""
         self.redis.replicaof("127.0.0.1", str(other.port))
         self.wait_until_it_confirms(other)
 
-    def wait_until_it_confirms(self, primary: "Node") -> None:
+    def wait_until_it_confirms(self, primary: "RedisNode") -> None:
         wait_until(lambda: self.redis.info("replication")["master_link_status"] == "up", "the replica's link")
         wait_until(lambda: primary.redis.wait(1, 500) == 1, "a word of the replica")
 
@@ -74,9 +74,9 @@ class Node:
 
 
 @contextlib.contextmanager
-def replicated(folder: Path, program: str, *options: str) -> Iterator[tuple[Node, Node]]:
+def replicated(folder: Path, program: str, *options: str) -> Iterator[tuple[RedisNode, RedisNode]]:
     """A primary and its replica, in this order."""
-    primary, replica = (Node(program, folder / name, *options) for name in ("primary", "replica"))
+    primary, replica = (RedisNode(program, folder / name, *options) for name in ("primary", "replica"))
     try:
         primary.start()
         replica.start()
@@ -88,10 +88,10 @@ def replicated(folder: Path, program: str, *options: str) -> Iterator[tuple[Node
 
 
 @contextlib.contextmanager
-def replicated_cluster(folder: Path, program: str) -> Iterator[tuple[Node, Node]]:
+def replicated_cluster(folder: Path, program: str) -> Iterator[tuple[RedisNode, RedisNode]]:
     """A cluster of one primary, which has all slots, and its replica."""
     options = ("--cluster-enabled", "yes", "--cluster-port")
-    primary, replica = (Node(program, folder / name) for name in ("primary", "replica"))
+    primary, replica = (RedisNode(program, folder / name) for name in ("primary", "replica"))
     try:
         for node in (primary, replica):
             node.start(*options, str(free_port()))
@@ -110,9 +110,9 @@ def replicated_cluster(folder: Path, program: str) -> Iterator[tuple[Node, Node]
 
 
 @contextlib.contextmanager
-def two_primaries(folder: Path, program: str, *options: str) -> Iterator[tuple[Node, Node]]:
+def two_primaries(folder: Path, program: str, *options: str) -> Iterator[tuple[RedisNode, RedisNode]]:
     """A cluster of two primaries, each with half of the slots."""
-    first, second = (Node(program, folder / name, *options) for name in ("first", "second"))
+    first, second = (RedisNode(program, folder / name, *options) for name in ("first", "second"))
     try:
         for node, slots in ((first, (0, 8191)), (second, (8192, 16383))):
             node.start("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
@@ -129,7 +129,7 @@ def two_primaries(folder: Path, program: str, *options: str) -> Iterator[tuple[N
 
 
 @contextlib.contextmanager
-def sentinel(folder: Path, primary: Node, quorum: int) -> Iterator[int]:
+def sentinel(folder: Path, primary: RedisNode, quorum: int) -> Iterator[int]:
     """The port of a sentinel of a primary, which it calls `main`."""
     port = free_port()
     settings = folder / f"sentinel-{port}.conf"
@@ -143,7 +143,7 @@ def sentinel(folder: Path, primary: Node, quorum: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def sentinels(folder: Path, primary: Node, number: int = 3) -> Iterator[list[Redis]]:
+def sentinels(folder: Path, primary: RedisNode, number: int = 3) -> Iterator[list[Redis]]:
     """Sentinels of a primary that has a replica; a client of each."""
     with contextlib.ExitStack() as stack:
         clients = []
@@ -174,14 +174,14 @@ SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
 OPTIONS = ("--cluster-enabled", "yes", "--cluster-node-timeout", "4000", "--repl-ping-replica-period", "1")
 
 
-class Cluster:
+class OwnRedisCluster:
     """Nodes of a cluster, which change their roles at failovers."""
 
     def __init__(self, folder: Path, down_after: int) -> None:
         """down_after: milliseconds of silence after which the nodes take one of them for dead."""
         program = valkey_program()
         self.nodes = [
-            Node(program, folder / f"node-{number}", *OPTIONS, "--cluster-port", str(free_port()))
+            RedisNode(program, folder / f"node-{number}", *OPTIONS, "--cluster-port", str(free_port()))
             for number in range(2 * len(SLOTS))
         ]
         self._down_after = down_after
@@ -220,7 +220,7 @@ class Cluster:
         for node in self.nodes:
             wait_until(lambda node=node: is_whole(node), "the cluster")
 
-    def pair(self, shard: int) -> tuple[Node, Node]:
+    def pair(self, shard: int) -> tuple[RedisNode, RedisNode]:
         """The primary and the replica of a range of slots, while the cluster is whole."""
         by_port = {node.port: node for node in self.nodes}
         found = {start: nodes for start, _, *nodes in self.nodes[0].redis.execute_command("CLUSTER", "SLOTS")}
@@ -232,22 +232,22 @@ class Cluster:
             node.end()
 
 
-def info(node: Node) -> dict[str, str]:
+def info(node: RedisNode) -> dict[str, str]:
     """What a node says of its cluster."""
     lines = node.redis.execute_command("CLUSTER", "INFO").decode().split()
     return dict(line.split(":", 1) for line in lines)
 
 
-def is_whole(node: Node) -> bool:
+def is_whole(node: RedisNode) -> bool:
     """Whether a node takes commands, and sees a replica of every primary."""
     shards = node.redis.execute_command("CLUSTER", "SLOTS")
     return info(node)["cluster_state"] == "ok" and [len(nodes) for nodes in shards] == [4] * len(SLOTS)
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, down_after: int = 60_000) -> Iterator[Cluster]:
-    """A cluster of three primaries with a replica each. down_after: see `Cluster`."""
-    made = Cluster(folder, down_after)
+def cluster(folder: Path, down_after: int = 60_000) -> Iterator[OwnRedisCluster]:
+    """A cluster of three primaries with a replica each. down_after: see `OwnRedisCluster`."""
+    made = OwnRedisCluster(folder, down_after)
     try:
         made.begin()
         yield made
@@ -256,9 +256,9 @@ def cluster(folder: Path, down_after: int = 60_000) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def whole_cluster(folder: Path) -> Iterator[Node]:
+def whole_cluster(folder: Path) -> Iterator[RedisNode]:
     """A cluster of one node, which has all slots."""
-    node = Node(valkey_program(), folder / "node", *OPTIONS, "--cluster-port", str(free_port()))
+    node = RedisNode(valkey_program(), folder / "node", *OPTIONS, "--cluster-port", str(free_port()))
     try:
         node.start()
         node.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -301,7 +301,7 @@ def cluster_of_six(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
 @contextlib.contextmanager
 def watched_server(folder: Path) -> Iterator[tuple[str, subprocess.Popen]]:
     """A server whose address a sentinel tells."""
-    node = Node(valkey_program(), folder / "primary")
+    node = RedisNode(valkey_program(), folder / "primary")
     try:
         node.start()
         with sentinel(folder, node, quorum=1) as watching:

@@ -13,7 +13,7 @@ from store.conversations.cold import ObjectMissing, ObjectsAway
 from tests.conftest import BOUNDS, SECRET_KEY, limits_of, unchecked
 
 
-class Objects:
+class ColdObjects:
     """Objects in the memory of the test; while `is_away`, a place that cannot be reached."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ def cold_client(url: str, objects) -> FlaskClient:
     return app.test_client()
 
 
-class Folder:
+class ColdFolder:
     """Objects in a folder, which processes share."""
 
     def __init__(self, folder: Path) -> None:

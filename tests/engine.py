@@ -49,7 +49,7 @@ _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 
 
 @dataclass
-class Engine:
+class FakeEngine:
     url: str
     build_args: list[str] = field(default_factory=list)  #: options of every `docker build`
 
@@ -90,7 +90,7 @@ def ran(container: Container, text: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[FakeEngine]:
     """The engine that all tests of this machine share: each test removes the containers that it starts."""
     program("docker")
     if os.environ.get("CI") and os.geteuid() == 0:
@@ -100,7 +100,7 @@ def engine() -> Iterator[Engine]:
     if not _default_responds():
         reason = "no Docker engine answers, and only root in CI starts one"
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
-    yield Engine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    yield FakeEngine(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
 
 
 @pytest.fixture(scope="session")
@@ -119,14 +119,14 @@ def alone(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _private_engine() -> Iterator[Engine]:
+def _private_engine() -> Iterator[FakeEngine]:
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "users").open("a") as users:
         with alone("engine"):
             fcntl.flock(users, fcntl.LOCK_SH)  # held by every process that uses the engine
             if not SOCKET.exists() or not _responds():
                 _start()
-            engine = Engine(f"unix://{SOCKET}")
+            engine = FakeEngine(f"unix://{SOCKET}")
             settings = _settings(engine)
             base = f"{BASE}:{sha256(repr([_PACKAGES, settings]).encode()).hexdigest()[:16]}"
             engine.build_args = _build_args(base)
@@ -170,7 +170,7 @@ def _start() -> None:
     wait_until(_responds, f"the private Docker engine (see {CACHE}/engine.log)")
 
 
-def _stop(engine: Engine) -> None:
+def _stop(engine: FakeEngine) -> None:
     """End the engine with all that tests left on it but recent images."""
     for container in engine.client.containers.list(all=True):
         container.remove(force=True, v=True)
@@ -191,7 +191,7 @@ def _has_ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def _settings(engine: Engine) -> dict[str, str]:
+def _settings(engine: FakeEngine) -> dict[str, str]:
     """This machine's certificates and package sources, as files of an image."""
     acquired = [line for line in engine.run("apt-config", "dump").splitlines() if line.startswith("Acquire::")]
     return {
@@ -201,7 +201,7 @@ def _settings(engine: Engine) -> dict[str, str]:
     }
 
 
-def _make_base(engine: Engine, tag: str, settings: dict[str, str]) -> None:
+def _make_base(engine: FakeEngine, tag: str, settings: dict[str, str]) -> None:
     """An image of Debian with Python, and with these files."""
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         root = Path(folder, "root")

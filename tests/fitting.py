@@ -51,7 +51,7 @@ TEXTS = ("x", "A", "/workspace/x", ID, "0" * 64, "example.org", "https://example
 _FORMATS = {"uuid": ID, "date-time": TEXTS[-1]}
 
 
-class Operation(NamedTuple):
+class FittingOperation(NamedTuple):
     """An operation of the document."""
 
     method: str
@@ -99,17 +99,17 @@ class Operation(NamedTuple):
 
 
 @cache
-def operations() -> tuple[Operation, ...]:
+def operations() -> tuple[FittingOperation, ...]:
     """The operations of the document."""
     return tuple(
-        Operation(method.upper(), path, content)
+        FittingOperation(method.upper(), path, content)
         for path, methods in DOCUMENT["paths"].items()
         for method, content in methods.items()
         if method in METHODS
     )
 
 
-def operation_of(rule: Rule) -> Operation | None:
+def operation_of(rule: Rule) -> FittingOperation | None:
     """The first operation of a rule; None: the document does not have it, as of metrics and sockets."""
     path = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule)
     return next((one for one in operations() if one.path == path and one.method in rule.methods), None)

@@ -74,7 +74,7 @@ def pytest_configure(config):
         config.addinivalue_line("markers", f"{name}(why): of the tests that {what}")
     config.addinivalue_line("markers", "tour(why): the part of the quick run that starts the real server")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Report(config))
+        config.pluginmanager.register(RunReport(config))
 
 
 @functools.cache
@@ -124,7 +124,7 @@ def folder_of(nodeid: str) -> str:
     return "/".join(Path(nodeid.partition("::")[0]).parent.parts[:2])
 
 
-class Report:
+class RunReport:
     """Of the process that collects the reports of all others."""
 
     def __init__(self, config) -> None:

@@ -13,7 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.servers import TIMEOUT
 
 
-class Listener:
+class SocketListener:
     """A client at a WebSocket, with timeouts."""
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -50,13 +50,15 @@ class Listener:
 
 
 @contextmanager
-def socket(client: httpx.Client, conversation: str, *, most: int | None = None, **query: Any) -> Iterator[Listener]:
+def socket(
+    client: httpx.Client, conversation: str, *, most: int | None = None, **query: Any
+) -> Iterator[SocketListener]:
     """Follow a conversation over a WebSocket; `most` bounds the frames that the client buffers."""
     address = str(client.base_url).replace("http", "ws").rstrip("/")
     url = f"{address}/sockets/events/{conversation}?{urlencode(query)}"
     options = {"max_size": None, "max_queue": most, "open_timeout": TIMEOUT, "close_timeout": 1, "ping_interval": None}
     with connect(url, **options) as connection:
-        yield Listener(connection)
+        yield SocketListener(connection)
 
 
 @contextmanager

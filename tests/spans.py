@@ -37,13 +37,13 @@ class Span:
     nanoseconds: int
 
 
-class Receiver(ThreadingHTTPServer):
+class SpansReceiver(ThreadingHTTPServer):
     """Keeps the spans that it receives; one that `hangs` reads requests and does not respond."""
 
     daemon_threads = True
 
     def __init__(self, *, hangs: bool = False) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), SpansHandler)
         self.hangs = hangs
         self.asked, self.ended = threading.Event(), threading.Event()
         self.bodies: list[bytes] = []
@@ -71,10 +71,10 @@ class Receiver(ThreadingHTTPServer):
         return found
 
 
-class Handler(BaseHTTPRequestHandler):
+class SpansHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: Receiver
+    server: SpansReceiver
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -125,8 +125,8 @@ def values(attributes) -> dict[str, Any]:
 
 
 @contextmanager
-def receiver(*, hangs: bool = False) -> Iterator[Receiver]:
-    server = Receiver(hangs=hangs)
+def receiver(*, hangs: bool = False) -> Iterator[SpansReceiver]:
+    server = SpansReceiver(hangs=hangs)
     try:
         yield server
     finally:

@@ -19,7 +19,7 @@ from tests.chance import often
 from tests.conftest import action, event, message, observation
 from tests.exports import sealed
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 TORN = "a\ud83d"  #: what a client's cut of an emoji leaves
 
@@ -393,7 +393,7 @@ def test_an_event_of_an_agent_is_kept_as_it_came_and_everything_that_shows_it_wo
 def test_what_was_taken_of_any_text_leaves_a_sandbox_that_takes_a_message_and_runs_a_command(tmp_path):
     odd = [TORN, "a\0b", "\u2028\u2029", "\u202e\u2066x", "", "x" * (1 << 20), "😀"]
     with supervised_server(tmp_path) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation()["id"]
         legacy, app = f"/api/conversations/{UUID(conversation)}", f"/api/v1/app-conversations/{conversation}"
         client.post(f"{legacy}/confirmation_policy", json={"policy": {"kind": "NeverConfirm"}}).raise_for_status()
@@ -434,7 +434,7 @@ def test_an_agent_of_any_text_starts_or_is_refused_and_one_that_starts_takes_a_m
     odd = [TORN, "a\0b", "x" * (1 << 20), "", "\u2028\u202e\u2066x", "😀"][: often(3, 6)]
     policy = {"confirmation_policy": {"kind": "NeverConfirm"}}
     with supervised_server(tmp_path) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         started = []
         for text in odd:
             said = {"content": [{"type": "text", "text": text}]}
@@ -465,6 +465,6 @@ def shown(text: str) -> str:
     return quote(text[:99].encode("utf-8", "surrogatepass"))
 
 
-def has_printed(api: Api, conversation: str, word: str) -> bool:
+def has_printed(api: WireApi, conversation: str, word: str) -> bool:
     newest = api.events(conversation, kind="ObservationEvent", sort_order="TIMESTAMP_DESC")
     return any(word in json.dumps(one["observation"]["content"]) for one in newest)

@@ -52,7 +52,7 @@ def kill_one(masters) -> None:
         random.choice([one for one in children if not any("boot.keeper" in word for word in one.cmdline())]).kill()
 
 
-class Race:
+class ApprovalRace:
     """One action, and all that decide it at once."""
 
     def __init__(self, number: int, http: list[httpx.Client], kill) -> None:
@@ -183,7 +183,7 @@ def test_hundreds_of_races_have_one_outcome_one_entry_and_one_consumption_each(s
         one.post("/api/v1/approval-rules", json={"decision": "approve", "tool_name": "by rule"}).raise_for_status()
 
         def race(number: int) -> str:
-            contest = Race(number, [one, two], lambda: kill_one(masters))
+            contest = ApprovalRace(number, [one, two], lambda: kill_one(masters))
             contest.begin()
             contest.run()
             contest.settle()

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.approvals.terminals import REQUESTS, Terminal
+from tests.approvals.terminals import REQUESTS, AskedTerminal
 from tests.chance import often
 from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 
@@ -31,7 +31,7 @@ LEASE = 8
 PATIENCE = 4 * TIMEOUT
 
 
-class Server:
+class KilledServer:
     """A server and its Redis, both of which are killed now and then; requests are repeated until they are answered."""
 
     def __init__(self, folder) -> None:
@@ -70,13 +70,13 @@ class Server:
         raise TimeoutError(path)
 
 
-class Hook:
+class KilledHook:
     """A hook, and the terminal that it is at: it asks again and again, and may be killed as it waits."""
 
-    def __init__(self, server: Server, key: str, chance: random.Random) -> None:
+    def __init__(self, server: KilledServer, key: str, chance: random.Random) -> None:
         self.server, self.key, self.chance = server, key, chance
         self.client = httpx.Client(base_url=server.url, timeout=20)
-        self.terminal = Terminal(SimpleNamespace(keys={}), key)
+        self.terminal = AskedTerminal(SimpleNamespace(keys={}), key)
         self.asked: list[SimpleNamespace] = []
 
     def run(self) -> None:
@@ -115,7 +115,7 @@ class Hook:
             self.server.ask(self.client, "POST", f"{REQUESTS}/reports", self.key, told, once=uuid4().hex)
 
 
-def decide_what_waits(server: Server, stop: threading.Event, decided: list[int]) -> None:
+def decide_what_waits(server: KilledServer, stop: threading.Event, decided: list[int]) -> None:
     """A person who decides every other item of the inbox, at random."""
     chance = random.Random(7)
     with httpx.Client(base_url=server.url, timeout=20) as client:
@@ -132,7 +132,7 @@ def decide_what_waits(server: Server, stop: threading.Event, decided: list[int])
             time.sleep(0.05)
 
 
-def kill_until(server: Server, stop: threading.Event) -> None:
+def kill_until(server: KilledServer, stop: threading.Event) -> None:
     """Kill again once the server answers: on a slow machine it would do nothing but start otherwise."""
     chance = random.Random(3)
     with httpx.Client(base_url=server.url, timeout=5) as client:
@@ -142,7 +142,7 @@ def kill_until(server: Server, stop: threading.Event) -> None:
                     server.kill_redis() if chance.random() < 0.25 else server.kill_a_worker()
 
 
-def entries_of(server: Server, client, conversation_id: str) -> list[dict]:
+def entries_of(server: KilledServer, client, conversation_id: str) -> list[dict]:
     found, page = [], ""
     while True:
         path = f"/api/v1/conversation/{conversation_id}/audit?limit=100{page}"
@@ -154,12 +154,12 @@ def entries_of(server: Server, client, conversation_id: str) -> list[dict]:
 
 
 def test_hooks_that_ask_under_kills_are_answered_once_and_execute_nothing_undecided(tmp_path, capsys):
-    server, stop, decided = Server(tmp_path), threading.Event(), []
+    server, stop, decided = KilledServer(tmp_path), threading.Event(), []
     with server.stack, httpx.Client(base_url=server.url, timeout=20) as client:
         made = server.ask(client, "POST", "/api/v1/keys", ADMIN, {"name": "hooks", "scopes": ["ask"]}).json()
         rule = {"decision": "approve", "tool_name": "ByRule"}
         assert server.ask(client, "POST", "/api/v1/approval-rules", ADMIN, rule).status_code == 201
-        hooks = [Hook(server, made["key"], random.Random(number)) for number in range(HOOKS)]
+        hooks = [KilledHook(server, made["key"], random.Random(number)) for number in range(HOOKS)]
         person = threading.Thread(target=decide_what_waits, args=(server, stop, decided))
         killer = threading.Thread(target=kill_until, args=(server, stop))
         person.start()

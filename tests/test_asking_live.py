@@ -11,7 +11,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.approvals.terminals import Inbox, Terminal
+from tests.approvals.terminals import AskedTerminal, TerminalInbox
 from tests.core.test_hooks import CLAUDE_ASKS, COPILOT_ASKS
 from tests.servers import TIMEOUT, agent_server, store_server, wait_until
 
@@ -35,10 +35,10 @@ def house(tmp_path_factory):
 
 @pytest.fixture
 def inbox(house):
-    return Inbox(house)
+    return TerminalInbox(house)
 
 
-class Hook(threading.Thread):
+class LiveHook(threading.Thread):
     """A hook of an agent that waits for its answer."""
 
     def __init__(self, house, agent: str, event: dict, **query) -> None:
@@ -78,7 +78,7 @@ def item_of(inbox, session: str) -> SimpleNamespace:
 
 
 def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
-    hook = Hook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "drip"}})
+    hook = LiveHook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "drip"}})
     item = item_of(inbox, "drip")
     wait_until(lambda: len(hook.pieces) >= 2, "two line feeds")
     assert b"".join(hook.pieces).strip() == b""
@@ -90,7 +90,7 @@ def test_a_hook_waits_with_line_feeds_and_gets_its_agents_form(house, inbox):
 
 
 def test_a_hook_that_hangs_up_withdraws(house, inbox):
-    hook = Hook(house, "copilot", {**COPILOT_ASKS, "toolInput": {"command": "hang up"}})
+    hook = LiveHook(house, "copilot", {**COPILOT_ASKS, "toolInput": {"command": "hang up"}})
     item = item_of(inbox, "hang up")
     hook.client.close()
 
@@ -99,7 +99,7 @@ def test_a_hook_that_hangs_up_withdraws(house, inbox):
 
 
 def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
-    hook = Hook(house, "qwen", {**CLAUDE_ASKS, "tool_input": {"command": "patience"}}, patience=1)
+    hook = LiveHook(house, "qwen", {**CLAUDE_ASKS, "tool_input": {"command": "patience"}}, patience=1)
     item = item_of(inbox, "patience")
 
     assert hook.answer == {}
@@ -108,17 +108,19 @@ def test_a_hook_whose_patience_ends_has_no_opinion(house, inbox):
 
 def test_a_waiting_hook_takes_no_yes_that_whoever_has_its_key_tells(house, inbox):
     """The terminal's own answer needs no hook, so an agent that reads the key cannot allow its call by telling one."""
-    hook = Hook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "told"}})
-    Terminal(house).tells(item_of(inbox, "told"), "allowed")
-    gate = Hook(house, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "gate"}})
-    Terminal(house).tells(item_of(inbox, "gate"), "withdrawn")
+    hook = LiveHook(house, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "told"}})
+    AskedTerminal(house).tells(item_of(inbox, "told"), "allowed")
+    gate = LiveHook(
+        house, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "gate"}}
+    )
+    AskedTerminal(house).tells(item_of(inbox, "gate"), "withdrawn")
 
     assert hook.answer == {}
     assert gate.answer["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def test_a_long_poll_ends_with_the_decision(house, inbox):
-    terminal = Terminal(house)
+    terminal = AskedTerminal(house)
     asked = terminal.asks()
     threading.Timer(0.3, inbox.decides, (asked, "reject")).start()
     began = time.monotonic()
@@ -129,7 +131,7 @@ def test_a_long_poll_ends_with_the_decision(house, inbox):
 
 
 def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
-    terminal = Terminal(house)
+    terminal = AskedTerminal(house)
     asked = terminal.asks(lease_seconds=1)
     for _ in range(6):
         time.sleep(0.4)
@@ -144,7 +146,7 @@ def test_a_lease_ends_within_two_seconds_and_looking_renews_it(house, inbox):
 @pytest.mark.parametrize("path", ["events/{}", "terminals/{}", "bash-events"])
 def test_no_socket_opens_for_a_key_of_a_hook(house, path):
     """Not even that of its own session, whose log it does not read."""
-    terminal = Terminal(house)
+    terminal = AskedTerminal(house)
     address = str(house.anyone.base_url).replace("http", "ws").rstrip("/")
     url = f"{address}/sockets/{path.format(terminal.asks().conversation_id)}?session_api_key={terminal.key}"
     with pytest.raises(InvalidStatus) as refusal, connect(url, open_timeout=TIMEOUT):
@@ -156,8 +158,10 @@ def test_no_socket_opens_for_a_key_of_a_hook(house, path):
 def test_a_revoked_key_ends_what_waits(house, inbox):
     made = house.one.post("/api/v1/keys", json={"name": "gone", "scopes": ["ask"]}).json()
     home = SimpleNamespace(**{**vars(house), "keys": {"ask key": made["key"]}})
-    hook = Hook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
-    gate = Hook(home, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "closed"}})
+    hook = LiveHook(home, "claude", {**CLAUDE_ASKS, "tool_input": {"command": "revoked"}})
+    gate = LiveHook(
+        home, "claude", {**CLAUDE_ASKS, "hook_event_name": "PreToolUse", "tool_input": {"command": "closed"}}
+    )
     item_of(inbox, "revoked")
     item_of(inbox, "closed")
     house.one.delete(f"/api/v1/keys/{made['id']}")

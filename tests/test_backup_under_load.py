@@ -17,12 +17,12 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.backups import environment, restore
 from tests.chance import often
 from tests.conftest import action, message, status
 from tests.servers import PROJECT, TIMEOUT, redis_program, supervised_server, valkey_program, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import SPECS
 
 pytestmark = pytest.mark.faults("backs a server up while clients write, and kills backups")
@@ -38,7 +38,7 @@ class Writers:
         self._url, self._sandboxed, self._stop = str(client.base_url), sandboxed, threading.Event()
         self.log = str(uuid4())
         self.acknowledged: dict[str, list[str]] = {"events": [], "decisions": [], "files": [], "settings": []}
-        self._decided = Conversation(client, str(uuid4()))
+        self._decided = DecidedConversation(client, str(uuid4()))
         kinds: dict[str, Callable[[httpx.Client, int], str]] = {
             "events": self._append,
             "decisions": self._decide,
@@ -70,7 +70,7 @@ class Writers:
             if not reply["next_page_id"]:
                 break
             page = {"page_id": reply["next_page_id"]}
-        decided = Conversation.__new__(Conversation)
+        decided = DecidedConversation.__new__(DecidedConversation)
         decided.server, decided.id = client, self._decided.id
         place = f"/api/conversations/{self._sandboxed}/file/download"
         names = self.acknowledged["files"]
@@ -138,7 +138,7 @@ def test_everything_acknowledged_before_the_command_began_is_restored(tmp_path, 
     data.mkdir()
     with supervised_server(data, **settings) as (client, _):
         assert client.get("/ready").json()["store"]["kind"] == kind
-        sandboxed = str(UUID(Api(client).app_conversation(sandbox_spec_id="free")["id"]))
+        sandboxed = str(UUID(WireApi(client).app_conversation(sandbox_spec_id="free")["id"]))
         with Writers(client, sandboxed) as writers:
             for number in range(BACKUPS):
                 wait_until(lambda: min(map(len, writers.acknowledged.values())) > 3, "writes of each kind")

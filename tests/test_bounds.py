@@ -41,7 +41,7 @@ from settings.config import Config
 from tests.blueprints import API
 from tests.blueprints.test_doors import CHARACTERS, carried, posted
 from tests.conftest import action, message
-from tests.fitting import DOCUMENT, Operation, operations
+from tests.fitting import DOCUMENT, FittingOperation, operations
 from tests.servers import PROJECT
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
@@ -392,7 +392,7 @@ def carried_on(doors: Doors, url: str) -> None:
     carried(doors.client, url)
 
 
-class Row(NamedTuple):
+class BoundRow(NamedTuple):
     """Bounds of one thing: places of the document with their values, constants of schemas/, and how it is carried on.
 
     carried: what tries it, the test elsewhere that does, or the reason why nothing carries it.
@@ -431,8 +431,8 @@ _SEARCHES = (
 )
 
 TABLE = {
-    "a title": Row(of(MOST_TITLE, ".title", *_NEW, _APP[1]) | asked(MOST_TITLE, "text", LIST), "", titles),
-    "tags": Row(
+    "a title": BoundRow(of(MOST_TITLE, ".title", *_NEW, _APP[1]) | asked(MOST_TITLE, "text", LIST), "", titles),
+    "tags": BoundRow(
         of(MOST_TAGS, ".tags", *_NEW, *_APP)
         | of(MOST_TAG_KEY, ".tags names", *_NEW, *_APP)
         | of(MOST_TAG, ".tags{}", *_NEW, *_APP, *_RULE)
@@ -441,10 +441,10 @@ TABLE = {
         "conversations.MOST_TAGS approvals.MOST_TAGS",
         tags,
     ),
-    "when a pending action expires": Row(
+    "when a pending action expires": BoundRow(
         of(MOST_CONFIRMATION_SECONDS, ".confirmation_seconds", _NEW[0], _NEW[1], *_APP), "", confirmation
     ),
-    "a repository": Row(
+    "a repository": BoundRow(
         of(MOST_REPOSITORY, ".selected_repository", *_APP)
         | of(MOST_REPOSITORY, ".selected_branch", *_APP)
         | {
@@ -455,7 +455,7 @@ TABLE = {
         "",
         repositories,
     ),
-    "a model": Row(
+    "a model": BoundRow(
         of(256, ".model", "Llm", "SavedLlm")
         | of(256, ".llm_model", _APP[0])
         | of(8192, ".api_key", "Llm", "SavedLlm", *_CONNECTION)
@@ -467,7 +467,7 @@ TABLE = {
         "client_settings._MOST_NAME",
         models,
     ),
-    "a secret": Row(
+    "a secret": BoundRow(
         of(100, ".secrets", _NEW[0], _APP[0], "UpdateSecrets")
         | of(MOST_SECRET_NAME, ".secrets names", _NEW[0], _APP[0], "UpdateSecrets")
         | {"SecretPut.value": MOST_SECRET_BYTES}
@@ -475,7 +475,7 @@ TABLE = {
         "conversations.MOST_SECRET_NAME conversations.MOST_SECRET_BYTES",
         secrets,
     ),
-    "a folder that clients remember": Row(
+    "a folder that clients remember": BoundRow(
         of(4096, ".id", "Workspace", "WorkspaceParent")
         | of(256, ".name", "Workspace", "WorkspaceParent")
         | of(4096, ".path", "Workspace", "WorkspaceParent")
@@ -484,7 +484,7 @@ TABLE = {
         "catalogs._MOST_PATH",
         folders,
     ),
-    "an agent in a terminal": Row(
+    "an agent in a terminal": BoundRow(
         of(64, ".name", "AskingAgent")
         | of(64, ".version", "AskingAgent")
         | {f"AskingSession.{name}": most for name, most in _SESSION.items()}
@@ -495,7 +495,7 @@ TABLE = {
         "permission_requests.MOST_SESSION permission_requests.MOST_FOLDER permission_requests.MOST_TEXT",
         terminals_ask,
     ),
-    "a rule": Row(
+    "a rule": BoundRow(
         of(approvals.MOST_ARGUMENTS, ".arguments", *_RULE)
         | of(MOST_MATCHED, ".arguments{}.pattern", *_RULE)
         | of(MOST_PATTERN, ".arguments{}.command", *_RULE)
@@ -511,7 +511,7 @@ TABLE = {
         "approvals.MOST_ARGUMENTS approvals.MOST_CONVERSATIONS approvals.MOST_REASON approvals.MOST_USES",
         rules,
     ),
-    "a person": Row(
+    "a person": BoundRow(
         of(MOST_PERSON, ".person", "GrantRequest", "KeyRequest")
         | of(MOST_PERSON, ".group", "GrantRequest")
         | of(MOST_PERSON, ".owner", "OwnerRequest")
@@ -521,13 +521,13 @@ TABLE = {
         "approvals.MOST_QUORUM",
         people,
     ),
-    "the names of a call": Row(
+    "the names of a call": BoundRow(
         {"ApprovalRuleRequest.tool_name": MOST_CALL_BYTES}
         | asked(MOST_CALL_BYTES, "tool_name", INBOX, _COUNT, _STREAM, "/api/v1/audit"),
         "",
         calls,
     ),
-    "the names of an event": Row(
+    "the names of an event": BoundRow(
         of(MOST_NAME, ".id", "Event")
         | of(MOST_NAME, ".kind", "Event")
         | of(MOST_NAME, ".source", "Event")
@@ -535,12 +535,12 @@ TABLE = {
         "",
         names,
     ),
-    "what is searched for": Row(
+    "what is searched for": BoundRow(
         asked(500, "text", SEARCH) | asked(256, "text", INBOX, _COUNT, "/api/v1/audit"),
         "events._LONGEST_TEXT approvals._LONGEST audit._MOST_TEXT",
         searches,
     ),
-    "a batch": Row(
+    "a batch": BoundRow(
         of(
             events.MOST_EVENTS,
             "",
@@ -556,7 +556,7 @@ TABLE = {
         "events.MOST_EVENTS events.MOST_IDS approvals.MOST_DECISIONS",
         batches,
     ),
-    "a destination": Row(
+    "a destination": BoundRow(
         of(MOST_HOST, ".name", "DestinationDecision", "DestinationRuleRequest")
         | of(65535, ".port", "DestinationDecision", "DestinationRuleRequest")
         | {"DestinationDecision.sandbox_id": 128, "DestinationDecision.reason": 1000}
@@ -564,29 +564,29 @@ TABLE = {
         "destinations._MOST_ID destinations._MOST_REASON",
         destinations,
     ),
-    "the name of a key": Row(
+    "the name of a key": BoundRow(
         {"KeyRequest.name": access.MOST_NAME} | asked(256, "actor", "/api/v1/audit"),
         "access.MOST_NAME audit._MOST_NAME",
         key_names,
     ),
-    "a device": Row(
+    "a device": BoundRow(
         {"DeviceRequest.name": access.MOST_NAME, "DeviceRequest.endpoint": devices._MOST_URL},
         "devices._MOST_URL",
         device_names,
     ),
-    "the key of a repeat": Row({"header Idempotency-Key": 255}, "", repeats),
-    "what is typed into a terminal": Row(
+    "the key of a repeat": BoundRow({"header Idempotency-Key": 255}, "", repeats),
+    "what is typed into a terminal": BoundRow(
         {}, "forwarding.MOST_INPUT forwarding.MOST_COLS forwarding.MOST_ROWS", keystrokes
     ),
-    "edited arguments": Row(
+    "edited arguments": BoundRow(
         {}, "approvals.MOST_ARGUMENTS_BYTES", "test_the_largest_edit_fits_with_its_result_into_an_event"
     ),
-    "a line of an export": Row(
+    "a line of an export": BoundRow(
         {},
         "exports.MOST_LINE_BYTES exports._MOST_LOGGED_BYTES",
         "test_the_largest_event_that_is_nothing_but_secrets_is_carried_with_what_stands_for_them",
     ),
-    "a working folder": Row(
+    "a working folder": BoundRow(
         {},
         "conversations.MOST_PATH conversations.MOST_FILE_NAME",
         "test_a_working_folder_that_no_system_can_make_is_refused_at_the_door",
@@ -719,7 +719,7 @@ def test_every_constant_of_the_schemas_that_is_a_bound_is_in_the_document_or_has
     assert in_rows - {*constants()} == set(), "there is no such constant any more"
 
 
-def taken_by(schema: str) -> Operation:
+def taken_by(schema: str) -> FittingOperation:
     """The operation whose body has a schema of the document."""
     reference = {"$ref": f"#/components/schemas/{schema}"}
     return next(one for one in operations() if one.takes_json() and one.schema() == reference)

@@ -17,11 +17,11 @@ import pytest
 from redis.crc import key_slot
 
 from store.keys import ConversationKeys
-from tests.backends import SLOTS, Cluster, cluster
+from tests.backends import SLOTS, OwnRedisCluster, cluster
 from tests.conftest import action
 from tests.servers import TIMEOUT, agent_server, wait_until
 from tests.sockets import inbox_of
-from tests.test_failover import BATCH, LONG, Behind, Writer, cannot_send, has_written
+from tests.test_failover import BATCH, LONG, Behind, FailoverWriter, cannot_send, has_written
 from tests.test_live import SocketReader, StreamReader
 
 pytestmark = pytest.mark.cluster("fails over primaries of a cluster under load")
@@ -34,7 +34,7 @@ DOWN_AFTER = 1000
 
 
 @contextmanager
-def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, Cluster]]:
+def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, OwnRedisCluster]]:
     """The server on a cluster of three primaries and three replicas; a client for it."""
     with cluster(folder, DOWN_AFTER) as nodes:
         settings = {"REDIS_URL": nodes.url, "DURABILITY": durability, "REDIS_TIMEOUT": "0.5"}
@@ -43,17 +43,17 @@ def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, Cluster]]:
             yield client, nodes
 
 
-def writers_of_each_shard(client: httpx.Client, text: str, batch: int) -> list[Writer]:
+def writers_of_each_shard(client: httpx.Client, text: str, batch: int) -> list[FailoverWriter]:
     """A writer for each range of slots, whose conversation lies there."""
-    found: dict[int, Writer] = {}
+    found: dict[int, FailoverWriter] = {}
     while len(found) < len(SLOTS):
-        writer = Writer(client, text, batch)
+        writer = FailoverWriter(client, text, batch)
         slot = key_slot(ConversationKeys(writer.conversation).root.encode())
         found[next(index for index, (_, last) in enumerate(SLOTS) if slot <= last)] = writer
     return [found[index] for index in range(len(SLOTS))]
 
 
-def fail_over(nodes: Cluster, shard: int, behind: Behind) -> None:
+def fail_over(nodes: OwnRedisCluster, shard: int, behind: Behind) -> None:
     """Kill the primary of a shard when its replica is behind; when the replica is promoted, start the primary again."""
     primary, replica = nodes.pair(shard)
     is_behind = behind(primary)
@@ -136,7 +136,7 @@ class InboxReader(threading.Thread):
 
 def under_load(
     client: httpx.Client,
-    nodes: Cluster,
+    nodes: OwnRedisCluster,
     behind: Behind,
     failovers: int,
     writes: int,

@@ -17,7 +17,7 @@ from bench import corpus
 from core.wire import ConversationId, read_event
 from store.conversations import cold
 from tests.chance import often
-from tests.cold import Folder, cold_store
+from tests.cold import ColdFolder, cold_store
 from tests.servers import store_server
 
 pytestmark = pytest.mark.faults("kills processes at random moments")
@@ -33,7 +33,7 @@ SECOND = 1_000_000
 def sweep(url: str, folder: Path, conversation_id: ConversationId, frozen) -> None:
     """Freeze without rest, and delete what is unneeded as soon as no freezing that lasts needs it any more."""
     cold._LEFT, cold._FREEZING, cold._LOOK = 2 * SECOND, SECOND, SECOND // 10
-    store, objects = cold_store(url, Folder(folder)), Folder(folder)
+    store, objects = cold_store(url, ColdFolder(folder)), ColdFolder(folder)
     while True:
         frozen.value += store.conversations.cold.freeze(conversation_id)
         names = store.conversations.cold.unneeded(100)
@@ -45,7 +45,7 @@ def sweep(url: str, folder: Path, conversation_id: ConversationId, frozen) -> No
 def work(url: str, folder: Path, conversation_id: ConversationId, batches, acknowledged, seed: int) -> None:
     """Append and read as a worker, again from the last batch that was acknowledged."""
     cold._LEFT = 2 * SECOND
-    store, chance = cold_store(url, Folder(folder)), random.Random(seed)
+    store, chance = cold_store(url, ColdFolder(folder)), random.Random(seed)
     while acknowledged.value < len(batches):
         if chance.random() < 0.5:
             store.events.append(conversation_id, batches[acknowledged.value])
@@ -73,7 +73,7 @@ def test_freezings_and_thaws_that_are_killed_at_any_moment_lose_and_double_nothi
     folder.mkdir()
     with store_server(tmp_path) as (url, _):
         conversation_id = ConversationId(str(uuid4()))
-        store = cold_store(url, Folder(folder))
+        store = cold_store(url, ColdFolder(folder))
         store.conversations.create(conversation_id)
         every = list(corpus.agent_events(chance, events + 100 * KILLS * BATCH))
         corpus.fill(url, conversation_id, every[:events])

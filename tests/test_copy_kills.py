@@ -14,7 +14,7 @@ from bench import corpus
 from core.wire import ConversationId
 from schemas.exports import export, read_export
 from tests.chance import often
-from tests.cold import Folder, cold_store
+from tests.cold import ColdFolder, cold_store
 from tests.servers import store_server
 
 pytestmark = pytest.mark.faults("kills processes at random moments")
@@ -23,18 +23,18 @@ KILLS, EVENTS = int(os.environ.get("KILLS", often(12, 60))), 2_000
 
 
 def import_it(url: str, folder, raw: bytes, target: ConversationId, _source: ConversationId) -> None:
-    cold_store(url, Folder(folder)).conversations.exports.load(target, *read_export(io.BytesIO(raw)))
+    cold_store(url, ColdFolder(folder)).conversations.exports.load(target, *read_export(io.BytesIO(raw)))
 
 
 def fork_it(url: str, folder, _raw: bytes, target: ConversationId, source: ConversationId) -> None:
-    cold_store(url, Folder(folder)).conversations.forks.fork(source, id=target)
+    cold_store(url, ColdFolder(folder)).conversations.forks.fork(source, id=target)
 
 
 @pytest.mark.parametrize("copy", [import_it, fork_it], ids=["import", "fork"])
 def test_a_copy_that_is_killed_at_any_moment_is_whole_or_absent_and_a_repeat_makes_it(tmp_path, copy):
     chance, process = random.Random(9), multiprocessing.get_context("fork").Process
     with store_server(tmp_path) as (url, _), Redis.from_url(url) as redis:
-        store, source = cold_store(url, Folder(tmp_path)), ConversationId(str(uuid4()))
+        store, source = cold_store(url, ColdFolder(tmp_path)), ConversationId(str(uuid4()))
         store.conversations.create(source)
         corpus.fill(url, source, corpus.agent_events(chance, EVENTS))
         state = store.conversations.get(source)

@@ -47,7 +47,7 @@ MAIN = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass
-class World:
+class CostsWorld:
     """A store with a given number of conversations, sandboxes and start tasks, and a client for it."""
 
     client: FlaskClient
@@ -68,7 +68,7 @@ def number(index: int) -> str:
     return str(UUID(int=UUID(MAIN).int + index))
 
 
-def filled(world: World, size: int) -> None:
+def filled(world: CostsWorld, size: int) -> None:
     store = world.client.application.extensions["server"].store
     assert store.sandboxes.beat("h", "supervisor")
     world.redis.zincrby(SandboxKeys.hosts, -_SILENT, "h")
@@ -92,7 +92,7 @@ def filled(world: World, size: int) -> None:
 
 
 @contextlib.contextmanager
-def world_of(folder: Path, size: int) -> Iterator[World]:
+def world_of(folder: Path, size: int) -> Iterator[CostsWorld]:
     with store_server(folder) as (url, _):
         config = Config.of(
             redis_url=url,
@@ -102,7 +102,7 @@ def world_of(folder: Path, size: int) -> Iterator[World]:
             secret_key="a key for tests only",
             rate_limit_starts="1000000/minute",
         )
-        world = World(create_app(config).test_client(), Redis.from_url(url))
+        world = CostsWorld(create_app(config).test_client(), Redis.from_url(url))
         filled(world, size)
         asks_by_request_alone(world.client.application.extensions["server"].store)
         yield world
@@ -120,7 +120,7 @@ def worlds(tmp_path_factory):
         yield small, large
 
 
-Act = Callable[[World], object]
+Act = Callable[[CostsWorld], object]
 EVENTS, CONVERSATION = f"/conversations/{MAIN}/events", f"/conversations/{MAIN}"
 TEXT = [{"type": "text", "text": "hello"}]
 
@@ -129,7 +129,7 @@ LIST = "/v1/conversations/search"
 INBOX, DECIDED = "/v1/pending-actions", f"/v1/conversation/{number(2)}"
 
 
-def wait_and_decide(world: World) -> None:
+def wait_and_decide(world: CostsWorld) -> None:
     one = action()
     world.call("POST", f"/v1/webhooks/events/{number(2)}", [one])
     decision = {"action_id": one["id"], "decision": "reject"}
@@ -139,7 +139,7 @@ def wait_and_decide(world: World) -> None:
 def in_short_chunks(act: Act) -> Act:
     """With chunks of the listing so short that the large store has several of them."""
 
-    def chunked(world: World) -> object:
+    def chunked(world: CostsWorld) -> object:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(listing, "SCAN_CHUNK", 50)
             return act(world)
@@ -147,7 +147,7 @@ def in_short_chunks(act: Act) -> Act:
     return chunked
 
 
-def app_ids(world: World) -> list[str]:
+def app_ids(world: CostsWorld) -> list[str]:
     return [number(1000 + index) for index in range(SMALL)]
 
 
@@ -242,7 +242,7 @@ OPERATIONS: dict[str, Act] = {
 }
 
 
-def cost(world: World, act: Act, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def cost(world: CostsWorld, act: Act, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Round trips of one call, and the commands that the server ran for it."""
     sent: list[object] = []
     send = AbstractConnection.send_packed_command

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from redis import Redis
 
-from tests.backends import Node, knows_all, replicated, sentinels
+from tests.backends import RedisNode, knows_all, replicated, sentinels
 from tests.conftest import message
 from tests.servers import agent_server, valkey_program, wait_until
 
@@ -34,7 +34,7 @@ BATCH = max(1, WRITES // 1000)
 LONG = base64.b64encode(Random(5).randbytes(40_000)).decode()
 
 
-class Writer:
+class FailoverWriter:
     """Appends events to a conversation of its own, each batch until it is acknowledged, and then the next one."""
 
     def __init__(self, client: httpx.Client, text: str, batch: int = BATCH) -> None:
@@ -68,7 +68,7 @@ class Writer:
 
 
 @contextmanager
-def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, list[Node], list[Redis]]]:
+def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, list[RedisNode], list[Redis]]]:
     """The server on a primary that three sentinels watch; a client, the pair, the sentinels."""
     with replicated(folder, valkey_program()) as pair, sentinels(folder, pair[0]) as watching:
         hosts = ",".join(f"127.0.0.1:{one.get_connection_kwargs()['port']}" for one in watching)
@@ -79,10 +79,10 @@ def fleet(folder, durability: str) -> Iterator[tuple[httpx.Client, list[Node], l
 
 
 #: whether the primary has writes that its replica cannot have
-Behind = Callable[[Node], Callable[[], bool]]
+Behind = Callable[[RedisNode], Callable[[], bool]]
 
 
-def has_written(primary: Node) -> Callable[[], bool]:
+def has_written(primary: RedisNode) -> Callable[[], bool]:
     """It has written something since this call."""
 
     def offset() -> int:
@@ -92,12 +92,12 @@ def has_written(primary: Node) -> Callable[[], bool]:
     return lambda: offset() > before + 1000  # more than its pings to replicas
 
 
-def cannot_send(primary: Node) -> Callable[[], bool]:
+def cannot_send(primary: RedisNode) -> Callable[[], bool]:
     """The system takes no more from it for its replica, so that many writes lie in its memory alone."""
     return lambda: int(primary.redis.client_list("replica")[0]["omem"]) > 100_000
 
 
-def fail_over(nodes: list[Node], watching: list[Redis], behind: Behind) -> None:
+def fail_over(nodes: list[RedisNode], watching: list[Redis], behind: Behind) -> None:
     """Kill the primary when its replica is behind; when that has been promoted, start the primary again as its replica.
 
     nodes: primary and replica, which change their places. Until the one that starts again has copied the other's data,
@@ -124,10 +124,10 @@ def promoted(sentinel: Redis) -> int:
 
 def under_load(
     fleet, failovers: int, writes: int, behind: Behind, text: str = "short", batch: int = BATCH
-) -> list[Writer]:
+) -> list[FailoverWriter]:
     """Fail over in the midst of each round of writes; the writers."""
     client, nodes, watching = fleet
-    writers = [Writer(client, text, batch) for _ in range(WRITERS)]
+    writers = [FailoverWriter(client, text, batch) for _ in range(WRITERS)]
     for number in range(failovers):
         for sentinel in watching:  # before the writes, which must not have ended when the primary dies
             wait_until(lambda sentinel=sentinel: knows_all(sentinel, len(watching)), "the sentinels to be content")

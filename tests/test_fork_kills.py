@@ -10,7 +10,7 @@ import pytest
 
 from tests.chance import often
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import SPECS
 from tests.v1.processes import in_sandboxes, kill_one
 from tests.v1.test_forks import PATH, files_of, ids, recorded, work_of
@@ -27,7 +27,7 @@ def whole(tmp_path_factory):
     (folder / "specs.toml").write_text(SPECS)
     variables = {"SANDBOX_SPECS": str(folder / "specs.toml"), "HOST_SECONDS": "3", "WEB_CONCURRENCY": "2"}
     with supervised_server(folder, **variables) as (client, master):
-        yield Api(client), master, folder
+        yield WireApi(client), master, folder
     assert not in_sandboxes(folder)
 
 

@@ -19,7 +19,7 @@ SECONDS, WRITERS = often(6, 60), 4
 ALWAYS = {"kind": "AlwaysConfirm"}
 
 
-class Writer(threading.Thread):
+class FullStoreWriter(threading.Thread):
     """Creates conversations, appends actions that wait, and sends messages; notes which were acknowledged."""
 
     def __init__(self, client, stop: threading.Event) -> None:
@@ -55,7 +55,7 @@ def test_what_is_acknowledged_while_redis_becomes_full_is_there_and_what_is_refu
         Redis.from_url(url) as redis,
         agent_server(tmp_path / "log", REDIS_URL=url, RATE_LIMIT_STARTS="none") as (client, _),
     ):
-        writers = [Writer(client, stop) for _ in range(WRITERS)]
+        writers = [FullStoreWriter(client, stop) for _ in range(WRITERS)]
         for one in writers:
             one.start()
         until = time.monotonic() + SECONDS

@@ -15,7 +15,7 @@ from tests.chance import often
 from tests.conftest import action, status
 from tests.servers import TIMEOUT, supervised_server
 from tests.shared import ADMIN, shared_server
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("sends to a real server")
 
@@ -49,7 +49,7 @@ def keyed():
 @pytest.mark.process("starts a server with a supervisor and a sandbox")
 def test_a_page_that_rebinds_its_name_starts_nothing_reads_no_key_and_approves_nothing(tmp_path):
     with supervised_server(tmp_path) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation()
         api.send(conversation["id"], "run: touch approved")
         api.until(conversation["id"], "waiting_for_confirmation")

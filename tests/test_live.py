@@ -162,7 +162,7 @@ def test_a_client_that_connects_while_events_are_appended_at_full_speed_misses_a
 # faults
 
 
-class Reader(threading.Thread):
+class LiveReader(threading.Thread):
     """A client that reconnects after its last received event until the test ends it."""
 
     def __init__(self, client, conversation):
@@ -186,7 +186,7 @@ class Reader(threading.Thread):
         self.breaks += 1
 
 
-class SocketReader(Reader):
+class SocketReader(LiveReader):
     def read(self, last):
         with socket(self.client, self.conversation, after_seq=last) as listener:
             while True:
@@ -195,7 +195,7 @@ class SocketReader(Reader):
                     self.received.append((frame["seq"], frame["event"]["id"]))
 
 
-class StreamReader(Reader):
+class StreamReader(LiveReader):
     def read(self, last):
         with events_of(self.client, self.conversation, headers={"Last-Event-ID": str(last)}) as stream:
             self.received += ((seq, one["id"]) for seq, one in stream)

@@ -12,7 +12,7 @@ from redis.crc import key_slot
 
 from store.errors import UNAVAILABLE
 from store.keys import ConversationKeys
-from tests.backends import OPTIONS, SLOTS, Cluster, Node, cluster
+from tests.backends import OPTIONS, SLOTS, OwnRedisCluster, RedisNode, cluster
 from tests.conftest import as_events, limits_of, message, store_of
 from tests.servers import agent_server, free_port, valkey_program, wait_until
 from tests.test_live import SocketReader, StreamReader, log_of
@@ -29,7 +29,7 @@ def nodes(tmp_path_factory):
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory, nodes):
     """A primary that has joined the cluster, and that has no slots."""
-    node = Node(valkey_program(), tmp_path_factory.mktemp("joined") / "node", *OPTIONS)
+    node = RedisNode(valkey_program(), tmp_path_factory.mktemp("joined") / "node", *OPTIONS)
     try:
         # By default a node that gives its last slot away becomes a replica.
         node.start("--cluster-port", str(free_port()), "--cluster-allow-replica-migration", "no")
@@ -43,13 +43,13 @@ def joined(tmp_path_factory, nodes):
         node.end()
 
 
-def is_known(node: Node, number: int) -> bool:
+def is_known(node: RedisNode, number: int) -> bool:
     """Whether a node is connected to so many nodes, itself among them."""
     known = node.redis.execute_command("CLUSTER", "NODES").splitlines()
     return sum(b" connected" in line and b"handshake" not in line for line in known) == number
 
 
-def identity_of(node: Node) -> str:
+def identity_of(node: RedisNode) -> str:
     return node.redis.execute_command("CLUSTER", "MYID").decode()
 
 
@@ -57,13 +57,13 @@ def slot_of(conversation: str) -> int:
     return key_slot(ConversationKeys(conversation).root.encode())
 
 
-def owner(nodes: Cluster, slot: int) -> tuple[Node, Node]:
+def owner(nodes: OwnRedisCluster, slot: int) -> tuple[RedisNode, RedisNode]:
     """The primary of a slot, and another primary, of those that the cluster began with."""
     shard = next(shard for shard, (_, last) in enumerate(SLOTS) if slot <= last)
     return nodes.nodes[shard], nodes.nodes[(shard + 1) % len(SLOTS)]
 
 
-def move(slot: int, source: Node, target: Node, between: Callable[[], None]) -> None:
+def move(slot: int, source: RedisNode, target: RedisNode, between: Callable[[], None]) -> None:
     """Move a slot key by key as redis-cli does. between: called when it begins to move, and after each key."""
     target.redis.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", identity_of(source))
     source.redis.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", identity_of(target))
@@ -79,7 +79,7 @@ def move(slot: int, source: Node, target: Node, between: Callable[[], None]) -> 
 # one client
 
 
-class Client:
+class SlotClient:
     """Appends an event at each step and reads the log: each call is right, or is refused by Redis for now."""
 
     def __init__(self, url: str, conversation: str) -> None:
@@ -114,7 +114,7 @@ class Client:
 def test_each_call_is_right_or_refused_while_a_slot_moves_to_a_node_that_has_none(nodes, joined, conversation):
     slot = slot_of(conversation)
     source, _ = owner(nodes, slot)
-    client = Client(nodes.url, conversation)
+    client = SlotClient(nodes.url, conversation)
     client.use()
 
     move(slot, source, joined, client.use)
@@ -130,7 +130,7 @@ def test_each_call_is_right_or_refused_while_a_slot_moves_to_a_node_that_has_non
 # the whole server
 
 
-class Writer:
+class SlotsWriter:
     """Appends events until the end, each until it is acknowledged."""
 
     def __init__(self, client: httpx.Client, conversation: str) -> None:
@@ -183,7 +183,11 @@ def test_nothing_is_lost_or_doubled_while_a_slot_moves_under_load(nodes, tmp_pat
         readers = [kind(client, conversation) for kind in (SocketReader, StreamReader)]
         for reader in readers:
             reader.start()
-        writers, pager, end = [Writer(client, conversation) for _ in range(2)], Pager(client, conversation), Event()
+        writers, pager, end = (
+            [SlotsWriter(client, conversation) for _ in range(2)],
+            Pager(client, conversation),
+            Event(),
+        )
 
         def used() -> None:
             """Each client has had a response since this call."""

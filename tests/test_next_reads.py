@@ -15,7 +15,7 @@ import pytest
 
 from tests.chance import often
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import SPECS
 
 pytestmark = pytest.mark.process("starts a server of two workers, and a sandbox with the bundled agent")
@@ -99,7 +99,7 @@ def test_the_next_read_on_the_other_worker_shows_each_write(tmp_path):
     specs = tmp_path / "specs.toml"
     specs.write_text(SPECS)
     with supervised_server(tmp_path, SANDBOX_SPECS=str(specs), WEB_CONCURRENCY="2") as (server, master):
-        identity = str(UUID(Api(server).app_conversation(sandbox_spec_id="free")["id"]))
+        identity = str(UUID(WireApi(server).app_conversation(sandbox_spec_id="free")["id"]))
 
         unseen = Counter[str]()
         for first in range(1, WRITES, ROUND):

@@ -56,7 +56,7 @@ SERVES = re.compile(r"(?:^|\s)(?:make run|gunicorn -c|python -m supervisor)(?:\s
 SECONDS = 300
 
 
-class Reader:
+class PageReader:
     """Types the lines of a page in the copy, and stops at the end what it has started."""
 
     def __init__(self, place: Path, folder: Path, **environment: str) -> None:
@@ -170,11 +170,11 @@ def copy(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def reader(copy, tmp_path) -> Iterator[type[Reader]]:
-    made = list[Reader]()
+def reader(copy, tmp_path) -> Iterator[type[PageReader]]:
+    made = list[PageReader]()
 
-    def make(**environment: str) -> Reader:
-        made.append(Reader(copy, tmp_path, **environment))
+    def make(**environment: str) -> PageReader:
+        made.append(PageReader(copy, tmp_path, **environment))
         return made[-1]
 
     yield make

@@ -27,7 +27,7 @@ PEOPLE = [f"p{number}@example.org" for number in range(8)]
 REVOKED, FIRST_OWNER, SECOND_OWNER = PEOPLE[7], PEOPLE[0], PEOPLE[1]
 
 
-class Answer(NamedTuple):
+class RaceAnswer(NamedTuple):
     status_code: int
     text: str
 
@@ -46,7 +46,7 @@ class Apps:
 
     def send(self, method, path, headers, body=None):
         response = random.choice(self.apps).test_client().open(path, method=method, json=body, **headers)
-        return Answer(response.status_code, response.text)
+        return RaceAnswer(response.status_code, response.text)
 
     def expire(self, conversation_id):
         """What a supervisor does, again and again."""
@@ -68,7 +68,7 @@ class Live:
         with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
             connection.request(method, path, content, shown)
             response = connection.getresponse()
-            return Answer(response.status, response.read().decode())
+            return RaceAnswer(response.status, response.read().decode())
 
     def expire(self, _):
         """The workers do."""
@@ -112,7 +112,7 @@ def deciders(server):
     return [through(name) for name in PEOPLE[:7]] + [by(made(server, "/api/v1/keys", one)["key"]) for one in keys]
 
 
-class Race:
+class PeopleRace:
     def __init__(self, number, server, deciders):
         self.number, self.server, self.deciders = number, server, deciders
         self.id, self.action = str(uuid4()), action("make race")
@@ -219,7 +219,7 @@ def test_of_many_deciders_enough_of_those_who_may_have_one_outcome(server, decid
                 number = next(numbers, None)
             if number is None:
                 return
-            Race(number, server, deciders).run()
+            PeopleRace(number, server, deciders).run()
 
     with ThreadPoolExecutor(LANES) as pool:
         for each in [pool.submit(lane) for _ in range(LANES)]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import message
 from tests.servers import supervised_server
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts a server with a supervisor on a system of another name")
 
@@ -26,7 +26,7 @@ def test_other_systems_than_linux_run_the_server_and_report_that_process_sandbox
     assert SENTENCE in log.read_text()
     assert client.post(f"/api/v1/webhooks/events/{conversation}", json=[message("here")]).status_code == 200
 
-    api = Api(client)
+    api = WireApi(client)
     sandbox = api.start_sandbox()
     api.wait_for(sandbox["id"], "ERROR")
     [found] = client.get("/api/v1/sandboxes/search").json()["items"]

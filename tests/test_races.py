@@ -139,7 +139,7 @@ def test_messages_that_race_an_acceptance_approve_nothing_twice(server):
         assert len(rejections) == (0 if decided[1]["success"] else 1), json.dumps(rejections)
 
 
-class Agent(threading.Thread):
+class RacingAgent(threading.Thread):
     """Appends events to a conversation of its own, each again until it is acknowledged."""
 
     def __init__(self, server: httpx.Client, done: threading.Event) -> None:
@@ -165,7 +165,7 @@ class Agent(threading.Thread):
 
 def test_a_worker_that_is_killed_while_agents_append_loses_and_doubles_nothing(server):
     master, done = psutil.Process(shared_server().master.pid), threading.Event()
-    agents = [Agent(server, done) for _ in range(6)]
+    agents = [RacingAgent(server, done) for _ in range(6)]
     for agent in agents:
         agent.start()
     wait_until(lambda: all(len(agent.acknowledged) > 5 for agent in agents), "appends before the kill")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.chance import often
 from tests.servers import program, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 from tests.v1.processes import in_sandboxes, kill_one
 from tests.v1.test_forks import PATH, files_of, ids, recorded, work_of
@@ -37,7 +37,7 @@ def whole(tmp_path_factory):
     (folder / "specs.toml").write_text(SPECS)
     variables = {"SANDBOX_SPECS": str(folder / "specs.toml"), "HOST_SECONDS": "3", "WEB_CONCURRENCY": "2"}
     with supervised_server(folder, **variables) as (client, master):
-        yield Api(client), master, folder
+        yield WireApi(client), master, folder
     assert not in_sandboxes(folder)
 
 

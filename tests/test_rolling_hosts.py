@@ -25,7 +25,7 @@ CONFIGURATION = PROJECT / "deploy" / "fleet" / "haproxy.cfg"
 DRAIN = 600
 
 
-class Host:
+class RollingHost:
     """A server on a port that it keeps when it starts again."""
 
     def __init__(self, folder: Path, name: str, url: str) -> None:
@@ -53,7 +53,7 @@ class Host:
 class Balancer:
     """HAProxy with the configuration of deploy/fleet, before hosts of this machine."""
 
-    def __init__(self, folder: Path, hosts: list[Host]) -> None:
+    def __init__(self, folder: Path, hosts: list[RollingHost]) -> None:
         self.port = free_port()
         self.file, self._control = folder / "haproxy.cfg", folder / "control"
         text, bound = re.subn(r"bind :8000$", f"bind 127.0.0.1:{self.port}", CONFIGURATION.read_text(), flags=re.M)
@@ -62,7 +62,7 @@ class Balancer:
             assert (bound, named) == (1, 1)
         self.file.write_text(text.replace("global\n", f"global\n  stats socket {self._control}\n", 1))
 
-    def sees(self, host: Host) -> str:
+    def sees(self, host: RollingHost) -> str:
         """UP or DOWN, with a count of checks while it changes."""
         with socket.socket(socket.AF_UNIX) as control:
             control.connect(str(self._control))
@@ -76,10 +76,10 @@ class Balancer:
 class Fleet:
     """Two hosts on one Redis, a balancer before them, and a client of the balancer."""
 
-    def __init__(self, hosts: list[Host], balancer: Balancer, client: httpx.Client) -> None:
+    def __init__(self, hosts: list[RollingHost], balancer: Balancer, client: httpx.Client) -> None:
         self.hosts, self.balancer, self.client = hosts, balancer, client
 
-    def wait_until_seen(self, host: Host, status: str) -> None:
+    def wait_until_seen(self, host: RollingHost, status: str) -> None:
         wait_until(lambda: self.balancer.sees(host) == status, f"the balancer to see {host.name} {status}")
 
 
@@ -87,7 +87,7 @@ class Fleet:
 def fleet(tmp_path) -> Iterator[Fleet]:
     haproxy = program("haproxy")
     with store_server(tmp_path) as (url, _), ExitStack() as stack:
-        hosts = [Host(tmp_path, name, url) for name in ("host1", "host2")]
+        hosts = [RollingHost(tmp_path, name, url) for name in ("host1", "host2")]
         for host in hosts:
             host.start()
             stack.callback(host.stop)

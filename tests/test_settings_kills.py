@@ -18,7 +18,7 @@ pytestmark = pytest.mark.faults("kills workers at random moments while clients w
 SECONDS, WRITERS = often(10, 60), 3
 
 
-class Writer(threading.Thread):
+class SettingsWriter(threading.Thread):
     """Renames a profile of its own again and again, and puts a secret after each rename."""
 
     def __init__(self, url: str, mine: str, stop: threading.Event) -> None:
@@ -61,7 +61,7 @@ def test_settings_that_were_acknowledged_outlive_workers_that_are_killed_at_any_
         store_server(tmp_path) as (url, _),
         agent_server(tmp_path / "log", REDIS_URL=url) as (client, master),
     ):
-        writers = [Writer(str(client.base_url), f"w{number}", stop) for number in range(WRITERS)]
+        writers = [SettingsWriter(str(client.base_url), f"w{number}", stop) for number in range(WRITERS)]
         for one in writers:
             one.start()
         until = time.monotonic() + SECONDS

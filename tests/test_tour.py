@@ -12,7 +12,7 @@ from store.errors import ConversationNotFound
 from tests.conftest import message
 from tests.servers import supervised_server, wait_until
 from tests.sockets import socket
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.tour("walks through the real server")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tour("walks through the real server")
 def house(tmp_path_factory):
     """The server on its embedded store, with two workers and a supervisor: its calls, and its master process."""
     with supervised_server(tmp_path_factory.mktemp("tour"), REDIS_URL="", WEB_CONCURRENCY="2") as (client, master):
-        api = Api(client)
+        api = WireApi(client)
         wait_until(lambda: client.get("/ready").status_code == 200, "the server to be ready")
         yield api, master
         api.clean()

@@ -24,7 +24,7 @@ KILLS, EVENTS = often(3, 60), 300
 LINES = {"Content-Type": "application/jsonl"}
 
 
-class Client(threading.Thread):
+class TransferClient(threading.Thread):
     """Repeats a transfer, each time of another conversation, until it is acknowledged."""
 
     def __init__(self, url: str, stop: threading.Event) -> None:
@@ -56,7 +56,7 @@ class Client(threading.Thread):
         raise TimeoutError(path)
 
 
-class Exporter(Client):
+class Exporter(TransferClient):
     """A response that ends properly is a whole export."""
 
     def __init__(self, url: str, stop: threading.Event, source: str, content: bytes) -> None:
@@ -67,7 +67,7 @@ class Exporter(Client):
         assert self._until_taken("GET", self._path).content == self._content
 
 
-class Importer(Client):
+class Importer(TransferClient):
     def __init__(self, url: str, stop: threading.Event, content: bytes) -> None:
         super().__init__(url, stop)
         self._lines = content.splitlines()[:-1]
@@ -79,7 +79,7 @@ class Importer(Client):
         assert taken.json()["id"] == conversation
 
 
-class Adopter(Client):
+class Adopter(TransferClient):
     def __init__(self, url: str, stop: threading.Event, agent, box: str) -> None:
         super().__init__(url, stop)
         self._agent, self._box = agent, box
@@ -135,7 +135,7 @@ def test_transfers_whose_workers_are_killed_at_any_moment_are_whole_and_go_on_wh
             assert all(redis.ttl(key) > 0 for key in redis.scan_iter("conv:*:fork:*"))
 
 
-def number(clients: list[Client]) -> int:
+def number(clients: list[TransferClient]) -> int:
     """How many transfers of some clients were acknowledged."""
     return sum(len(one.done) for one in clients)
 

@@ -16,7 +16,7 @@ from tests.chance import variants
 from tests.conftest import action, event, message, oracle, recorded, status
 from tests.fitting import operations
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 CONVERSATION, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
 APP = "/api/v1/app-conversations/{conversation_id}"
@@ -30,7 +30,7 @@ USUAL = ("valkey", "cluster")
 FORWARDED = {(one.method, one.path) for one in operations() if one.is_forwarded} - {("GET", "/api/file/home")}
 
 
-class Walk:
+class WireWalk:
     """Requests by the document's paths, whose placeholders have the names of the walk; each must get its status."""
 
     def __init__(self, client) -> None:
@@ -62,7 +62,7 @@ class Walk:
                 found += next(chunks)
 
 
-def of_conversations(walk: Walk) -> None:
+def of_conversations(walk: WireWalk) -> None:
     made = walk("POST", "/api/conversations", 201, json={"conversation_id": walk.names["conversation_id"]})
     assert made["execution_status"] == "idle"
     identity = walk.names["conversation_id"]
@@ -84,7 +84,7 @@ def of_conversations(walk: Walk) -> None:
         assert walk("POST", f"{CONVERSATION}/{verb}", json=body) == {"success": True}
 
 
-def of_events(walk: Walk) -> None:
+def of_events(walk: WireWalk) -> None:
     """Of a recorded conversation, whose counts a real agent server answered."""
     own = walk.names["conversation_id"]
     walk.names["conversation_id"] = str(uuid4())
@@ -117,7 +117,7 @@ def of_events(walk: Walk) -> None:
     walk.names["conversation_id"] = own
 
 
-def of_decisions(walk: Walk) -> None:
+def of_decisions(walk: WireWalk) -> None:
     identity = walk.names["conversation_id"]
     waits = [action("one"), action("two"), action("three")]
     walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=waits)
@@ -148,7 +148,7 @@ def of_decisions(walk: Walk) -> None:
     walk("DELETE", "/api/v1/approval-rules/{rule_id}")
 
 
-def of_destinations(walk: Walk) -> None:
+def of_destinations(walk: WireWalk) -> None:
     rule = {"name": "*.example.org", "decision": "approve"}
     walk.names["rule_id"] = walk("POST", "/api/v1/destination-rules", 201, json=rule)["id"]
     assert [one["uses"] for one in walk("GET", "/api/v1/destination-rules")] == [0]
@@ -158,13 +158,13 @@ def of_destinations(walk: Walk) -> None:
     walk("POST", "/api/v1/destinations/decisions", 404, json=decision | {"digest": 64 * "0"})
 
 
-def of_forks(walk: Walk) -> None:
+def of_forks(walk: WireWalk) -> None:
     walk("POST", "/api/v1/webhooks/events/{conversation_id}", json=[message("kept"), event()])
     fork = walk("POST", f"{CONVERSATION}/fork", 201, json={})
     assert fork["id"] != walk.names["conversation_id"]
 
 
-def of_agents(walk: Walk) -> None:
+def of_agents(walk: WireWalk) -> None:
     """What needs an agent in a sandbox, of a conversation that has none."""
     for verb, body in (
         ("ask_agent", {"question": "x"}),
@@ -186,7 +186,7 @@ def of_agents(walk: Walk) -> None:
         walk(method, path, 409, query=mine)
 
 
-def of_app_conversations(walk: Walk) -> None:
+def of_app_conversations(walk: WireWalk) -> None:
     """A start that no supervisor takes, and what is asked of an app conversation that is none."""
     task = walk("POST", "/api/v1/app-conversations", json={"title": "Started"})
     assert task["status"] == "WORKING"
@@ -215,7 +215,7 @@ def of_app_conversations(walk: Walk) -> None:
             walk(method, path, status, query=query, json=body)
 
 
-def of_openai(walk: Walk) -> None:
+def of_openai(walk: WireWalk) -> None:
     """A turn that another worker began: both calls follow it, and send nothing."""
     [model, *_] = walk("GET", "/v1/models")["data"]
     walk.names["model"] = model["id"]
@@ -233,7 +233,7 @@ def of_openai(walk: Walk) -> None:
     assert response["output"][0]["content"][0]["text"] == "answered"
 
 
-def of_sandboxes(walk: Walk) -> None:
+def of_sandboxes(walk: WireWalk) -> None:
     """A sandbox that no supervisor takes, and its spec."""
     [spec, *_] = walk("GET", "/api/v1/sandbox-specs/search")["items"]
     assert walk("GET", "/api/v1/sandbox-specs", query={"id": spec["id"]}) == [spec]
@@ -261,7 +261,7 @@ def of_sandboxes(walk: Walk) -> None:
     walk("POST", "/api/v1/sandboxes/{sandbox_id}/previews", 404, json={"port": 8000})
 
 
-def of_keys(walk: Walk) -> None:
+def of_keys(walk: WireWalk) -> None:
     key = walk("POST", "/api/v1/keys", 201, json={"name": "walk", "scopes": ["read"]})
     walk.names["key_id"] = key["id"]
     assert key["id"] in [one["id"] for one in walk("GET", "/api/v1/keys")]
@@ -269,7 +269,7 @@ def of_keys(walk: Walk) -> None:
     assert walk("POST", "/api/v1/tickets", 201, json={"conversation_id": walk.names["conversation_id"]})
 
 
-def of_client_settings(walk: Walk) -> None:
+def of_client_settings(walk: WireWalk) -> None:
     """What a key keeps: settings, profiles, secrets and folders, each from its making to its end."""
     walk.names |= {"settings_key": "tracker", "name": "walked", "profile_id": str(uuid4()), "file_path": "x"}
     llm = {"model": "openai/gpt-walk", "api_key": "sk-walked-key"}
@@ -332,7 +332,7 @@ def of_client_settings(walk: Walk) -> None:
     walk("GET", "/api/file/download-trajectory/{conversation_id}", 404)
 
 
-def of_terminals(walk: Walk) -> None:
+def of_terminals(walk: WireWalk) -> None:
     """A request of an agent in a terminal, what became of it, and what its hook tells."""
     session = {"id": "s", "cwd": "/home/ada/shop", "host": "laptop", "user": "ada"}
     whole = {"agent": {"name": "claude-code"}, "session": session}
@@ -352,7 +352,7 @@ def of_terminals(walk: Walk) -> None:
 LIFE = ("POST", "GET", "PUT", "PATCH", "DELETE")
 
 
-def of_others(walk: Walk) -> None:
+def of_others(walk: WireWalk) -> None:
     """What is visited nowhere above: each with its smallest request, which succeeds as the document says.
 
     The id of what a POST makes stands in the paths below it.
@@ -374,7 +374,7 @@ def below(path: str, other: str) -> list[str]:
 
 
 def test_every_operation_answers_the_same_on_every_backend(client, store):
-    walk = Walk(client)
+    walk = WireWalk(client)
     of_conversations(walk)
     of_events(walk)
     of_decisions(walk)
@@ -397,7 +397,7 @@ def test_every_operation_answers_the_same_on_every_backend(client, store):
 @pytest.mark.parametrize("backend", variants(USUAL, [one for one in BACKENDS if one not in USUAL]))
 def test_a_sandbox_lives_and_ends_on_every_backend(tmp_path, backend):
     with BACKENDS[backend](tmp_path) as (url, _), supervised_server(tmp_path, REDIS_URL=url) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation(title="On " + backend, secrets={"TOKEN": "x"})
         api.send(conversation["id"], "run: echo done")
         api.until(conversation["id"], "waiting_for_confirmation")

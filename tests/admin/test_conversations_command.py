@@ -27,7 +27,7 @@ print(re.search(r"VmHWM:\\s+(\\d+) kB", pathlib.Path("/proc/self/status").read_t
 """
 
 
-class Command:
+class ConversationsCommand:
     """The command on one Redis."""
 
     def __init__(self, url: str) -> None:
@@ -70,7 +70,7 @@ class Command:
 @pytest.fixture(scope="module")
 def server(redis_url):
     """The command and a store."""
-    return Command(redis_url), store_of(
+    return ConversationsCommand(redis_url), store_of(
         redis_url, limits_of(most=1, pause_idlest=False, host_seconds=10, start_seconds=10)
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.backups import backup, restore
 from tests.servers import PROJECT, running, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts a server with agents, and another one on what was restored of it")
 
@@ -20,7 +20,7 @@ FIRST, SECOND = "run: echo hello > note.txt", "run: cat note.txt && pwd"
 def served(folder):
     folder.mkdir(exist_ok=True)
     with supervised_server(folder, REDIS_URL="", SECRET_KEY="") as (client, _):
-        yield Api(client)
+        yield WireApi(client)
 
 
 @contextmanager

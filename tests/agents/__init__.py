@@ -41,7 +41,7 @@ def closing(one: dict) -> bool:
     return one["kind"] in ("ObservationEvent", "UserRejectObservation", "AgentErrorEvent")
 
 
-class Scripted(ThreadingHTTPServer):
+class ScriptedAgentServer(ThreadingHTTPServer):
     """Responds as the test sets and keeps the requests. A status of 0 closes the connection without a response.
 
     A conversation that has a log here has its own status too, and ends what is unfinished when it is told to reject.
@@ -50,7 +50,7 @@ class Scripted(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), ScriptedAgentHandler)
         self.requests: list[tuple[str, object]] = []
         self.keys: set[str] = set()
         self.traceparents: list[str | None] = []  #: of each request
@@ -114,7 +114,7 @@ class Scripted(ThreadingHTTPServer):
         """Ignore a client that hangs up during a request: tests provoke it."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class ScriptedAgentHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -166,8 +166,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted_agent() -> Iterator[Scripted]:
-    agent = Scripted()
+def scripted_agent() -> Iterator[ScriptedAgentServer]:
+    agent = ScriptedAgentServer()
     try:
         yield agent
     finally:

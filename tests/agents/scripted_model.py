@@ -27,7 +27,7 @@ USAGE = {
 
 
 @dataclass
-class Reply:
+class ScriptedReply:
     """A response. An Event among the parts stands for a wait until the test sets it."""
 
     parts: list[bytes | threading.Event] = field(default_factory=list)
@@ -36,13 +36,13 @@ class Reply:
     is_cut: bool = False  #: the connection ends in the middle
 
 
-class Model(ThreadingHTTPServer):
+class ScriptedModel(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.script: list[Reply] = []
-        self.react: Callable[[dict[str, Any]], Reply] | None = None
+        super().__init__(("127.0.0.1", 0), ScriptedModelHandler)
+        self.script: list[ScriptedReply] = []
+        self.react: Callable[[dict[str, Any]], ScriptedReply] | None = None
         self.asked: list[dict[str, Any]] = []  #: the bodies of the requests
         self.keys: list[str] = []
         serve(self)
@@ -59,7 +59,7 @@ class Model(ThreadingHTTPServer):
         """Ignore a client that hangs up: tests kill it."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class ScriptedModelHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -91,8 +91,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def scripted_model() -> Iterator[Model]:
-    model = Model()
+def scripted_model() -> Iterator[ScriptedModel]:
+    model = ScriptedModel()
     try:
         yield model
     finally:
@@ -114,16 +114,16 @@ def ending(reason: str, usage: dict[str, Any] | None = USAGE) -> list[bytes]:
     return [chunk({}, finish_reason=reason), *last, sse(b"[DONE]")]
 
 
-def text(said: str, *, usage: dict[str, Any] | None = USAGE, reasoning: str = "") -> Reply:
+def text(said: str, *, usage: dict[str, Any] | None = USAGE, reasoning: str = "") -> ScriptedReply:
     """A message, word by word."""
     identity = f"chatcmpl-{uuid4().hex}"
     thought = [chunk({"role": "assistant", "reasoning_content": reasoning}, identity)] if reasoning else []
     words = [chunk({"content": word}, identity) for word in said.split(" ") if word]
     spaced = [word for each in words for word in (each, chunk({"content": " "}, identity))][:-1]
-    return Reply([*thought, *spaced, *ending("stop", usage)])
+    return ScriptedReply([*thought, *spaced, *ending("stop", usage)])
 
 
-def calls(*made: tuple[str, Any], said: str = "", usage: dict[str, Any] | None = USAGE) -> Reply:
+def calls(*made: tuple[str, Any], said: str = "", usage: dict[str, Any] | None = USAGE) -> ScriptedReply:
     """Calls of tools, by name and arguments; text instead of arguments is sent as it is, in two parts."""
     identity = f"chatcmpl-{uuid4().hex}"
     parts = [chunk({"role": "assistant", "content": said}, identity)]
@@ -133,7 +133,7 @@ def calls(*made: tuple[str, Any], said: str = "", usage: dict[str, Any] | None =
         half = len(words) // 2
         parts.append(chunk({"tool_calls": [{**head, "function": {"name": name, "arguments": words[:half]}}]}, identity))
         parts.append(chunk({"tool_calls": [{"index": index, "function": {"arguments": words[half:]}}]}, identity))
-    return Reply([*parts, *ending("tool_calls", usage)])
+    return ScriptedReply([*parts, *ending("tool_calls", usage)])
 
 
 def run(command: str, risk: str = "LOW", **arguments: Any) -> tuple[str, dict[str, Any]]:
@@ -149,13 +149,13 @@ def finish(message: str = "done") -> tuple[str, dict[str, Any]]:
     return "finish", {"message": message}
 
 
-def refusal(status: int, message: str, code: str | None = None, **headers: str) -> Reply:
+def refusal(status: int, message: str, code: str | None = None, **headers: str) -> ScriptedReply:
     body = json.dumps({"error": {"message": message, "type": "error", "code": code}}).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Reply([body], status, {"Content-Type": "application/json", **named})
+    return ScriptedReply([body], status, {"Content-Type": "application/json", **named})
 
 
-def completion(message: dict[str, Any]) -> Reply:
+def completion(message: dict[str, Any]) -> ScriptedReply:
     """A completion that is not streamed, though a stream was asked for."""
     body = {"id": uuid4().hex, "object": "chat.completion", "choices": [{"index": 0, "message": message}]}
-    return Reply([json.dumps({**body, "usage": USAGE}).encode()], headers={"Content-Type": "application/json"})
+    return ScriptedReply([json.dumps({**body, "usage": USAGE}).encode()], headers={"Content-Type": "application/json"})

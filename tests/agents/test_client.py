@@ -193,17 +193,17 @@ def test_the_response_after_a_hundred_interim_ones_is_read_however_the_bytes_are
     "each", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H"], ids=["an interim response", "a byte of a head"]
 )
 def test_a_pulse_beats_also_while_bytes_come(each, monkeypatch):
-    class Gone(Exception):
+    class GoneAgent(Exception):
         pass
 
     def beat() -> None:
-        raise Gone
+        raise GoneAgent
 
     monkeypatch.setattr(connections, "_BEAT", SHORT)
     with (
         hostile(dripping(b"", each, SHORT / 5)) as (_, server),
         httpx.Client(timeout=httpx.Timeout(LONG), transport=Transport(httpx.Limits())) as client,
-        pytest.raises(Gone),
+        pytest.raises(GoneAgent),
         pulse(beat),
     ):
         client.get(server.url)

@@ -25,7 +25,7 @@ def keyed(redis_url):
     return create_app(Config.of(redis_url=redis_url, **made))
 
 
-class World:
+class JoinsWorld:
     """Keys, sandboxes with an agent server that accepts everything, and a driver of the starts."""
 
     def __init__(self, app, running):
@@ -83,7 +83,7 @@ class World:
 @pytest.fixture
 def world(keyed):
     with ExitStack() as running:
-        yield World(keyed, running)
+        yield JoinsWorld(keyed, running)
 
 
 def test_a_write_key_starts_nothing_in_the_sandbox_of_another_key(world):

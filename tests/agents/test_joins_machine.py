@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.access import Joiner
 from store.access.access_keys import KeyNotFound
 from store.errors import ConversationNotFound
-from tests.agents.test_joins import AGENT, ALL, NONE, World, keyed  # noqa: F401 a fixture
+from tests.agents.test_joins import AGENT, ALL, NONE, JoinsWorld, keyed  # noqa: F401 a fixture
 from tests.chance import often
 
 SCOPES = [("read",), ("write",), ("approve",), ("write", "approve"), ("admin",)]
@@ -20,7 +20,7 @@ KEYS = st.integers(0, 2 * len(SCOPES) - 1)
 HOLDS = {"AlwaysConfirm": 2, "ConfirmRisky": 1, "NeverConfirm": 0}
 
 
-class Machine(stateful.RuleBasedStateMachine):
+class JoinsMachine(stateful.RuleBasedStateMachine):
     """The model knows the scopes of each key, and the owner and the policies of each sandbox."""
 
     app = None
@@ -28,7 +28,7 @@ class Machine(stateful.RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.running = ExitStack()
-        self.world = World(self.app, self.running)
+        self.world = JoinsWorld(self.app, self.running)
         self.keys = [(*self.world.key(*scopes), {*scopes}) for scopes in SCOPES * 2]
         self.revoked = set()
         self.boxes = [self.world.sandbox(made, policy) for made, _, _ in self.keys[1::3] for policy in (ALL, NONE)]
@@ -186,9 +186,9 @@ class Machine(stateful.RuleBasedStateMachine):
 
 
 def test_no_key_acts_where_it_may_not_and_each_act_is_audited(keyed):  # noqa: F811
-    Machine.app = keyed
+    JoinsMachine.app = keyed
     stateful.run_state_machine_as_test(
-        Machine,
+        JoinsMachine,
         settings=settings(
             max_examples=often(3, 100),
             stateful_step_count=often(12, 30),

@@ -9,7 +9,7 @@ import pytest
 
 from blueprints import sandboxes
 from tests.agents import running_sandbox
-from tests.agents.test_joins import World, keyed  # noqa: F401 a fixture
+from tests.agents.test_joins import JoinsWorld, keyed  # noqa: F401 a fixture
 from tests.shared import ADMIN
 
 SCOPES = [("read",), ("write",), ("approve",), ("write", "approve"), ("admin",)]
@@ -40,7 +40,7 @@ def world(keyed, monkeypatch):  # noqa: F811
     monkeypatch.setattr(store.sandboxes, "log", lambda _id, **_: "")
     monkeypatch.setattr(store.sandboxes.archives, "of_sandbox", lambda _id: Packed())
     with ExitStack() as running:
-        yield World(keyed, running)
+        yield JoinsWorld(keyed, running)
 
 
 @pytest.mark.parametrize(("method", "path"), IN_OWN)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process("starts git")
 WORK = RequestedPush("agent/mend", "Mend the parser", "It read dates twice.", "ada@example.org <ada@example.org>")
 
 
-class Agent:
+class PushedAgent:
     """An agent server that really runs a command, in the folder."""
 
     def execute(self, command, folder, seconds):
@@ -33,14 +33,14 @@ class Agent:
         return {"exit_code": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
 
 
-class Away:
+class AwayApi:
     """An agent server that runs no commands."""
 
     def execute(self, *_):
         raise AgentUnreachable("nothing answers")
 
 
-AGENT = Agent()
+AGENT = PushedAgent()
 
 
 def git(folder, *words):
@@ -197,7 +197,7 @@ def test_a_folder_that_is_no_repository_has_several_or_has_no_remote_says_so(tmp
 
 def test_an_agent_server_without_commands_says_so(spec):
     with pytest.raises(PushFailed, match="No command runs in the sandbox: nothing answers"):
-        find_remote(Away(), "/", None, spec(), "")
+        find_remote(AwayApi(), "/", None, spec(), "")
 
 
 GIT_SERVICE = Service("git", "https://git.example.org/team", {"Authorization": "Basic secret"})

@@ -14,7 +14,7 @@ ID = ConversationId(str(uuid4()))
 runs_git = pytest.mark.process("starts git")
 
 
-class Agent:
+class ListingAgent:
     """An agent server that keeps the command, and answers as it is told; `runs`: it really runs it."""
 
     def __init__(self, answer=None, *, runs=False):
@@ -32,7 +32,7 @@ class Agent:
 
 def asked(repository, branch=None, provider=None, folder="/work", **agent):
     """The command that a start has run, and what it says."""
-    one = Agent(**agent)
+    one = ListingAgent(**agent)
     request = {"selected_repository": repository, "selected_branch": branch, "git_provider": provider}
     return one.command if (said := clone(one, str(folder), ID, request)) == "" else said
 

@@ -76,7 +76,7 @@ def test_a_start_that_takes_longer_goes_on_and_the_next_request_finds_it(make, c
     assert store.start_tasks.count(conversation_id=conversation) == 1
 
 
-class Clock:
+class StartClock:
     """A clock that sleeping moves."""
 
     def __init__(self):
@@ -91,7 +91,7 @@ class Clock:
 
 
 def test_a_start_that_waits_for_a_place_is_looked_at_once_a_second(make, conversation, monkeypatch):
-    store, clock = make(sandbox_start_seconds=60), Clock()
+    store, clock = make(sandbox_start_seconds=60), StartClock()
     monkeypatch.setattr(starts, "time", clock)
     start, _ = begin(store, conversation)
     _, lease = claim(store)

@@ -15,7 +15,7 @@ def shown(key) -> dict[str, str]:
     return {"X-Session-API-Key": key}
 
 
-class Conversation:
+class DecidedConversation:
     """A conversation whose every action waits, and what a person does with it."""
 
     def __init__(self, server, conversation, **members):

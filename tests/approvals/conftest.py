@@ -9,7 +9,7 @@ import pytest
 from app import create_app
 from core.wire import micros, now
 from settings.config import Config
-from tests.approvals import ADMIN, ALWAYS, Conversation, shown
+from tests.approvals import ADMIN, ALWAYS, DecidedConversation, shown
 from tests.conftest import action, limits_of, status, store_of
 from tests.servers import agent_server, store_server, wait_until
 
@@ -86,7 +86,7 @@ def made(server, scope) -> str:
 @pytest.fixture
 def held(house, conversation):
     """A conversation with two actions that wait."""
-    found = Conversation(house.one, conversation)
+    found = DecidedConversation(house.one, conversation)
     found.actions = [action("rm -r build"), action("make")]
     found.appends(*found.actions)
     assert found.pending == [one["id"] for one in found.actions]
@@ -96,7 +96,7 @@ def held(house, conversation):
 @pytest.fixture
 def sandboxed(house, conversation):
     """A conversation in the sandbox, with an action that waits; its agent appends with the hook key."""
-    found = Conversation.__new__(Conversation)
+    found = DecidedConversation.__new__(DecidedConversation)
     found.server, found.id = house.one, conversation
     house.store.conversations.create(conversation, confirmation_policy=ALWAYS, sandbox_id=house.sandbox_id)
     found.act = action("rm -r build")

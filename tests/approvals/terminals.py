@@ -11,7 +11,7 @@ REQUESTS = "/api/v1/permission-requests"
 AGENT = {"name": "claude-code", "version": "2.1.332"}
 
 
-class Terminal:
+class AskedTerminal:
     """One session of an agent, whose hook asks with a key of the scope `ask`."""
 
     def __init__(self, house, key: str = "", *, can_edit: bool = False, **session) -> None:
@@ -54,7 +54,7 @@ class Terminal:
         self.reports("call", tool_name="Bash", arguments={"command": command}, result=result)
 
 
-class Inbox:
+class TerminalInbox:
     """What a person sees and does."""
 
     def __init__(self, house) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from core.wire import micros, now
 from docs.examples.aais_envelopes import EXTENSION, identity, requested, resolved
-from tests.approvals import ADMIN, Conversation, decision, digest_of
+from tests.approvals import ADMIN, DecidedConversation, decision, digest_of
 from tests.conftest import action, event, observation
 from tests.servers import PROJECT
 
@@ -70,7 +70,7 @@ def test_the_published_store_takes_the_request_with_the_decision_and_comes_to_th
 
 
 def test_an_edit_is_no_approval_of_what_was_requested(house, conversation):
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     act = action("rm -r build")
     held.appends(event("ConversationStateUpdateEvent", "environment", key="capabilities", value=["edit"]), act)
     [request] = requests_of(held)
@@ -85,7 +85,7 @@ def test_an_edit_is_no_approval_of_what_was_requested(house, conversation):
 
 
 def test_an_expiry_is_an_outcome_without_a_decision(house, conversation):
-    held = Conversation(house.one, conversation, confirmation_seconds=1)
+    held = DecidedConversation(house.one, conversation, confirmation_seconds=1)
     act = action()
     held.appends(act)
     [request] = requests_of(held)
@@ -135,7 +135,7 @@ def test_an_agent_that_went_on_unasked_is_no_approval(sandboxed):
     ids=str,
 )
 def test_whatever_an_agent_proposes_is_a_valid_request(house, conversation, odd):
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     act = action(**odd)
     held.appends(act)
 
@@ -151,7 +151,7 @@ def test_whatever_an_agent_proposes_is_a_valid_request(house, conversation, odd)
 def test_the_level_is_the_greater_of_the_agents_word_and_of_what_the_server_sees(
     house, conversation, command, own, level
 ):
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     held.appends(action(command, security_risk=own))
     [request] = requests_of(held)
     assert request["request"]["risk"]["level"] == level
@@ -159,7 +159,7 @@ def test_the_level_is_the_greater_of_the_agents_word_and_of_what_the_server_sees
 
 @pytest.mark.process("runs a program against a real server")
 def test_the_command_prints_what_was_decided_and_what_waits(servers, conversation):
-    held = Conversation(servers.one, conversation)
+    held = DecidedConversation(servers.one, conversation)
     held.actions = [action("rm -r build"), action("make")]
     held.appends(*held.actions)
     held.decides(decision(held.actions[0]))

@@ -10,7 +10,7 @@ from app import create_app
 from settings.config import Config
 from store.approvals.asked import MOST_OPEN, MOST_OPEN_HERE, MOST_SESSIONS, TooMuchAsked
 from tests.approvals import ADMIN, shown
-from tests.approvals.terminals import Inbox, Terminal, ask_key, set_back
+from tests.approvals.terminals import AskedTerminal, TerminalInbox, ask_key, set_back
 from tests.blueprints import NOWHERE
 
 #: operations of this scope, and those that need no key, or none of this kind
@@ -45,8 +45,8 @@ def test_every_other_operation_is_refused(house):
 
 def test_no_other_key_but_an_admins_asks(house):
     for kind in ("read", "write", "approve", "hook", "session"):
-        assert Terminal(house, house.keys[kind]).opens().status_code in (401, 403)
-    assert Terminal(house, ADMIN).opens().status_code == 201
+        assert AskedTerminal(house, house.keys[kind]).opens().status_code in (401, 403)
+    assert AskedTerminal(house, ADMIN).opens().status_code == 201
 
 
 def test_a_hook_that_is_too_old_is_told_what_to_do(house):
@@ -62,7 +62,7 @@ def test_a_hook_that_is_too_old_is_told_what_to_do(house):
 
 def test_a_decision_of_an_asker_trains_no_rule(house):
     """Proposals and rehearsals read decisions of people: a terminal's are the asker's word."""
-    terminal, inbox = Terminal(house), Inbox(house)
+    terminal, inbox = AskedTerminal(house), TerminalInbox(house)
     for number in range(4):
         asked = terminal.asks(f"echo {number}", tool="Trained")
         assert terminal.tells(asked, "allowed").status_code == 200
@@ -91,7 +91,7 @@ def test_open_requests_of_a_session_and_of_a_key_and_new_sessions_are_bounded(ho
 
 
 def test_what_its_terminal_did_not_allow_counts_no_longer_after_the_turn(house):
-    terminal = Terminal(house, ask_key(house, "turns"))
+    terminal = AskedTerminal(house, ask_key(house, "turns"))
     asked = terminal.asks(expires_in=30, lease_seconds=600)
     set_back(house, asked, "ends")
     redis = house.store.conversations._redis
@@ -103,14 +103,14 @@ def test_what_its_terminal_did_not_allow_counts_no_longer_after_the_turn(house):
 
 
 def test_too_long_arguments_are_refused_with_the_bound(house):
-    response = Terminal(house).opens("x" * 600_000)
+    response = AskedTerminal(house).opens("x" * 600_000)
 
     assert response.status_code == 422
     assert "524288 bytes" in response.json()["detail"][0]["msg"]
 
 
 def test_what_a_key_sends_within_a_minute_is_bounded_by_its_bytes_too(house):
-    terminal = Terminal(house, ask_key(house, "heavy"))
+    terminal = AskedTerminal(house, ask_key(house, "heavy"))
     call = {"kind": "call", "tool_name": "Bash", "arguments": {"command": "x" * 500_000}}
     number = MOST_PER_MINUTE // (500_000 // PIECE_BYTES) + 1
     sent = [terminal.post("/reports", {**terminal.whole, **call}) for _ in range(number)]

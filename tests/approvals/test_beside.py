@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from tests.approvals import ADMIN, Conversation, decision, shown
+from tests.approvals import ADMIN, DecidedConversation, decision, shown
 from tests.conftest import action, as_events, observation, status
 
 #: what an answer about a decision has: of its entry all but what is the administrators' alone
@@ -63,7 +63,7 @@ def test_a_decision_tells_no_address(held, decisions):
 
 
 def test_what_is_asked_again_has_its_last_decision(house, conversation, decisions):
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     act = action("make")
     held.appends(act)
     held.decides(decision(act))
@@ -77,7 +77,7 @@ def test_what_is_asked_again_has_its_last_decision(house, conversation, decision
 def test_a_rule_that_decides_is_named(house, conversation, decisions):
     tool = f"tool of {conversation}"
     made = house.one.post("/api/v1/approval-rules", json={"decision": "approve", "tool_name": tool}).json()
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     act = action("make", tool_name=tool)
     held.appends(act)
 
@@ -115,7 +115,7 @@ def test_decisions_of_no_conversation_and_of_no_action_are_refused(house, held):
 
 @pytest.mark.process("follows a stream of a real server")
 def test_a_message_to_followers_names_ten_actions_at_most(servers, conversation):
-    held = Conversation(servers.one, conversation)
+    held = DecidedConversation(servers.one, conversation)
     acts = [action(f"step {number}") for number in range(12)]
     held.appends(*acts)
     path = f"/api/conversations/{held.id}/events/stream"
@@ -131,7 +131,7 @@ def test_a_message_to_followers_names_ten_actions_at_most(servers, conversation)
 
 @pytest.mark.process("follows a stream of a real server")
 def test_the_followers_of_a_conversation_are_told_of_a_decision(servers, conversation):
-    held = Conversation(servers.one, conversation)
+    held = DecidedConversation(servers.one, conversation)
     act = action("make")
     held.appends(act)
     path = f"/api/conversations/{held.id}/events/stream"
@@ -154,7 +154,7 @@ def test_the_followers_of_a_conversation_are_told_of_a_decision(servers, convers
 @pytest.fixture
 def edited(house, conversation):
     """An action that was approved with other arguments than it was shown with."""
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     told = {"id": f"told {conversation}", "timestamp": "2026-01-01T00:00:00", "source": "environment"}
     held.appends(told | {"key": "capabilities", "value": ["edit"], "kind": "ConversationStateUpdateEvent"})
     act = action("rm -r build")

@@ -6,12 +6,12 @@ import pytest
 
 from admin.audit import ExportFault, verify
 from core.approvals import ApprovalLinks
-from tests.approvals import Conversation, decision, digest_of
+from tests.approvals import DecidedConversation, decision, digest_of
 from tests.conftest import action, observation
 
 
 def test_every_decision_extends_a_chain_that_verifies(house, conversation):
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     acts = [action(f"step {number}") for number in range(5)]
     held.appends(acts[0])
     held.decides(decision(acts[0]))
@@ -44,7 +44,7 @@ def test_an_entry_that_is_changed_in_the_store_does_not_verify(house, held):
 
 
 def test_the_audit_of_all_has_the_entries_of_one_moment_in_their_order(house, conversation):
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     acts = [action(f"step {number}") for number in range(12)]
     held.appends(*acts)
     held.decides(*(decision(one, reason=str(number)) for number, one in enumerate(acts)))  # a reason each: 12 entries
@@ -60,7 +60,7 @@ def test_the_audit_of_all_has_the_entries_of_one_moment_in_their_order(house, co
 def test_one_export_of_decisions_of_every_kind_verifies_and_none_with_a_changed_byte_does(house, conversation):
     told = {"id": f"told {conversation}", "timestamp": "2026-01-01T00:00:00", "source": "environment"}
     told |= {"key": "capabilities", "value": ["edit"], "kind": "ConversationStateUpdateEvent"}
-    held = Conversation(house.one, conversation)
+    held = DecidedConversation(house.one, conversation)
     held.appends(told)
     rule = {"decision": "approve", "tool_name": f"tool of {conversation}"}
     assert house.one.post("/api/v1/approval-rules", json=rule).status_code == 201

@@ -5,14 +5,14 @@ from uuid import uuid4
 
 import pytest
 
-from tests.approvals import Conversation, decision, digest_of
+from tests.approvals import DecidedConversation, decision, digest_of
 from tests.conftest import action, observation
 
 
 @pytest.mark.faults("a race of threads")
 def test_of_racing_decisions_on_two_servers_one_is_taken_and_audited(house, conversation):
     for number in range(20):
-        held = Conversation(house.one, str(uuid4()))
+        held = DecidedConversation(house.one, str(uuid4()))
         act = action(f"step {number}")
         held.appends(act)
         outcomes = race(

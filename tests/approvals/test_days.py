@@ -44,7 +44,7 @@ MOST_ASKED = 0.25
 MOST_WITH_RULES, MOST_AFTER_OTHERS = 0.33, 0.21
 
 
-class Asked(NamedTuple):
+class AskedOnDay(NamedTuple):
     """One action of a day."""
 
     is_wanted: bool  #: whether the person would let it run
@@ -56,25 +56,25 @@ class Asked(NamedTuple):
         return str(self.arguments.get("path") or self.arguments.get("command"))
 
 
-def asked_on(text: str) -> Iterator[Asked]:
+def asked_on(text: str) -> Iterator[AskedOnDay]:
     """The actions of a day."""
     for number, line in enumerate(text.strip().splitlines()):
         sign, verb, words = line.split(" ", 2)
         assert sign in "+-", line
         if verb == "$":
-            yield Asked(sign == "+", "terminal", {"command": words, "is_input": False, "kind": "TerminalAction"})
+            yield AskedOnDay(sign == "+", "terminal", {"command": words, "is_input": False, "kind": "TerminalAction"})
             continue
         contents = {
             "view": {},
             "create": {"file_text": f"text {number}"},
             "str_replace": {"old_str": f"a{number}", "new_str": f"b{number}"},
         }[verb]
-        yield Asked(
+        yield AskedOnDay(
             sign == "+", "file_editor", {"command": verb, "path": words, "kind": "FileEditorAction", **contents}
         )
 
 
-class Outcome(NamedTuple):
+class DayOutcome(NamedTuple):
     """What became of the actions of a day."""
 
     actions: int
@@ -83,7 +83,7 @@ class Outcome(NamedTuple):
     by_answer: Counter[str]
 
 
-class Person:
+class DecidingPerson:
     """Answers what waits in conversations of a folder.
 
     scope: of their rules; None is the one that the server proposes first.
@@ -92,13 +92,13 @@ class Person:
     def __init__(self, client, folder: str, mode: str | None = None, scope: str | None = None) -> None:
         self._client, self._folder, self._mode, self._scope = client, folder, mode, scope
 
-    def forget(self) -> "Person":
+    def forget(self) -> "DecidingPerson":
         """Revoke every rule."""
         for rule in self._client.get("/api/v1/approval-rules").get_json():
             self._client.delete(f"/api/v1/approval-rules/{rule['id']}")
         return self
 
-    def work(self, actions: list[Asked]) -> Outcome:
+    def work(self, actions: list[AskedOnDay]) -> DayOutcome:
         """Answer the actions of a day, in a conversation of its own."""
         conversation = self._start()
         questions, wrong, answers = 0, list[str](), Counter[str]()
@@ -111,7 +111,7 @@ class Person:
                 continue
             questions += 1
             answers[self._answer(conversation, event["id"], one)] += 1
-        return Outcome(len(actions), questions, wrong, answers)
+        return DayOutcome(len(actions), questions, wrong, answers)
 
     def _start(self) -> str:
         body = {
@@ -131,7 +131,7 @@ class Person:
             "items"
         ]
 
-    def _answer(self, conversation: str, action_id: str, one: Asked) -> str:
+    def _answer(self, conversation: str, action_id: str, one: AskedOnDay) -> str:
         """Answer as the person does, and return how."""
         decisions = f"/api/v1/conversation/{conversation}/pending-actions"
         decision, how = {"action_id": action_id, "decision": "approve" if one.is_wanted else "reject"}, "refused"
@@ -149,13 +149,13 @@ class Person:
         return how
 
 
-def recorded() -> dict[str, list[Asked]]:
+def recorded() -> dict[str, list[AskedOnDay]]:
     """The actions of the recorded conversations, all of which the person of that day let run."""
     found = {}
     for file in sorted(RECORDED.glob("*.jsonl")):
         events = [json.loads(line) for line in file.read_text().splitlines()]
         found[file.name.partition(".")[0]] = [
-            Asked(True, event["tool_name"], event["action"])
+            AskedOnDay(True, event["tool_name"], event["action"])
             for event in events
             if event["kind"] == "ActionEvent" and event["action"]["kind"] != "FinishAction"
         ]
@@ -165,27 +165,29 @@ def recorded() -> dict[str, list[Asked]]:
 class Figures(NamedTuple):
     """What becomes of a day for people who begin it differently."""
 
-    rules: Outcome  #: without rules
-    again: Outcome  #: the same work in another conversation of the folder, with the rules of the first
-    in_mode: Outcome  #: in the mode `outside`, without rules
-    in_mode_again: Outcome  #: the same work in another conversation of the folder, with the rules of the first
-    after_others: Outcome | None = None  #: in the mode `outside`, with the rules of the two other days for everywhere
+    rules: DayOutcome  #: without rules
+    again: DayOutcome  #: the same work in another conversation of the folder, with the rules of the first
+    in_mode: DayOutcome  #: in the mode `outside`, without rules
+    in_mode_again: DayOutcome  #: the same work in another conversation of the folder, with the rules of the first
+    after_others: DayOutcome | None = (
+        None  #: in the mode `outside`, with the rules of the two other days for everywhere
+    )
 
 
-def figures(client, actions: list[Asked], folder: str) -> Figures:
+def figures(client, actions: list[AskedOnDay], folder: str) -> Figures:
     found = []
     for mode in (None, OUTSIDE):
-        person = Person(client, folder, mode).forget()
+        person = DecidingPerson(client, folder, mode).forget()
         found += [person.work(actions), person.work(actions)]
     return Figures(*found)
 
 
-def after_others(client, name: str) -> Outcome:
+def after_others(client, name: str) -> DayOutcome:
     """What becomes of a day that begins with the rules of the two others, made for everywhere."""
-    Person(client, FOLDERS[name]).forget()
+    DecidingPerson(client, FOLDERS[name]).forget()
     others = [other for other in DAYS if other != name]
     for day in (*others, name):
-        found = Person(client, FOLDERS[day], OUTSIDE, "everywhere").work(list(asked_on(DAYS[day])))
+        found = DecidingPerson(client, FOLDERS[day], OUTSIDE, "everywhere").work(list(asked_on(DAYS[day])))
     return found
 
 
@@ -202,7 +204,7 @@ def outcome(app):
         return figures(client, list(asked_on(DAYS[name])), FOLDERS[name])
 
     @functools.cache
-    def find(name: str, member: str) -> Outcome:
+    def find(name: str, member: str) -> DayOutcome:
         return after_others(client, name) if member == "after_others" else getattr(figures_of(name), member)
 
     return find

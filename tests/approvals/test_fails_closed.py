@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.approvals import Conversation, decision
+from tests.approvals import DecidedConversation, decision
 from tests.conftest import action
 from tests.servers import agent_server, store_server, wait_until
 
@@ -11,7 +11,7 @@ from tests.servers import agent_server, store_server, wait_until
     ("path", "body"), [("events/respond_to_confirmation", {"accept": True}), ("run", None)], ids=["accept", "run"]
 )
 def test_a_decision_after_the_deadline_approves_nothing(house, conversation, path, body):
-    held = Conversation(house.one, conversation, confirmation_seconds=1)
+    held = DecidedConversation(house.one, conversation, confirmation_seconds=1)
     act = action("too late")
     held.appends(act)
     house.lapse(held, act)
@@ -29,7 +29,7 @@ def test_a_decision_after_the_deadline_approves_nothing(house, conversation, pat
 @pytest.mark.faults("kills a server and its store, and starts both again")
 def test_what_waits_still_waits_after_the_server_and_the_store_were_killed(tmp_path, conversation):
     with store_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, server):
-        held = Conversation(client, conversation)
+        held = DecidedConversation(client, conversation)
         first, second = action("one"), action("two")
         held.appends(first, second)
         held.decides(decision(first))
@@ -49,7 +49,7 @@ def test_what_waits_still_waits_after_the_server_and_the_store_were_killed(tmp_p
 @pytest.mark.faults("kills the store of a server of its own")
 def test_nothing_is_approved_while_the_store_is_away(tmp_path, conversation):
     with store_server(tmp_path) as (url, store), agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
-        held = Conversation(client, conversation)
+        held = DecidedConversation(client, conversation)
         act = action()
         held.appends(act)
         store.kill()

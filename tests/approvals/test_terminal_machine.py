@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from tests.approvals.terminals import Inbox, Terminal, set_back
+from tests.approvals.terminals import AskedTerminal, TerminalInbox, set_back
 from tests.chance import often
 
 pytestmark = pytest.mark.process("hundreds of requests in random orders")
@@ -13,12 +13,12 @@ pytestmark = pytest.mark.process("hundreds of requests in random orders")
 OPEN = ("pending", "expired")
 
 
-class Requests(RuleBasedStateMachine):
+class TerminalRequests(RuleBasedStateMachine):
     """The requests of one session. model: what each must be, and whether it has run."""
 
     def __init__(self, house) -> None:
         super().__init__()
-        self.house, self.terminal, self.inbox = house, Terminal(house), Inbox(house)
+        self.house, self.terminal, self.inbox = house, AskedTerminal(house), TerminalInbox(house)
         self.asked, self.model, self.unapproved, self.ran = [], [], 0, []
         self.unasked = set()  # tools of calls that ran without a question
 
@@ -118,5 +118,5 @@ class Requests(RuleBasedStateMachine):
 def test_requests_are_decided_once_in_any_order(apps):
     made = apps.one.post("/api/v1/approval-rules", json={"decision": "approve", "tool_name": "MachineRule"}).json()
     options = settings(max_examples=often(15, 100), stateful_step_count=often(20, 40), deadline=None)
-    run_state_machine_as_test(lambda: Requests(apps), settings=options)
+    run_state_machine_as_test(lambda: TerminalRequests(apps), settings=options)
     apps.one.delete(f"/api/v1/approval-rules/{made['id']}")

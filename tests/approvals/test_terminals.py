@@ -10,7 +10,7 @@ import pytest
 from agents.asking import Asking, HookSession, ToolCall
 from store.approvals.audit import SERVER
 from store.link.attempts import Attempt, enter
-from tests.approvals.terminals import Inbox, Terminal, ask_key, set_back
+from tests.approvals.terminals import AskedTerminal, TerminalInbox, ask_key, set_back
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,12 @@ def house(request):
 
 @pytest.fixture
 def terminal(house):
-    return Terminal(house)
+    return AskedTerminal(house)
 
 
 @pytest.fixture
 def inbox(house):
-    return Inbox(house)
+    return TerminalInbox(house)
 
 
 def test_a_request_waits_in_the_inbox_with_where_it_comes_from(terminal, inbox):
@@ -64,7 +64,7 @@ def test_the_list_of_conversations_is_filtered_by_where_their_agents_run(termina
 
 def test_the_requests_of_one_session_are_in_one_conversation(house, terminal):
     first, second = terminal.asks("one"), terminal.asks("two")
-    other = Terminal(house, id=terminal.session["id"], host="desktop").asks("one")
+    other = AskedTerminal(house, id=terminal.session["id"], host="desktop").asks("one")
 
     assert first.conversation_id == second.conversation_id != other.conversation_id
 
@@ -87,14 +87,14 @@ def test_one_decision_of_two_is_taken_though_another_request_still_waits(termina
 
 
 def test_an_edit_reaches_an_agent_that_can_run_edited_arguments(inbox, house):
-    terminal = Terminal(house, can_edit=True)
+    terminal = AskedTerminal(house, can_edit=True)
     terminal.reports("prompt", text="Mend it")  # comes first, and begins the session
     asked = terminal.asks()
     assert inbox.decides(asked, "edit", arguments={"command": "ls"}).status_code == 200
 
     found = terminal.state(asked)
     assert (found["decision"], found["arguments"]) == ("edit", {"command": "ls"})
-    other = Terminal(house).asks()
+    other = AskedTerminal(house).asks()
     assert inbox.decides(other, "edit", arguments={"command": "ls"}).status_code == 409
 
 
@@ -171,7 +171,7 @@ def test_nothing_that_an_asker_tells_opens_a_gate(terminal, inbox):
 def test_rules_decide_at_once_by_folder(terminal, inbox, house):
     rule = {"decision": "approve", "tool_name": "Glob", "folder": "/home/ada/shop"}
     made = inbox.server.post("/api/v1/approval-rules", json=rule).json()
-    asked, other = terminal.asks(tool="Glob"), Terminal(house, cwd="/home/ada/other").asks(tool="Glob")
+    asked, other = terminal.asks(tool="Glob"), AskedTerminal(house, cwd="/home/ada/other").asks(tool="Glob")
     inbox.server.delete(f"/api/v1/approval-rules/{made['id']}")
 
     assert (asked.state, asked.by, other.state) == ("approved", {"kind": "rule", "name": made["id"]}, "pending")
@@ -440,7 +440,7 @@ def test_another_keys_request_is_unknown(terminal, inbox, house):
 
 
 def test_a_session_of_another_key_is_another_conversation(terminal, house):
-    other = Terminal(house, ask_key(house, "another ask key"), **terminal.session)
+    other = AskedTerminal(house, ask_key(house, "another ask key"), **terminal.session)
 
     assert terminal.asks().conversation_id != other.asks().conversation_id
 
@@ -456,4 +456,4 @@ def test_a_session_of_another_key_is_another_conversation(terminal, house):
     ],
 )
 def test_no_name_of_an_asker_reads_as_anything_else(house, session):
-    assert Terminal(house, **session).opens().status_code == 422
+    assert AskedTerminal(house, **session).opens().status_code == 422

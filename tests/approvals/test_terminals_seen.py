@@ -5,7 +5,7 @@ import pytest
 
 from docs.examples.aais_envelopes import requested, resolved
 from tests.approvals import ADMIN, shown
-from tests.approvals.terminals import Inbox, Terminal, ask_key
+from tests.approvals.terminals import AskedTerminal, TerminalInbox, ask_key
 
 ITEMS = "/api/v1/pending-actions"
 
@@ -17,7 +17,7 @@ def house(request):
 
 @pytest.fixture
 def inbox(house):
-    return Inbox(house)
+    return TerminalInbox(house)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def rules(house):
 def test_a_rule_for_a_machine_a_person_or_an_agent_answers_its_requests_at_once(house, rules, member):
     there = {"machine": "box-7", "person": "grace", "agent": "claude-code"}
     rules(**{member: there[member]}, arguments={"command": {"equals": f"make {member}"}})
-    mine, other = Terminal(house, host="box-7", user="grace"), Terminal(house, host="box-8", user="eve")
+    mine, other = AskedTerminal(house, host="box-7", user="grace"), AskedTerminal(house, host="box-8", user="eve")
 
     assert mine.asks(f"make {member}").state == "approved"
     if member != "agent":
@@ -49,7 +49,7 @@ def test_a_rule_for_a_machine_a_person_or_an_agent_answers_its_requests_at_once(
 
 
 def test_a_rule_that_names_the_key_answers_no_other_key_that_claims_its_machine(house, rules, inbox):
-    mine, thief = Terminal(house), Terminal(house, key=ask_key(house, "another machine's"))
+    mine, thief = AskedTerminal(house), AskedTerminal(house, key=ask_key(house, "another machine's"))
     asked = mine.asks("make build")
     path = f"/api/v1/conversation/{asked.conversation_id}/pending-actions/{asked.action_id}/answers"
     answers = house.one.get(path, headers=shown(ADMIN)).json()
@@ -60,12 +60,12 @@ def test_a_rule_that_names_the_key_answers_no_other_key_that_claims_its_machine(
     assert of_machine["rule"]["machine"] == "laptop"
     assert "on the machine `laptop` that the key `ask key` starts" in of_machine["sentence"]
     rules(**of_machine["rule"])
-    assert Terminal(house).asks("make build").state == "approved"
+    assert AskedTerminal(house).asks("make build").state == "approved"
     assert thief.asks("make build").state == "pending"
 
 
 def test_the_inbox_is_filtered_by_machine_and_by_agent(house):
-    here, there = Terminal(house, host="m-1").asks("ls a"), Terminal(house, host="m-2").asks("ls b")
+    here, there = AskedTerminal(house, host="m-1").asks("ls a"), AskedTerminal(house, host="m-2").asks("ls b")
 
     def found(**filters):
         items = house.one.get(ITEMS, params=filters).json()["items"]
@@ -79,14 +79,14 @@ def test_the_inbox_is_filtered_by_machine_and_by_agent(house):
 
 
 def test_the_list_of_conversations_marks_those_of_terminals(house):
-    asked = Terminal(house, host="m-3").asks("ls")
+    asked = AskedTerminal(house, host="m-3").asks("ls")
     items = house.one.get("/api/v1/conversations/search", params={"text": "claude-code"}).json()["items"]
     [mine] = [one for one in items if one["id"] == asked.conversation_id]
     assert (mine["external"]["machine"], mine["external"]["agent"]) == ("m-3", "claude-code")
 
 
 def test_a_withdrawn_request_is_cancelled_and_its_terminal_is_a_human_in_aais(house, inbox):
-    terminal = Terminal(house)
+    terminal = AskedTerminal(house)
     asked, left = terminal.asks("make a"), terminal.asks("make b")
     requests = [aais.validate(requested(item, 1)) for item in inbox.items(asked.conversation_id)]
     terminal.tells(asked, "allowed")

@@ -5,7 +5,7 @@ import pytest
 from app import create_app
 from settings.config import Config
 from tests.blueprints import API, KEYS, SECRET_KEY
-from tests.blueprints.decided import Here
+from tests.blueprints.decided import DecidedHere
 from tests.conftest import LIMITS
 from tests.conftest import SECRET_KEY as SHARED_KEY
 from tests.servers import agent_server, store_server
@@ -63,7 +63,7 @@ def cold_url(tmp_path_factory):
 def agent(client, conversation):
     """A conversation under AlwaysConfirm, with short names for the requests of tests."""
     client.post("/api/conversations", json={"conversation_id": conversation, "confirmation_policy": ALWAYS})
-    return Agent(client, conversation)
+    return ForwardedAgent(client, conversation)
 
 
 @pytest.fixture(scope="package")
@@ -95,7 +95,7 @@ def post(server, conversation):
     return post
 
 
-class Agent:
+class ForwardedAgent:
     def __init__(self, client, conversation):
         self.client, self.url = client, f"/api/conversations/{conversation}"
         self.webhook = f"/api/v1/webhooks/events/{conversation}"
@@ -146,4 +146,4 @@ def fresh(client, store):
 @pytest.fixture
 def here(fresh, conversation):
     """A conversation in which every action waits."""
-    return Here(fresh, conversation)
+    return DecidedHere(fresh, conversation)

@@ -6,7 +6,7 @@ RULES, REHEARSE, PROPOSALS = (f"/api/v1/approval-rules{path}" for path in ("", "
 GIT_STATUS = {"decision": "approve", "tool_name": "terminal", "arguments": {"command": {"command": "git status *"}}}
 
 
-class Here:
+class DecidedHere:
     """Posts actions to a conversation, decides them, and asks about rules."""
 
     def __init__(self, client, conversation):

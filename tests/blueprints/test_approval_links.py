@@ -427,11 +427,11 @@ def test_no_page_elsewhere_learns_of_the_link(client, waits):
 
 
 def test_no_log_line_has_the_token(client, waits):
-    class Kept(logging.Handler):
+    class KeptRecords(logging.Handler):
         def emit(self, record):
             lines.append(record.getMessage())
 
-    lines, handler = [], Kept()
+    lines, handler = [], KeptRecords()
     logging.getLogger("request_log").addHandler(handler)
     link = waits(action())
     for decision in ("approve", "approve"):

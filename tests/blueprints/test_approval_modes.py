@@ -10,7 +10,7 @@ from agents.modes import containment_fault, start_fault
 from app import create_app
 from core.modes import MODES, mode_named, mode_of
 from settings.config import Config
-from tests.blueprints.test_rule_scopes import ADMIN, House, app_with_an_admin
+from tests.blueprints.test_rule_scopes import ADMIN, ScopesHouse, app_with_an_admin
 from tests.conftest import action, event
 
 MODES_URL = "/api/v1/approval-modes"
@@ -18,7 +18,7 @@ MODES_URL = "/api/v1/approval-modes"
 
 @pytest.fixture
 def house(redis_url):
-    return House(app_with_an_admin(redis_url))
+    return ScopesHouse(app_with_an_admin(redis_url))
 
 
 def set_mode(house, conversation, mode, key=ADMIN, status=200):
@@ -168,7 +168,7 @@ def app_with_specs(redis_url, tmp_path_factory):
 
 @pytest.fixture
 def specs(app_with_specs):
-    house = House(app_with_specs)
+    house = ScopesHouse(app_with_specs)
     house.store.sandboxes.beat("h", "supervisor")
     return house
 

@@ -16,7 +16,7 @@ from tests.blueprints.decided import GIT_STATUS, RULES
 REHEARSALS = f"{RULES}/rehearsals"
 
 
-class Started(list):
+class StartedRehearsals(list):
     """Notes the runners that the server starts, (rehearsal, runner), in the place of processes."""
 
     def start(self, *one):
@@ -26,7 +26,7 @@ class Started(list):
 @pytest.fixture
 def started(client, monkeypatch):
     """The runners that the server has started."""
-    runners = Started()
+    runners = StartedRehearsals()
     server = replace(client.application.extensions["server"], runners=runners)
     monkeypatch.setitem(client.application.extensions, "server", server)
     return runners

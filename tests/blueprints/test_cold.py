@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from core.wire import ConversationId
-from tests.cold import Objects, cold_client
+from tests.cold import ColdObjects, cold_client
 from tests.conftest import action, as_events, event, message, recorded
-from tests.fitting import Operation, operations
+from tests.fitting import FittingOperation, operations
 
 C, V1 = "/api/conversations/{conversation_id}", "/api/v1/conversation/{conversation_id}"
 APP = "/api/v1/app-conversations/{conversation_id}"
@@ -59,13 +59,13 @@ QUERIES: dict[str, list[dict]] = {
 }
 
 
-def queries_of(operation: Operation) -> list[dict]:
+def queries_of(operation: FittingOperation) -> list[dict]:
     """The queries with which an operation is asked about a conversation."""
     asked_by = [one["name"] for one in operation.parameters("query") if one["name"] == "cid"]
     return QUERIES.get(operation.path, [dict.fromkeys(asked_by, "{conversation}")])
 
 
-def reads_a_conversation(operation: Operation) -> bool:
+def reads_a_conversation(operation: FittingOperation) -> bool:
     """Whether an operation reads one. Those of streams: tests/store/conversations/test_cold.py."""
     names = {one["name"] for place in ("path", "query") for one in operation.parameters(place)}
     is_about = names & ABOUT or "conversations" in operation.path or "messages" in operation.path
@@ -92,7 +92,7 @@ LEAVE_IT = {
 
 @pytest.fixture(scope="module")
 def objects():
-    return Objects()
+    return ColdObjects()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.blueprints.test_approval_modes import mode_shown, set_mode
 from tests.blueprints.test_rule_records import audit
-from tests.blueprints.test_rule_scopes import ADMIN, LS, House, app_with_an_admin
+from tests.blueprints.test_rule_scopes import ADMIN, LS, ScopesHouse, app_with_an_admin
 from tests.conftest import action
 
 FOLDER = "/w/shop"
@@ -12,7 +12,7 @@ FOLDER = "/w/shop"
 
 @pytest.fixture
 def house(redis_url):
-    house = House(app_with_an_admin(redis_url))
+    house = ScopesHouse(app_with_an_admin(redis_url))
     for key in house.store.approvals.rules._redis.scan_iter("{rules}*"):
         house.store.approvals.rules._redis.delete(key)
     return house

@@ -135,7 +135,7 @@ def page(script):
     """Serves a page with a script, and collects the reports of the script: the page's address, and the reports."""
     reports = queue.Queue()
 
-    class Handler(BaseHTTPRequestHandler):
+    class LivePageHandler(BaseHTTPRequestHandler):
         def do_GET(self):
             path, _, report = self.path.partition("?")
             if path == "/report":
@@ -148,7 +148,7 @@ def page(script):
         def log_message(self, *_):
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as site:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LivePageHandler) as site:
         threading.Thread(target=site.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{site.server_port}/", reports
         site.shutdown()

@@ -46,7 +46,7 @@ def deltas(frames: bytes) -> str:
     return "".join(one["choices"][0]["delta"].get("content") or "" for one in chunks)
 
 
-class Stream:
+class AnswerStream:
     """A stream that is read until it has sent a text, or to its end."""
 
     def __init__(self, response) -> None:
@@ -54,7 +54,7 @@ class Stream:
         assert response.mimetype == "text/event-stream"
         self.response, self._chunks, self.frames = response, response.iter_encoded(), b""
 
-    def until(self, expected: str) -> "Stream":
+    def until(self, expected: str) -> "AnswerStream":
         while expected not in self.frames.decode():
             self.frames += next(self._chunks)
         return self
@@ -69,8 +69,10 @@ def stream(client, conversation):
     """Begin a streamed chat completion in the conversation; it is closed at the end of the test."""
     begun = []
 
-    def begin(body: dict, path: str = CHAT) -> Stream:
-        begun.append(Stream(client.post(path, json={**body, "stream": True}, headers={CONVERSATION: conversation})))
+    def begin(body: dict, path: str = CHAT) -> AnswerStream:
+        begun.append(
+            AnswerStream(client.post(path, json={**body, "stream": True}, headers={CONVERSATION: conversation}))
+        )
         return begun[-1]
 
     yield begin
@@ -78,7 +80,7 @@ def stream(client, conversation):
         one.response.close()
 
 
-class Answering:
+class AnsweringAgent:
     """An agent in a sandbox that takes each message and appends a turn: the message, then what the test has set."""
 
     def __init__(self, store, agent, sandbox, conversation: str) -> None:
@@ -99,7 +101,7 @@ class Answering:
 @pytest.fixture
 def answering(store, conversation):
     with scripted_agent() as agent, running_sandbox(store, agent.url) as sandbox:
-        yield Answering(store, agent, sandbox, conversation)
+        yield AnsweringAgent(store, agent, sandbox, conversation)
 
 
 @pytest.fixture
@@ -613,4 +615,4 @@ def test_a_key_that_may_not_decide_cannot_reject_what_waits_by_a_message(keyed, 
     assert (refused.status_code, refused.get_json()["error"]["code"]) == (403, "needs_approval")
     assert len(agent.pending) == 1
     with closing(keyed.post(CHAT, json=said(stream=True), headers=headers)) as followed:
-        assert "Waits for approval" in Stream(followed).until("Waits for approval").frames.decode()
+        assert "Waits for approval" in AnswerStream(followed).until("Waits for approval").frames.decode()

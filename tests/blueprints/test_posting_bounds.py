@@ -40,7 +40,7 @@ def app(tmp_path):
         yield app
 
 
-class Sandbox:
+class PostingSandbox:
     """A sandbox with two conversations, which posts until it may not post any more."""
 
     def __init__(self, app, number):
@@ -81,10 +81,10 @@ class Sandbox:
 
 @pytest.mark.faults("a race of threads")
 def test_sandboxes_that_post_without_end_stay_within_their_bounds_and_lose_nothing_acknowledged(app):
-    sandboxes = [Sandbox(app, number) for number in range(SANDBOXES)]
+    sandboxes = [PostingSandbox(app, number) for number in range(SANDBOXES)]
 
     with ThreadPoolExecutor(SANDBOXES) as pool:
-        list(pool.map(Sandbox.run, sandboxes))
+        list(pool.map(PostingSandbox.run, sandboxes))
 
     # Then every bound was met, and each log has what was acknowledged and nothing else
     assert set().union(*(one.statuses for one in sandboxes)) == {200, *NAMES}

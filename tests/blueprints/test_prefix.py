@@ -26,7 +26,7 @@ PROXY = {"trusted_proxies": ("10.0.0.1",), "allowed_hosts": ("agents.example.org
 RULES = "/api/v1/approval-rules"
 
 
-class Proxy:
+class PrefixProxy:
     """A proxy at a path, which it strips: a WSGI app around another. Outside of the path it has nothing."""
 
     def __init__(self, app, *, says_so=True, prefix=PREFIX, address="10.0.0.1") -> None:
@@ -58,13 +58,13 @@ def app(redis_url):
 @pytest.fixture(scope="module")
 def proxied(app):
     """A client of the server behind the proxy."""
-    return WsgiClient(Proxy(app))
+    return WsgiClient(PrefixProxy(app))
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["says so", "says nothing"])
 def either(request, app):
     """A client behind a proxy that says its path, and of one that does not."""
-    return WsgiClient(Proxy(app, says_so=request.param))
+    return WsgiClient(PrefixProxy(app, says_so=request.param))
 
 
 def status_of(client, path) -> int:
@@ -199,7 +199,7 @@ def test_no_response_sets_a_cookie_or_names_the_path_in_its_policy(proxied):
 
 
 def test_the_client_takes_an_address_with_a_path(app, conversation):
-    with Client(f"{ORIGIN}{PREFIX}/", transport=httpx.WSGITransport(Proxy(app)), retry_seconds=0.1) as client:
+    with Client(f"{ORIGIN}{PREFIX}/", transport=httpx.WSGITransport(PrefixProxy(app)), retry_seconds=0.1) as client:
         client.request("POST", API, json={"conversation_id": conversation})
         found = client.conversation(conversation).info()
         user = client.user()
@@ -210,7 +210,7 @@ def test_the_client_takes_an_address_with_a_path(app, conversation):
 
 @pytest.mark.parametrize("prefix", ["/agents/", "/a-b/c.d_e~f", "/"])
 def test_the_path_of_a_proxy_may_end_in_a_slash_and_have_several_parts(prefix):
-    client = WsgiClient(Proxy(away(**PROXY), prefix=prefix))
+    client = WsgiClient(PrefixProxy(away(**PROXY), prefix=prefix))
 
     response = client.get(f"{PREFIX}/alive/")
 
@@ -219,7 +219,7 @@ def test_the_path_of_a_proxy_may_end_in_a_slash_and_have_several_parts(prefix):
 
 def test_a_path_that_would_lead_elsewhere_is_refused_in_words():
     for prefix in ("//evil.example", "agents", "https://evil.example", "/a//b", "/a\\b", "/a b"):
-        client = WsgiClient(Proxy(away(**PROXY), prefix=prefix))
+        client = WsgiClient(PrefixProxy(away(**PROXY), prefix=prefix))
 
         for path in ("/", "/console", "/alive/", "/openapi.json", "/docs", "/nope"):
             response = client.get(f"{PREFIX}{path}", headers=HTML)
@@ -230,8 +230,8 @@ def test_a_path_that_would_lead_elsewhere_is_refused_in_words():
 
 def test_the_last_path_counts_and_nobody_but_a_trusted_proxy_is_believed():
     app = away(**PROXY)
-    behind_another = WsgiClient(Proxy(app, prefix="/lie, /agents"))
-    from_elsewhere = WsgiClient(Proxy(app, address="10.0.0.2"))
+    behind_another = WsgiClient(PrefixProxy(app, prefix="/lie, /agents"))
+    from_elsewhere = WsgiClient(PrefixProxy(app, address="10.0.0.2"))
     host = {"Host": "agents.example.org"}
 
     assert behind_another.get(f"{PREFIX}/alive/").headers["Location"] == f"{PREFIX}/alive"

@@ -11,9 +11,9 @@ from core.wire import ConversationId
 from settings.config import Config
 from store.approvals import rehearsals as module
 from store.approvals import trials
-from tests.blueprints.decided import GIT_STATUS, PROPOSALS, REHEARSE, RULES, Here
+from tests.blueprints.decided import GIT_STATUS, PROPOSALS, REHEARSE, RULES, DecidedHere
 from tests.blueprints.test_approval_rules import ADMIN
-from tests.cold import Objects, cold_client
+from tests.cold import ColdObjects, cold_client
 from tests.conftest import observation, status
 
 
@@ -116,9 +116,9 @@ def test_decisions_of_a_deleted_conversation_are_counted_as_unread(here):
 
 
 def test_decisions_whose_events_are_cold_are_counted_as_unread_and_left_where_they_are(cold_url, conversation):
-    objects = Objects()
+    objects = ColdObjects()
     client = cold_client(cold_url, objects)
-    here = Here(client, conversation)
+    here = DecidedHere(client, conversation)
     [action_id] = here.decide("approve", "git status")
     posted = client.post(
         f"/api/v1/webhooks/events/{here.id}", json=[observation({"id": action_id}), status("finished")]
@@ -183,7 +183,7 @@ def test_a_rule_about_the_risk_is_tried_on_each_event(here, events_read):
 
 
 def test_a_rule_about_conversations_is_tried_in_each(here, fresh):
-    other = Here(fresh, str(uuid4()))
+    other = DecidedHere(fresh, str(uuid4()))
     for one in (here, other):
         one.decide("approve", "git status")
     assert here.rehearse({**GIT_STATUS, "conversation_ids": [other.id]})["answered"] == 1

@@ -23,11 +23,11 @@ ALICE = Principal("alice's key", "k-1", frozenset({"admin"}))
 def lines():
     """The audit lines so far, each parsed."""
 
-    class Kept(logging.Handler):
+    class KeptLines(logging.Handler):
         def emit(self, record):
             found.append(record.getMessage())
 
-    found, logger, handler = [], logging.getLogger("request_log"), Kept()
+    found, logger, handler = [], logging.getLogger("request_log"), KeptLines()
     logger.addHandler(handler)
     yield found
     logger.removeHandler(handler)

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from admin.audit import main
-from tests.blueprints.test_rule_scopes import ADMIN, LS, RULES, House, app_with_an_admin
+from tests.blueprints.test_rule_scopes import ADMIN, LS, RULES, ScopesHouse, app_with_an_admin
 
 
 @pytest.fixture
 def house(redis_url):
-    house = House(app_with_an_admin(redis_url))
+    house = ScopesHouse(app_with_an_admin(redis_url))
     for key in house.store.approvals.rules._redis.scan_iter("{rules}*"):
         house.store.approvals.rules._redis.delete(key)
     return house

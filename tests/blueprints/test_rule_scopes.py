@@ -25,7 +25,7 @@ def app_with_an_admin(redis_url):
     return create_app(Config.of(redis_url=redis_url, secret_key="a key for tests only", api_keys=(ADMIN,)))
 
 
-class House:
+class ScopesHouse:
     """A server that needs keys: an admin, and keys that may write."""
 
     def __init__(self, app):
@@ -74,7 +74,7 @@ class House:
 
 @pytest.fixture
 def house(redis_url):
-    house = House(app_with_an_admin(redis_url))
+    house = ScopesHouse(app_with_an_admin(redis_url))
     redis = house.store.approvals.rules._redis
     for pattern in ("{rules}*", "{approvals}*"):
         for key in redis.scan_iter(pattern):

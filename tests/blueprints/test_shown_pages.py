@@ -35,7 +35,7 @@ def forgetful(redis_url):
     return app.test_client()
 
 
-class World:
+class PagesWorld:
     """A detached conversation, one in a sandbox, and what can change them."""
 
     def __init__(self, client, random):
@@ -144,7 +144,7 @@ def assert_shown_as_got(client):
 
 @pytest.mark.parametrize("write", WRITES)
 def test_after_a_write_pages_are_what_redis_has(client, forgetful, write):
-    world = World(client, Random(1))
+    world = PagesWorld(client, Random(1))
     WRITES["policy"](world), world.act(world.detached), world.act(world.boxed)
     assert_shown_right(client, forgetful)
 
@@ -157,7 +157,7 @@ def test_after_a_write_pages_are_what_redis_has(client, forgetful, write):
 @pytest.mark.parametrize("seed", range(2))
 def test_after_every_one_of_many_writes_pages_are_what_redis_has(client, forgetful, seed):
     random = Random(seed)
-    world = World(client, random)
+    world = PagesWorld(client, random)
 
     for write in random.choices(list(WRITES), k=30):
         WRITES[write](world)
@@ -168,7 +168,7 @@ def test_after_every_one_of_many_writes_pages_are_what_redis_has(client, forgetf
 def test_another_life_of_an_id_in_the_same_microsecond_is_shown(client, forgetful, monkeypatch):
     instant = wire.now()
     monkeypatch.setattr("core.wire.now", lambda: instant)
-    world = World(client, Random(1))
+    world = PagesWorld(client, Random(1))
     world.call("PATCH", f"{API}/{world.detached}", {"title": "Former"})
     assert_shown_right(client, forgetful)
 
@@ -179,7 +179,7 @@ def test_another_life_of_an_id_in_the_same_microsecond_is_shown(client, forgetfu
 
 
 def test_a_change_that_a_killed_worker_did_not_list_is_shown_and_listed(client, forgetful, monkeypatch):
-    world = World(client, Random(1))
+    world = PagesWorld(client, Random(1))
     assert_shown_right(client, forgetful)
     with monkeypatch.context() as killed:
         leave_to_callers(world.store, killed.setattr)
@@ -194,7 +194,7 @@ def test_a_change_that_a_killed_worker_did_not_list_is_shown_and_listed(client, 
 
 
 def test_a_page_is_the_json_that_every_other_response_has(client):
-    World(client, Random(1))
+    PagesWorld(client, Random(1))
 
     for search in SEARCHES:
         page = client.get(search)
@@ -203,7 +203,7 @@ def test_a_page_is_the_json_that_every_other_response_has(client):
 
 
 def test_skills_are_shown_to_those_alone_who_ask_for_them(client):
-    world = World(client, Random(1))
+    world = PagesWorld(client, Random(1))
     WRITES["report"](world)
 
     for _ in range(2):
@@ -214,7 +214,7 @@ def test_skills_are_shown_to_those_alone_who_ask_for_them(client):
 
 
 def test_a_page_that_was_shown_before_takes_one_round_trip_and_another_where_it_has_changed(client):
-    world = World(client, Random(1))
+    world = PagesWorld(client, Random(1))
 
     def cost():
         with counted() as trips:

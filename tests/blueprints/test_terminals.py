@@ -17,7 +17,7 @@ OUTPUT = {"id": "o", "kind": "BashOutput", "order": 0, "exit_code": None}
 END = {**OUTPUT, "order": 1, "exit_code": 0}
 
 
-class Answer:
+class TerminalAnswer:
     """The response of an agent server."""
 
     status = 200
@@ -31,7 +31,7 @@ class Answer:
     def close(self) -> None: ...
 
 
-class Sandbox:
+class TerminalSandbox:
     """Forwards to an agent server that gives these answers in turn."""
 
     def __init__(self, *answers) -> None:
@@ -40,12 +40,12 @@ class Sandbox:
     def own_sandbox(self, *_) -> str:
         return "box"
 
-    def open(self, _sandbox_id, call) -> Answer:
+    def open(self, _sandbox_id, call) -> TerminalAnswer:
         self.queries.append(call.query.decode())
-        return Answer(self.answers.pop(0))
+        return TerminalAnswer(self.answers.pop(0))
 
 
-class Log:
+class TerminalLog:
     """Forwards to an agent server that has these outputs, and gives as many of them as a page may have."""
 
     def __init__(self, outputs) -> None:
@@ -54,18 +54,18 @@ class Log:
     def own_sandbox(self, *_) -> str:
         return "box"
 
-    def open(self, _sandbox_id, call) -> Answer:
+    def open(self, _sandbox_id, call) -> TerminalAnswer:
         if call.method == "POST":
-            return Answer(COMMAND)
+            return TerminalAnswer(COMMAND)
         query = dict(parse_qsl(call.query.decode()))
         self.limits.append(int(query["limit"]))
         first = int(query.get("page_id") or int(query.get("order__gt", -1)) + 1)
         following = first + self.limits[-1]
         more = str(following) if following < len(self.outputs) else None
-        return Answer({"items": self.outputs[first:following], "next_page_id": more})
+        return TerminalAnswer({"items": self.outputs[first:following], "next_page_id": more})
 
 
-class Client:
+class TerminalClient:
     """A socket whose client leaves at once, and what it was sent before."""
 
     def __init__(self) -> None:
@@ -83,7 +83,10 @@ def told(monkeypatch):
     """What a client is told whose agent server gives these answers: to a command, or to what was before."""
 
     def make(*answers, resends=False):
-        client, sandbox = Client(), answers[0] if isinstance(answers[0], Log) else Sandbox(*answers)
+        client, sandbox = (
+            TerminalClient(),
+            answers[0] if isinstance(answers[0], TerminalLog) else TerminalSandbox(*answers),
+        )
         commands = CommandSocket(None, sandbox, "owner", client)
         if resends:
             with suppress(SocketClosed):
@@ -139,7 +142,7 @@ def printed(order, size, code=None):
 
 @pytest.mark.parametrize("resends", [True, False])
 def test_a_page_that_is_too_long_is_halved_until_it_fits(told, resends):
-    log = Log([*(printed(order, MOST_BYTES // 3) for order in range(6)), printed(6, 0, code=3)])
+    log = TerminalLog([*(printed(order, MOST_BYTES // 3) for order in range(6)), printed(6, 0, code=3)])
 
     events = told(log, resends=resends)[0]
 
@@ -149,7 +152,7 @@ def test_a_page_that_is_too_long_is_halved_until_it_fits(told, resends):
 
 
 def test_an_output_that_is_too_long_alone_is_left_out_in_words_and_the_exit_code_comes(told):
-    log = Log([printed(0, 1), printed(1, MOST_BYTES), printed(2, 0, code=3)])
+    log = TerminalLog([printed(0, 1), printed(1, MOST_BYTES), printed(2, 0, code=3)])
 
     events = told(log)[0]
 
@@ -162,7 +165,7 @@ def test_an_output_that_is_too_long_alone_is_left_out_in_words_and_the_exit_code
 def test_a_command_whose_end_is_not_told_ends_in_words(told, monkeypatch):
     monkeypatch.setattr("blueprints.terminals._GRACE", -1.0)  # with the second of the command: its time is over
 
-    last = told(Log([printed(0, 1)]))[0][-1]
+    last = told(TerminalLog([printed(0, 1)]))[0][-1]
 
     assert (last["kind"], last["code"]) == ("BashError", "CommandNotEnded")
 
@@ -175,7 +178,7 @@ def test_an_id_of_any_text_stays_one_member_of_the_query(told):
     assert told(*pages, resends=True)[1][1] == "limit=100&page_id=a%26limit%3D0"
 
 
-class Opened:
+class OpenedTerminal:
     """A socket that a request has opened, and the code with which it ends."""
 
     def __init__(self, is_accepted: bool) -> None:
@@ -186,7 +189,7 @@ class Opened:
 
 
 def test_a_bug_closes_an_open_socket_with_1011_and_is_logged(app, monkeypatch, caplog):
-    opened = Opened(is_accepted=True)
+    opened = OpenedTerminal(is_accepted=True)
     monkeypatch.setattr(websocket, "WebSocket", lambda **_: opened)
 
     with app.test_request_context("/sockets/bash-events"), served():
@@ -197,7 +200,7 @@ def test_a_bug_closes_an_open_socket_with_1011_and_is_logged(app, monkeypatch, c
 
 
 def test_a_bug_before_the_handshake_is_a_plain_500(app, monkeypatch):
-    monkeypatch.setattr(websocket, "WebSocket", lambda **_: Opened(is_accepted=False))
+    monkeypatch.setattr(websocket, "WebSocket", lambda **_: OpenedTerminal(is_accepted=False))
 
     with app.test_request_context("/sockets/bash-events"), pytest.raises(KeyError), served():
         raise KeyError("items")

@@ -270,7 +270,7 @@ def test_events_of_the_server_have_a_seq_too(client, url, events_url, conversati
     assert client.get(f"{events_url}/count").get_json() == 2
 
 
-class Unreadable(io.BytesIO):
+class UnreadableBody(io.BytesIO):
     """A body that fails the test when the server reads it."""
 
     def read(self, *_):
@@ -293,7 +293,7 @@ def test_a_key_is_checked_before_the_body_is_read(client, conversation):
     for path, key in UNKNOWN_KEYS:
         response = client.post(
             "/api/v1/webhooks" + path.format(conversation=conversation),
-            input_stream=Unreadable(b"[]"),
+            input_stream=UnreadableBody(b"[]"),
             content_type="application/json",
             headers={"X-Session-API-Key": key} if key else {},
         )

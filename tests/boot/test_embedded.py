@@ -20,7 +20,7 @@ import pytest
 from boot.embedded import EmbeddedStore, _answers, main, release, running_url, server_program, wheel_program
 from tests.boot.stores import heard, store_of
 from tests.chance import often, variants
-from tests.cold import Objects, cold_store
+from tests.cold import ColdObjects, cold_store
 from tests.conftest import as_events, message, recorded
 from tests.servers import PROJECT, agent_server, redis_program, valkey_program, wait_until
 
@@ -393,7 +393,7 @@ def test_a_log_that_was_cold_is_whole_when_another_program_reads_the_folder(tmp_
     """Forth and back: thawed, forked and still cold logs."""
     redis_program(), valkey_program()
     paths = {"redis": os.environ["PATH"], "valkey": str(tmp_path)}
-    objects, fork, rests = Objects(), None, str(uuid4())
+    objects, fork, rests = ColdObjects(), None, str(uuid4())
     events, expected = as_events([*recorded("never_confirm"), message("Some Words")]), list[bytes]()
     for number, kind in enumerate([first, *({*paths} - {first}), first]):
         monkeypatch.setenv("PATH", paths[kind])

@@ -13,7 +13,7 @@ import pytest
 
 from runtimes.tree import MARK
 from tests.servers import PROJECT, free_port, program, valkey_program, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts the server as make run does")
 
@@ -85,7 +85,7 @@ def interrupt(process: subprocess.Popen) -> None:
 def interrupted(folder):
     """`make run`, a sandbox in it, and Ctrl-C: the address, what /ready responded, and the processes that are left."""
     with made(folder) as (client, process):
-        Api(client).running_sandbox()
+        WireApi(client).running_sandbox()
         ready = client.get("/ready").json()
         interrupt(process)
     return client.base_url, ready, [psutil.Process(pid).cmdline() for pid in started_in(folder)]
@@ -103,6 +103,6 @@ def test_ctrl_c_ends_the_server_its_store_and_its_sandboxes(folder, interrupted)
 def test_ctrl_c_leaves_the_sandboxes_where_settings_say_so(tmp_path):
     with emptied(tmp_path):
         with made(tmp_path, STOP_SANDBOXES="0") as (client, process):
-            Api(client).running_sandbox()
+            WireApi(client).running_sandbox()
             interrupt(process)
         assert started_in(tmp_path)

@@ -27,7 +27,7 @@ def _as_from_a_shell() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-class Terminal:
+class ClientTerminal:
     """agentctl with some words, in a pseudo-terminal."""
 
     def __init__(self, *words: str, columns: int = 100, **environment: str) -> None:
@@ -92,9 +92,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*words: str, columns: int = 100, **environment: str) -> Iterator[Terminal]:
+def terminal(*words: str, columns: int = 100, **environment: str) -> Iterator[ClientTerminal]:
     """A terminal whose program ends with the block."""
-    opened = Terminal(*words, columns=columns, **environment)
+    opened = ClientTerminal(*words, columns=columns, **environment)
     try:
         yield opened
     finally:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from settings.specs import BUNDLED
-from tests.agents.scripted_model import Reply, calls, chunk, ending, run, scripted_model
+from tests.agents.scripted_model import ScriptedReply, calls, chunk, ending, run, scripted_model
 from tests.client.terminal import terminal
 from tests.conftest import message
 from tests.servers import PROJECT, agent_server, free_port, store_server, supervised_server, wait_until
@@ -59,10 +59,10 @@ def script(model):
     return model.script
 
 
-def slowly(*parts: str | threading.Event) -> Reply:
+def slowly(*parts: str | threading.Event) -> ScriptedReply:
     """A message whose parts come as a test lets them."""
     made = [one if isinstance(one, threading.Event) else chunk({"content": one}) for one in parts]
-    return Reply([*made, *ending("stop")])
+    return ScriptedReply([*made, *ending("stop")])
 
 
 @TERMINALS

@@ -337,7 +337,7 @@ def test_an_upload_names_an_absolute_path_also_where_the_agent_names_none(tmp_pa
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_a_download_whose_connection_is_lost_is_the_one_error(kind, tmp_path):
-    class Lost(httpx.SyncByteStream, httpx.AsyncByteStream):
+    class LostConnection(httpx.SyncByteStream, httpx.AsyncByteStream):
         def __iter__(self):
             yield b"the beginning"
             raise httpx.ReadError("the connection is lost")
@@ -347,7 +347,7 @@ def test_a_download_whose_connection_is_lost_is_the_one_error(kind, tmp_path):
                 yield piece
 
     known = httpx.Response(200, json=[{"sandbox_id": "s"}])
-    client, requests = responding(known, httpx.Response(200, stream=Lost()), kind=kind)
+    client, requests = responding(known, httpx.Response(200, stream=LostConnection()), kind=kind)
     files = client.conversation(str(uuid4())).files
 
     async def fetch() -> None:

@@ -26,7 +26,7 @@ def decision(verb="approve", *, kind="key", name="ada", reason="", **members):
     }
 
 
-class Log:
+class DecidedLog:
     """A conversation with a log, and the decisions that its server tells."""
 
     def __init__(self, decisions, number=1):
@@ -53,26 +53,26 @@ def kinds(entries):
 
 
 def test_a_decision_follows_its_action_and_the_log_goes_on_after_it():
-    log = Log({"a1": decision()})
+    log = DecidedLog({"a1": decision()})
     assert kinds(whole_log(log, 0, follows=False)) == [(1, "ActionEvent"), (None, "DecisionEvent"), (2, "MessageEvent")]
     assert kinds(whole_log(log, 1, follows=True)) == [(2, "MessageEvent"), (3, "MessageEvent")]
 
 
 def test_who_changed_the_mode_follows_the_event_of_the_change():
-    log = Log({"m1": decision("mode_changed")})
+    log = DecidedLog({"m1": decision("mode_changed")})
     change = event("ConversationStateUpdateEvent", "environment", id="m1", key="approval_mode", value={"mode": "risky"})
     log._entries[0] = Entry(1, change)
     assert kinds(whole_log(log, 0, follows=False))[:2] == [(1, change["kind"]), (None, "DecisionEvent")]
 
 
 def test_the_decisions_of_a_long_log_are_asked_for_a_hundred_entries_at_a_time():
-    log = Log({}, number=250)
+    log = DecidedLog({}, number=250)
     assert len(list(whole_log(log, 0, follows=False))) == 251
     assert log.asked == [100, 100, 50]
 
 
 def test_a_server_that_tells_no_decisions_has_a_log_all_the_same():
-    assert kinds(whole_log(Log(None), 0, follows=False)) == [(1, "ActionEvent"), (2, "MessageEvent")]
+    assert kinds(whole_log(DecidedLog(None), 0, follows=False)) == [(1, "ActionEvent"), (2, "MessageEvent")]
 
 
 EDIT = {"edited_shown": [{"tool_name": "terminal", "text": "rm -r build/old", "summary": None}]}
@@ -93,14 +93,14 @@ EDIT = {"edited_shown": [{"tool_name": "terminal", "text": "rm -r build/old", "s
     ],
 )
 def test_a_decision_is_one_line_of_a_log(told, words):
-    [_, entry, _] = whole_log(Log({"a1": told}), 0, follows=False)
+    [_, entry, _] = whole_log(DecidedLog({"a1": told}), 0, follows=False)
     shown = io.StringIO()
     print_entry(Console(file=shown, width=100), entry)
     assert shown.getvalue().rstrip().endswith(words)
 
 
 def test_a_decision_is_a_line_of_a_talk():
-    [_, entry, _] = whole_log(Log({"a1": decision("edit", **EDIT)}), 0, follows=False)
+    [_, entry, _] = whole_log(DecidedLog({"a1": decision("edit", **EDIT)}), 0, follows=False)
     shown = io.StringIO()
     print_talk(Console(file=shown, width=100), entry, "agentctl logs")
     assert shown.getvalue().rstrip() == "edited by ada: to rm -r build/old"

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.client.responses import responding
 from tests.client.test_questions import CONVERSATION, asked_destination, waiting_action
-from tests.client.test_watching import Server, entry
+from tests.client.test_watching import WatchedServer, entry
 
 ACTION = {"conversation_id": CONVERSATION, "action_id": "act"}
 BY_ADA = {"decision": "reject", "actor": {"kind": "key", "name": "ada"}, "reason": "Not today."}
@@ -159,7 +159,7 @@ def test_what_only_reads_is_left_with_the_mode_in_which_it_passes(monkeypatch, e
 
 
 def test_a_log_is_followed_no_longer_than_a_decision_is_waited_for():
-    server = Server()
+    server = WatchedServer()
     left = iter([60.0, 0.0])
     followed = watched(server, server.followed, [entry(1)], 0, left=lambda: next(left))
     assert next(followed).seq == 1

@@ -18,7 +18,7 @@ from tests.client.responses import responding
 from tests.conftest import action, message, observation, status
 
 
-class Clock:
+class ProgressClock:
     now = 100.0
 
     def __call__(self) -> float:
@@ -27,7 +27,7 @@ class Clock:
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return ProgressClock()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ PROXIES = [f"http://{NO_SERVER}", f"socks5://{NO_SERVER}", "nonsense://x"]
 ARRIVED = queue.Queue()
 
 
-class Server(BaseHTTPRequestHandler):
+class ProxyServer(BaseHTTPRequestHandler):
     def do_GET(self):
         ARRIVED.put(self.path)
         self.send_response(200)
@@ -41,7 +41,7 @@ class Server(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def port():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), ProxyServer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()

@@ -49,7 +49,7 @@ TITLES = httpx.Response(200, json=[{"title": "A deploy"}])
 DECIDED = httpx.Response(200, json={"success": True, "rules": []})
 
 
-class Asked:
+class AskedInTest:
     """What an approver did with something that waits, when a person typed some lines."""
 
     def __init__(self, item, *typed, responses=(DECIDED,), mode="ask", retry_seconds=120.0, **options):
@@ -83,7 +83,7 @@ class Asked:
 
 @pytest.mark.parametrize("typed", ["a", "y", "Y", "yes", "approve", " a "])
 def test_a_prompt_shows_its_letters_and_says_what_was_approved_where_there_is_no_summary(typed):
-    asked = Asked(waiting_action(), typed)
+    asked = AskedInTest(waiting_action(), typed)
 
     assert "[a]pprove [r]eject [e]dit [A]lways [l]eave [?] then Enter:" in asked.shown
     assert "Approved: terminal  git status" in asked.shown
@@ -94,7 +94,7 @@ def test_a_prompt_shows_its_letters_and_says_what_was_approved_where_there_is_no
 
 @pytest.mark.parametrize("typed", ["?", "help", "h", "", "what"])
 def test_help_says_what_each_letter_does_and_decides_nothing(typed):
-    asked = Asked(waiting_action(), typed, "l")
+    asked = AskedInTest(waiting_action(), typed, "l")
 
     assert "Reject: the agent does not, and reads your reason" in asked.shown
     assert asked.outcome == "left"
@@ -103,7 +103,7 @@ def test_help_says_what_each_letter_does_and_decides_nothing(typed):
 
 
 def test_a_rejection_has_the_reason_that_was_typed():
-    asked = Asked(waiting_action(), "n", "Not on a Friday.")
+    asked = AskedInTest(waiting_action(), "n", "Not on a Friday.")
 
     assert asked.outcome == "rejected"
     assert asked.sent["decisions"][0]["reason"] == "Not on a Friday."
@@ -111,7 +111,7 @@ def test_a_rejection_has_the_reason_that_was_typed():
 
 
 def test_no_rule_is_offered_for_an_action_that_shows_less_than_will_run():
-    asked = Asked(waiting_action(complete=False), "A", "a")
+    asked = AskedInTest(waiting_action(complete=False), "A", "a")
 
     assert "What is shown is less than what will run" in asked.shown.partition("[a]pprove")[0]
     assert "[A]lways" not in asked.shown
@@ -125,7 +125,7 @@ HELD = {"needed": 2, "approved_by": ["ada"], "own": False, "voted": False}
 def test_a_prompt_says_before_the_first_key_who_has_approved_what_several_people_must():
     still = {"action_id": "9c0d1e2f-act", "needed": 3, "approved_by": ["ada", "bob"]}
     counted = httpx.Response(200, json={"success": True, "rules": [], "waiting": [still]})
-    asked = Asked(waiting_action(quorum=HELD | {"needed": 3}), "a", responses=(counted,))
+    asked = AskedInTest(waiting_action(quorum=HELD | {"needed": 3}), "a", responses=(counted,))
 
     assert "1 of 3 approved: ada" in asked.shown.partition("[a]pprove")[0]
     assert "Your approval counts: 2 of 3. It waits for others: terminal  git status" in asked.shown
@@ -143,7 +143,7 @@ def test_a_prompt_says_before_the_first_key_who_has_approved_what_several_people
     ],
 )
 def test_a_prompt_offers_no_approval_to_who_may_not_approve_and_says_why(members, why):
-    asked = Asked(waiting_action(can=["reject"], **members), "a", "l")
+    asked = AskedInTest(waiting_action(can=["reject"], **members), "a", "l")
 
     assert why in asked.shown
     assert "[a]pprove" not in asked.shown
@@ -184,7 +184,7 @@ RULED = httpx.Response(
     ],
 )
 def test_always_offers_the_answers_of_the_server_by_one_key_and_says_which_rule_was_made(typed, arguments, risk):
-    asked = Asked(waiting_action(), "A", typed, responses=[PROPOSED, RULED])
+    asked = AskedInTest(waiting_action(), "A", typed, responses=[PROPOSED, RULED])
 
     assert "[1] exactly this [2] like this [3] this tool [b]ack [?]" in asked.shown
     shown = " ".join(asked.shown.split())
@@ -198,9 +198,9 @@ def test_always_offers_the_answers_of_the_server_by_one_key_and_says_which_rule_
 def test_a_card_says_what_the_server_sees_and_the_agents_word_where_that_is_another():
     effects = [{"effect": "deletes", "risk": "HIGH", "words": "Deletes", "because": "rm a"}]
     seen = {"risk": "HIGH", "seen": {"risk": "HIGH", "effects": effects}}
-    shown = " ".join(Asked(waiting_action(**seen), "l").shown.split())
+    shown = " ".join(AskedInTest(waiting_action(**seen), "l").shown.split())
     assert "High risk · Deletes · the agent says: low risk" in shown
-    assert "Low risk · asked" in " ".join(Asked(waiting_action(), "l").shown.split())
+    assert "Low risk · asked" in " ".join(AskedInTest(waiting_action(), "l").shown.split())
 
 
 def scoped_answer(kind, what, *scopes, proposed="conversation"):
@@ -249,7 +249,7 @@ SCOPED = httpx.Response(
     ],
 )
 def test_one_key_chooses_where_a_rule_holds_and_the_answer_that_was_shown_last_is_made(typed, members, covers):
-    asked = Asked(waiting_action(), "A", *typed, responses=[SCOPED, RULED])
+    asked = AskedInTest(waiting_action(), "A", *typed, responses=[SCOPED, RULED])
 
     assert "[1] like this [2] this tool [w]here [u]ntil [b]ack [?]" in asked.shown
     assert covers in " ".join(asked.shown.split())
@@ -260,7 +260,7 @@ def test_one_key_chooses_where_a_rule_holds_and_the_answer_that_was_shown_last_i
 
 
 def test_another_key_chooses_how_long_a_rule_holds():
-    asked = Asked(waiting_action(), "A", "u", "1", responses=[SCOPED, RULED])
+    asked = AskedInTest(waiting_action(), "A", "u", "1", responses=[SCOPED, RULED])
 
     assert "in the folder `/w/shop`, for 1 hour. Would have answered" in " ".join(asked.shown.split())
     ends = datetime.fromisoformat(asked.sent["decisions"][0]["always"]["expires_at"])
@@ -275,7 +275,7 @@ def test_another_key_chooses_how_long_a_rule_holds():
     ],
 )
 def test_always_offers_this_action_or_this_tool_where_the_server_proposes_nothing(typed, always, covers):
-    asked = Asked(waiting_action(), "A", typed, responses=[NONE_PROPOSED, RULED])
+    asked = AskedInTest(waiting_action(), "A", typed, responses=[NONE_PROPOSED, RULED])
 
     assert covers in asked.shown
     assert "while the agent rates the risk as low" in asked.shown
@@ -283,12 +283,12 @@ def test_always_offers_this_action_or_this_tool_where_the_server_proposes_nothin
 
 
 def test_always_can_be_taken_back_and_no_rule_is_offered_for_actions_that_are_decided_together():
-    assert Asked(waiting_action(), "A", "b", "l", responses=[PROPOSED]).outcome == "left"
+    assert AskedInTest(waiting_action(), "A", "b", "l", responses=[PROPOSED]).outcome == "left"
     item = waiting_action(decided_together=True, can=["approve", "reject"])
     other = {**item, "action_id": "other"}
     both = httpx.Response(200, json={"items": [item, other], "next_page_id": None})
 
-    asked = Asked(item, "A", "a", responses=[both, DECIDED])
+    asked = AskedInTest(item, "A", "a", responses=[both, DECIDED])
 
     assert "[a]pprove all 2 [r]eject all 2 [l]eave [?]" in asked.shown
     assert "A is not an answer here" in asked.shown
@@ -303,7 +303,7 @@ def test_a_command_is_edited_as_text_and_other_arguments_as_json(monkeypatch):
         return text.replace("status", "log") + ("\n" if extension == ".sh" else "")
 
     monkeypatch.setattr(click, "edit", edit)
-    asked = Asked(waiting_action(), "e")
+    asked = AskedInTest(waiting_action(), "e")
     assert texts == [("git status", ".sh")]
     assert asked.outcome == "edited"
     [decision] = asked.sent["decisions"]
@@ -311,7 +311,7 @@ def test_a_command_is_edited_as_text_and_other_arguments_as_json(monkeypatch):
     assert decision["arguments"]["is_input"] is False
     assert "Approved with your edit: terminal  git log" in asked.shown
 
-    asked = Asked(waiting_action(arguments={"path": "status.txt", "command": "view"}), "e")
+    asked = AskedInTest(waiting_action(arguments={"path": "status.txt", "command": "view"}), "e")
     assert asked.sent["decisions"][0]["arguments"] == {"path": "log.txt", "command": "view"}
 
 
@@ -321,7 +321,7 @@ def test_a_command_is_edited_as_text_and_other_arguments_as_json(monkeypatch):
 )
 def test_an_edit_that_brings_nothing_leaves_it_waiting(monkeypatch, text, words):
     monkeypatch.setattr(click, "edit", lambda *_, **__: text)
-    asked = Asked(waiting_action(), "e", "l")
+    asked = AskedInTest(waiting_action(), "e", "l")
     assert words in asked.shown
     assert asked.outcome == "left"
     assert not asked.requests
@@ -330,26 +330,26 @@ def test_an_edit_that_brings_nothing_leaves_it_waiting(monkeypatch, text, words)
 def test_an_edit_that_the_server_refuses_is_asked_about_again(monkeypatch):
     monkeypatch.setattr(click, "edit", lambda *_, **__: "git log")
     refused = httpx.Response(422, json={"detail": [{"loc": ["body", "arguments"], "msg": "Name its variable."}]})
-    asked = Asked(waiting_action(), "e", "a", responses=[refused, DECIDED])
+    asked = AskedInTest(waiting_action(), "e", "a", responses=[refused, DECIDED])
     assert "Name its variable" in asked.shown
     assert asked.outcome == "approved"
 
 
 def test_an_agent_without_edits_is_offered_none():
-    asked = Asked(waiting_action(can=["approve", "reject"]), "e", "l")
+    asked = AskedInTest(waiting_action(can=["approve", "reject"]), "e", "l")
     assert "[e]dit" not in asked.shown
     assert "e is not an answer here" in asked.shown
 
 
 def test_ctrl_c_says_that_it_still_waits_and_how_to_decide_it():
-    asked = Asked(waiting_action(), KeyboardInterrupt())
+    asked = AskedInTest(waiting_action(), KeyboardInterrupt())
     assert asked.left_by == 130
     assert "It still waits. Decide it later: agentctl approve 9c0d1e2f" in asked.shown
     assert not asked.requests
 
 
 def test_ctrl_c_after_an_answer_says_that_it_may_have_arrived():
-    asked = Asked(waiting_action(), "a", responses=[KeyboardInterrupt()])
+    asked = AskedInTest(waiting_action(), "a", responses=[KeyboardInterrupt()])
     assert asked.left_by == 130
     assert "It is not known whether your answer arrived. What still waits: agentctl inbox" in asked.shown
     assert "It still waits" not in asked.shown
@@ -359,12 +359,12 @@ def test_a_decision_of_somebody_else_is_told_and_ends_nothing():
     refused = {"detail": "No", "problems": [{"action_id": "9c0d1e2f-act", "problem": "not_pending"}]}
     by = {"actor": {"kind": "key", "name": "ada"}, "decision": "reject", "reason": "Not on a Friday"}
     found = httpx.Response(200, json=[{**by, "action_ids": ["9c0d1e2f-act"], "seq": 1, "time": "2026-11-28T00:00:00Z"}])
-    asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused), found])
+    asked = AskedInTest(waiting_action(), "a", responses=[httpx.Response(409, json=refused), found])
     assert asked.outcome == "gone"
     assert "Somebody was faster. It was rejected by ada: Not on a Friday." in asked.shown
 
     nothing = httpx.Response(200, json=[None])
-    asked = Asked(waiting_action(), "a", responses=[httpx.Response(409, json=refused), nothing])
+    asked = AskedInTest(waiting_action(), "a", responses=[httpx.Response(409, json=refused), nothing])
     assert "Somebody was faster: it is decided already." in asked.shown
 
 
@@ -372,21 +372,21 @@ def test_who_was_faster_about_a_destination_is_read_in_the_audit():
     gone = httpx.Response(404, json={"detail": "Nothing of that name and port waits"})
     entry = {"actor": {"kind": "link", "name": "a mailbox"}, "decision": "approve", "reason": "", "digests": ["e" * 64]}
     audit = httpx.Response(200, json={"items": [{**entry, "digests": ["f" * 64]}, entry], "next_page_id": None})
-    asked = Asked(asked_destination(), "a", responses=[TITLES, gone, audit])
+    asked = AskedInTest(asked_destination(), "a", responses=[TITLES, gone, audit])
     assert asked.outcome == "gone"
     assert "Somebody was faster. It was approved by a mailbox." in asked.shown
 
     hidden = httpx.Response(403, json={"detail": "That needs admin"})
-    asked = Asked(asked_destination(), "a", responses=[TITLES, gone, hidden])
+    asked = AskedInTest(asked_destination(), "a", responses=[TITLES, gone, hidden])
     assert "Nothing of that name and port waits" in asked.shown
 
 
 def test_a_key_that_may_not_approve_is_told_so_and_what_is_followed_goes_on():
-    asked = Asked(waiting_action(), "a", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
+    asked = AskedInTest(waiting_action(), "a", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
     assert asked.outcome == "left"
     assert "Needs approve" in asked.shown
     with pytest.raises(AgentServerError):
-        Asked(waiting_action(), mode="never", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
+        AskedInTest(waiting_action(), mode="never", responses=[httpx.Response(403, json={"detail": "Needs approve"})])
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_a_key_that_may_not_approve_is_told_so_and_what_is_followed_goes_on():
 )
 def test_a_destination_is_asked_about_by_the_same_prompt(typed, scope, words):
     allowed = httpx.Response(200, json={"success": True, "rule_id": None})
-    asked = Asked(asked_destination(), *typed, responses=[TITLES, allowed])
+    asked = AskedInTest(asked_destination(), *typed, responses=[TITLES, allowed])
 
     assert "[a]llow once [c]onversation [A]lways [r]efuse [l]eave [?]" in asked.shown
     assert "A deploy (5f1c8a52)" in asked.shown
@@ -412,18 +412,18 @@ def test_a_destination_is_asked_about_by_the_same_prompt(typed, scope, words):
 
 def test_a_destination_is_refused_left_and_ruled_only_after_a_second_yes():
     refused = httpx.Response(200, json={"success": True, "rule_id": None})
-    asked = Asked(asked_destination(), "r", responses=[TITLES, refused])
+    asked = AskedInTest(asked_destination(), "r", responses=[TITLES, refused])
     assert (asked.sent["decision"], asked.sent["scope"]) == ("reject", "conversation")
     assert "Refused: pypi.org:443" in asked.shown
 
-    asked = Asked(asked_destination(), "A", "n", "l", responses=[TITLES])
+    asked = AskedInTest(asked_destination(), "A", "n", "l", responses=[TITLES])
     assert asked.outcome == "left"
     assert "agentctl approve pypi.org:443" in asked.shown
 
 
 def test_a_budget_is_asked_about_without_scopes():
     allowed = httpx.Response(200, json={"success": True, "rule_id": None})
-    asked = Asked(asked_budget(), "?", "a", responses=[TITLES, allowed])
+    asked = AskedInTest(asked_budget(), "?", "a", responses=[TITLES, allowed])
     assert "[a]llow [r]efuse [l]eave [?]" in asked.shown
     assert "Add $5 to the budget" in asked.shown
     assert "Allowed: budget:conversation" in asked.shown
@@ -432,24 +432,24 @@ def test_a_budget_is_asked_about_without_scopes():
 
 def test_never_rejects_actions_and_destinations_and_leaves_budgets():
     reason = "Nothing is approved in this run."
-    asked = Asked(waiting_action(), mode="never")
+    asked = AskedInTest(waiting_action(), mode="never")
     assert asked.sent["decisions"][0] | {"reason": reason} == asked.sent["decisions"][0]
     decided = httpx.Response(200, json={"success": True, "rule_id": None})
-    asked = Asked(asked_destination(), mode="never", responses=[decided])
+    asked = AskedInTest(asked_destination(), mode="never", responses=[decided])
     assert (asked.sent["decision"], asked.sent["reason"]) == ("reject", reason)
-    assert Asked(asked_budget(), mode="never", responses=[TITLES]).outcome == "left"
+    assert AskedInTest(asked_budget(), mode="never", responses=[TITLES]).outcome == "left"
 
 
 def test_where_nobody_is_asked_the_command_that_decides_it_needs_no_question():
-    asked = Asked(waiting_action(), mode="rules")
+    asked = AskedInTest(waiting_action(), mode="rules")
     command = f"agentctl approve 9c0d1e2f-act --digest {'d' * 64}, or agentctl reject 9c0d1e2f-act"
     assert command in " ".join(asked.shown.split())
 
 
 def test_a_follower_says_that_it_goes_on_after_what_is_left():
     goes_on = "Still following; Ctrl-C ends that, the agent goes on"
-    assert goes_on in Asked(waiting_action(), "l", follows=True).shown
-    assert goes_on not in Asked(waiting_action(), "l").shown
+    assert goes_on in AskedInTest(waiting_action(), "l", follows=True).shown
+    assert goes_on not in AskedInTest(waiting_action(), "l").shown
 
 
 def shown_card(item, width=80):
@@ -498,7 +498,9 @@ def test_a_card_shows_every_argument_that_says_something():
 @pytest.mark.parametrize("typed", [("a",), ("r", "No."), ("A", "1")], ids=["approved", "rejected", "ruled"])
 def test_an_answer_that_no_server_took_ends_with_whether_it_still_waits(fault, told, typed):
     with pytest.raises(AgentServerError) as raised:
-        Asked(waiting_action(), *typed, responses=[*([PROPOSED] if "A" in typed else []), fault], retry_seconds=0.0)
+        AskedInTest(
+            waiting_action(), *typed, responses=[*([PROPOSED] if "A" in typed else []), fault], retry_seconds=0.0
+        )
     assert told in raised.value.detail
     assert raised.value.status is None
 

@@ -5,18 +5,18 @@ from agent_server_client.cli.silence import Silence
 from agent_server_client.wire import Patience
 
 
-class Clock:
+class SilenceClock:
     now = 100.0
 
     def __call__(self) -> float:
         return self.now
 
 
-class Followed:
+class FollowedInSilence:
     """A request that waits for a server, which answers the questions of `Silence` or not."""
 
     def __init__(self, monkeypatch):
-        self.clock, self.said, self.asked, self.answers = Clock(), [], 0, True
+        self.clock, self.said, self.asked, self.answers = SilenceClock(), [], 0, True
         self.fault, self.is_hidden, self.shown = TimeoutError, False, []
         monkeypatch.setattr("agent_server_client.wire.time.monotonic", self.clock)
         self.patience = Patience(60.0, None, None)
@@ -44,7 +44,7 @@ class Followed:
 
 @pytest.fixture
 def followed(monkeypatch):
-    return Followed(monkeypatch)
+    return FollowedInSilence(monkeypatch)
 
 
 def test_a_silent_server_is_told_once_within_five_seconds_and_that_it_is_back(followed):

@@ -212,11 +212,11 @@ class Bridge(httpx.AsyncBaseTransport):
             for piece in response.stream:
                 yield piece
 
-        class Stream(httpx.AsyncByteStream):
+        class BridgeStream(httpx.AsyncByteStream):
             def __aiter__(self):
                 return pieces()
 
             async def aclose(self):
                 response.close()
 
-        return httpx.Response(response.status_code, headers=response.headers, stream=Stream())
+        return httpx.Response(response.status_code, headers=response.headers, stream=BridgeStream())

@@ -18,7 +18,7 @@ def status(seq, value):
     return entry(seq, "ConversationStateUpdateEvent", key="execution_status", value=value)
 
 
-class Server:
+class WatchedServer:
     """A server with one conversation: its log is a list of entries, and its inbox one of events."""
 
     def __init__(self, inbox=(), waiting=(), sandbox="box", log=(), tells=False):
@@ -58,7 +58,7 @@ def ids(shown):
 
 
 def test_a_destination_is_shown_while_the_log_is_silent():
-    server = Server(inbox=[("destination_opened", asked_destination())])
+    server = WatchedServer(inbox=[("destination_opened", asked_destination())])
 
     def entries():
         yield entry(1)
@@ -71,7 +71,7 @@ def test_a_destination_is_shown_while_the_log_is_silent():
 
 
 def test_what_waited_before_is_shown_after_the_entries_that_were_there_before():
-    server = Server(inbox=[("destinations", {"items": [asked_destination()]})], log=[entry(1), entry(2)])
+    server = WatchedServer(inbox=[("destinations", {"items": [asked_destination()]})], log=[entry(1), entry(2)])
 
     def entries():
         yield entry(1)
@@ -85,12 +85,12 @@ def test_what_waited_before_is_shown_after_the_entries_that_were_there_before():
 def test_what_others_ask_for_is_not_shown():
     other = "5f1c8a52-0000-4000-8000-000000000002"
     items = [asked_destination(sandbox_id="other"), asked_destination(conversation_id=other)]
-    server = Server(inbox=[("destinations", {"items": items})], waiting=items)
+    server = WatchedServer(inbox=[("destinations", {"items": items})], waiting=items)
     assert ids(server.watched([entry(1)])) == [1]
 
 
 def test_what_waits_at_the_end_is_shown_after_it():
-    server = Server(waiting=[asked_destination(), asked_budget(), asked_destination(sandbox_id="other")])
+    server = WatchedServer(waiting=[asked_destination(), asked_budget(), asked_destination(sandbox_id="other")])
     assert ids(server.watched([entry(1)])) == [1, "pypi.org:443", "budget:conversation"]
 
 
@@ -98,14 +98,14 @@ def test_a_budget_that_another_sandbox_used_up_is_shown_where_it_stopped_the_age
     budget = {**asked_budget(), "sandbox_id": "other", "conversation_id": None}
     budget["budget"] = {**budget["budget"], "setting": "MODEL_BUDGET_DAY", "day": "2026-11-28"}
     error = entry(1, "ConversationErrorEvent", detail="used up the budget of models (MODEL_BUDGET_DAY)")
-    assert ids(Server(waiting=[budget]).watched([error])) == [1, "budget:day"]
-    assert ids(Server(waiting=[budget]).watched([entry(1)])) == [1]
-    assert ids(Server(waiting=[budget, budget]).watched([error])) == [1]  # nobody knows which of two
+    assert ids(WatchedServer(waiting=[budget]).watched([error])) == [1, "budget:day"]
+    assert ids(WatchedServer(waiting=[budget]).watched([entry(1)])) == [1]
+    assert ids(WatchedServer(waiting=[budget, budget]).watched([error])) == [1]  # nobody knows which of two
 
 
 def test_a_log_without_actions_of_its_own_shows_those_of_the_inbox():
     items = [waiting_action(), waiting_action(conversation_id="5f1c8a52-0000-4000-8000-000000000002")]
-    server = Server(inbox=[("snapshot", {"items": items})], sandbox=None)
+    server = WatchedServer(inbox=[("snapshot", {"items": items})], sandbox=None)
 
     def entries():
         yield entry(1)
@@ -116,17 +116,17 @@ def test_a_log_without_actions_of_its_own_shows_those_of_the_inbox():
 
 
 def test_a_conversation_without_a_sandbox_asks_for_nothing_and_an_error_of_its_log_is_raised():
-    assert ids(Server(sandbox=None, waiting=[asked_destination()]).watched([entry(1)])) == [1]
+    assert ids(WatchedServer(sandbox=None, waiting=[asked_destination()]).watched([entry(1)])) == [1]
 
     def entries():
         yield entry(1)
         raise ValueError("the log")
 
     with pytest.raises(ValueError, match="the log"):
-        Server().watched(entries())
+        WatchedServer().watched(entries())
 
 
-class Person:
+class WatchingPerson:
     def __init__(self, *, says_yes=True):
         self.questions, self._says_yes = [], says_yes
 
@@ -149,7 +149,7 @@ def run_of(*entries, allowed=(), at=3):
 
 
 def test_after_an_allow_the_agent_is_told_to_try_again_once_it_has_stopped():
-    server, person = Server(), Person()
+    server, person = WatchedServer(), WatchingPerson()
     run = run_of(status(2, "running"), status(3, "finished"), allowed=[asked_destination()])
 
     assert run.offer(server.followed, person)
@@ -159,8 +159,8 @@ def test_after_an_allow_the_agent_is_told_to_try_again_once_it_has_stopped():
 
 
 def test_a_person_is_not_asked_where_the_server_tells_the_agent_by_itself():
-    told, person = entry(4, source="user"), Person()
-    server = Server(tells=True, log=[status(2, "running"), status(3, "finished"), told])
+    told, person = entry(4, source="user"), WatchingPerson()
+    server = WatchedServer(tells=True, log=[status(2, "running"), status(3, "finished"), told])
     run = run_of(status(2, "running"), status(3, "finished"), allowed=[asked_destination()])
 
     assert run.offer(server.followed, person)
@@ -170,7 +170,7 @@ def test_a_person_is_not_asked_where_the_server_tells_the_agent_by_itself():
 
 def test_a_person_is_asked_where_the_server_does_not_tell_the_agent_in_time(monkeypatch):
     monkeypatch.setattr("agent_server_client.cli.watching._TOLD", 0)
-    server, person = Server(tells=True), Person()
+    server, person = WatchedServer(tells=True), WatchingPerson()
 
     assert run_of(status(3, "finished"), allowed=[asked_destination()]).offer(server.followed, person)
     assert server.sent == ["pypi.org:443 is allowed now, try again."]
@@ -185,7 +185,7 @@ def test_the_message_names_every_destination_and_the_budget():
 
 
 def test_nothing_is_offered_to_an_agent_that_works_or_went_on_and_a_no_sends_nothing():
-    server, person = Server(), Person()
+    server, person = WatchedServer(), WatchingPerson()
     assert not run_of(status(3, "running"), allowed=[asked_destination()]).offer(server.followed, person)
     went_on = run_of(
         status(3, "running"), entry(4, "ActionEvent"), status(5, "finished"), allowed=[asked_destination()]
@@ -194,13 +194,13 @@ def test_nothing_is_offered_to_an_agent_that_works_or_went_on_and_a_no_sends_not
     assert not person.questions
 
     run = run_of(status(3, "finished"), allowed=[asked_destination()])
-    assert not run.offer(server.followed, Person(says_yes=False))
+    assert not run.offer(server.followed, WatchingPerson(says_yes=False))
     assert not server.sent
 
 
 def test_the_reason_of_a_rejection_is_read_after_the_status_that_it_ended_with():
     rejected = entry(3, "UserRejectObservation", rejection_reason="No decision came before the deadline.")
-    server = Server()
+    server = WatchedServer()
     server.logs = [[], [], [rejected]]
     run = run_of(status(1, "waiting_for_confirmation"), status(2, "idle"))
 
@@ -217,6 +217,6 @@ def test_a_stop_by_an_error_has_its_first_line_as_the_reason():
 
 
 def test_the_entries_before_a_seq_are_the_last_ones_up_to_it():
-    server = Server(log=[entry(1), entry(2), entry(3)])
+    server = WatchedServer(log=[entry(1), entry(2), entry(3)])
     assert [one.seq for one in before(server.followed, 2)] == [1, 2]
     assert not list(before(server.followed, 0))

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.console import Browser, end_browsers
 from tests.console.furnished import furnished_server
 from tests.servers import program, supervised_server
@@ -31,7 +31,7 @@ def server(folder):
     It has one conversation, without which its inbox would be the first page.
     """
     with supervised_server(folder, COLD_URL=f"file://{folder}/cold", WEB_CONCURRENCY="2") as (client, _):
-        Conversation(client, str(uuid4()))
+        DecidedConversation(client, str(uuid4()))
         yield client
 
 
@@ -63,7 +63,7 @@ def waits(server):
     made = []
 
     def make(*actions, **members):
-        made.append(Conversation(server, str(uuid4()), **members))
+        made.append(DecidedConversation(server, str(uuid4()), **members))
         made[-1].appends(*actions)
         return made[-1]
 

@@ -13,7 +13,7 @@ from settings.specs import BUNDLED
 from tests.console import Browser
 from tests.console.logs import action, conversation, event, message, observation, post
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 #: what would set `window.hostile` if a page took it for more than a text
 HTML = (
@@ -118,7 +118,7 @@ def hostile_events() -> list[dict[str, Any]]:
 
 def furnish(client: httpx.Client) -> Furnished:
     """Put something into every view. The calm conversation and the sandbox are those of an agent that runs."""
-    api = Api(client)
+    api = WireApi(client)
     hostile = conversation(client, policy="AlwaysConfirm")
     path = f"/api/conversations/{hostile}"
     client.patch(path, json={"title": (HTML + CONTROLS)[:200], "tags": {"hostile": HTML + CONTROLS}}).raise_for_status()

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import httpx
 
-from tests.approvals import Conversation, shown
+from tests.approvals import DecidedConversation, shown
 from tests.console import Browser, end_browsers
 from tests.console.pictured import TITLES, Story, begin, fill, nightly, script_of, waiting
 from tests.console.scenes import ADMIN, Day, Scene, day_server, decide_some, make_keys
@@ -80,9 +80,9 @@ def full(client: httpx.Client) -> list[Scene]:
     ]
 
 
-def waiting_of(client: httpx.Client, *actions: dict[str, Any], **members: Any) -> Conversation:
+def waiting_of(client: httpx.Client, *actions: dict[str, Any], **members: Any) -> DecidedConversation:
     """A conversation whose actions wait."""
-    conversation = Conversation(client, str(uuid4()), **members)
+    conversation = DecidedConversation(client, str(uuid4()), **members)
     conversation.appends(*actions)
     return conversation
 

@@ -21,7 +21,7 @@ from tests.console import Browser
 from tests.console.furnished import show
 from tests.console.pictured import TITLES, Story, begin, fill, nightly, script_of, waiting
 from tests.servers import store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 #: what an agent prints whose process ends before it listens
 END = "Loading the model\nRuntimeError: No CUDA GPUs are available"
@@ -221,7 +221,7 @@ def decide_some(client: httpx.Client, keys: dict[str, str], number: int) -> None
 
 def _work(client: httpx.Client, store: Store, keys: dict[str, str]) -> tuple[str, str, str]:
     """A conversation with a changed repository, one whose sandbox asks for a destination, and that sandbox."""
-    api = Api(client)
+    api = WireApi(client)
     commands = "\n".join(f"run: {command}" for command in SETUP)
     work = api.app_conversation(title="Dates with blanks around them are refused")
     api.send(work["id"], f"Blanks around a date must not matter. Mend it, and write a test.\n{commands}")

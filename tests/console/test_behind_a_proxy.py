@@ -44,14 +44,14 @@ def _pipe(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-class Proxy(socketserver.ThreadingTCPServer):
+class ConsoleProxy(socketserver.ThreadingTCPServer):
     daemon_threads, block_on_close = True, False
 
 
 @contextlib.contextmanager
 def proxy(upstream: int, says: bytes):
     """The address of the server behind a proxy that adds these headers."""
-    with Proxy(("127.0.0.1", 0), Strip) as server:
+    with ConsoleProxy(("127.0.0.1", 0), Strip) as server:
         server.upstream, server.says = upstream, says
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"127.0.0.1:{server.server_address[1]}/agents"

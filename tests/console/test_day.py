@@ -9,7 +9,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from settings.specs import BUNDLED
-from tests.agents.scripted_model import Model, calls, finish, run, scripted_model
+from tests.agents.scripted_model import ScriptedModel, calls, finish, run, scripted_model
 from tests.console import Browser
 from tests.git_server import Git, repository
 from tests.quick import serve
@@ -249,7 +249,7 @@ def decide(hands: Hands) -> None:
     browser.says("The shop says Moin.", "timeline")
 
 
-def review(hands: Hands, model: Model) -> None:
+def review(hands: Hands, model: ScriptedModel) -> None:
     """A comment on a changed line, after which the agent changes it."""
     browser = hands.browser
     model.script[:] = [calls(run("sed -i 's/Moin/Moin moin/' shop/index.html")), calls(finish("As you wish."))]

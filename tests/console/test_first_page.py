@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.conftest import action
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
@@ -57,7 +57,7 @@ def test_the_first_page_fits_its_window_and_is_accessible(first, width, height):
 def test_the_first_page_stays_while_a_person_types_and_tells_what_begins_to_wait(first, fresh):
     field = first.driver.find_element("name", "message")
     field.send_keys("a")
-    conversation = Conversation(fresh, str(uuid4()))
+    conversation = DecidedConversation(fresh, str(uuid4()))
     conversation.appends(action("ls"))
     first.says("1 action waits for your decision.")
     field.send_keys("a")

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.conftest import action
 from tests.console import Browser
 from tests.console.prompts import known, outcome, row, shows
@@ -23,7 +23,7 @@ QUICK = 150
 def server(tmp_path_factory):
     """A server on which nothing waits but what these tests make."""
     with supervised_server(tmp_path_factory.mktemp("inbox-hundred")) as (client, _):
-        Conversation(client, str(uuid4()))  # without one the inbox is the first page
+        DecidedConversation(client, str(uuid4()))  # without one the inbox is the first page
         yield client
 
 

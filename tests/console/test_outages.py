@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.conftest import action, message
 from tests.console import Browser
 from tests.servers import agent_server, store_server, wait_until
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser("shows the console in a browser")
 STOPPED = 5
 
 
-class House(NamedTuple):
+class OutageHouse(NamedTuple):
     """A server of two workers, its processes, and that of its Redis."""
 
     client: httpx.Client
@@ -45,8 +45,8 @@ def house(tmp_path_factory):
         store_server(folder) as (url, redis),
         agent_server(folder / "log", REDIS_URL=url) as (client, master),
     ):
-        Conversation(client, str(uuid4()))  # without one the inbox is the first page
-        yield House(client, master, redis)
+        DecidedConversation(client, str(uuid4()))  # without one the inbox is the first page
+        yield OutageHouse(client, master, redis)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def opened(house):
 @pytest.fixture
 def waits(house):
     """A conversation whose actions wait, until the test ends."""
-    one = Conversation(house.client, str(uuid4()), title="Watched")
+    one = DecidedConversation(house.client, str(uuid4()), title="Watched")
     yield one
     wait_until(lambda: house.client.delete(f"/api/conversations/{one.id}").is_success, "the deletion")
 
@@ -81,7 +81,7 @@ def shown(browser: Browser, start: str) -> list[str]:
     return [one.get_attribute("data-testid").removeprefix(start) for one in browser.all(f"{start}*")]
 
 
-def ask(house: House, call) -> None:
+def ask(house: OutageHouse, call) -> None:
     """Ask until a worker that lives has responded."""
     wait_until(lambda: call() is None, "a response")
 
@@ -164,7 +164,7 @@ def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
     with store_server(tmp_path) as (url, _):
         with agent_server(tmp_path / "log", REDIS_URL=url) as (client, _):
             port = str(client.base_url.port)
-            Conversation(client, str(uuid4()))  # without one the inbox is the first page
+            DecidedConversation(client, str(uuid4()))  # without one the inbox is the first page
             browser = Browser(str(client.base_url).rstrip("/"))
             browser.open("inbox")
             becomes(browser, "live")
@@ -172,7 +172,7 @@ def test_a_server_that_starts_again_finds_its_pages_waiting(tmp_path):
             becomes(browser, "lost")
             with agent_server(tmp_path / "log", REDIS_URL=url, PORT=port) as (client, _):
                 one = action("later")
-                Conversation(client, str(uuid4())).appends(one)
+                DecidedConversation(client, str(uuid4())).appends(one)
                 browser.find(f"line-{one['id']}")
                 becomes(browser, "live")
         finally:
@@ -192,7 +192,7 @@ def test_a_server_that_is_killed_twice_in_a_day_loses_no_draft_and_no_decision(t
         client, master = stack.enter_context(agent_server(tmp_path / "log", REDIS_URL=url))
         port, base_url = str(client.base_url.port), str(client.base_url).rstrip("/")
         one, other = action("one"), action("other")
-        waits = Conversation(client, str(uuid4()), title="Watched")
+        waits = DecidedConversation(client, str(uuid4()), title="Watched")
         waits.appends(one)
         browser = Browser(base_url)
         stack.callback(browser.close)
@@ -245,7 +245,7 @@ def test_a_store_that_was_killed_comes_back_with_all_that_was_kept(tmp_path):
             browser = Browser(str(client.base_url).rstrip("/"))
             stack.callback(browser.close)
             one, other = action("one"), action("other")
-            waits = Conversation(client, str(uuid4()))
+            waits = DecidedConversation(client, str(uuid4()))
             waits.appends(one)
             browser.open("inbox")
             browser.find(f"line-{one['id']}")

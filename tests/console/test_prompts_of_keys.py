@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.approvals import ADMIN, ALWAYS, Conversation, shown
+from tests.approvals import ADMIN, ALWAYS, DecidedConversation, shown
 from tests.conftest import action, limits_of, status, store_of
 from tests.console.prompts import pending, press, row, steady
 from tests.servers import agent_server, store_server, wait_until
@@ -27,7 +27,7 @@ def house(tmp_path_factory):
 def test_a_key_that_may_not_decide_is_offered_no_decision(house, browsers):
     made = house.server.post("/api/v1/keys", json={"name": "reader", "scopes": ["read"]}).json()
     one = action("make")
-    waiting = Conversation(house.server, str(uuid4()))
+    waiting = DecidedConversation(house.server, str(uuid4()))
     waiting.appends(one)
     house.server.post("/api/v1/approval-rules", json={"decision": "reject", "tool_name": "rm"}).raise_for_status()
     browser = browsers(base_url=house.url)
@@ -50,7 +50,7 @@ def alike(house):
     house.store.sandboxes.beat("host", "supervisor")
     sandbox = house.store.sandboxes.start("spec", host="host")
     hook = house.store.sandboxes.begin(sandbox.id, "host", "supervisor", "process")
-    waiting = Conversation.__new__(Conversation)
+    waiting = DecidedConversation.__new__(DecidedConversation)
     waiting.server, waiting.id = house.server, str(uuid4())
     house.store.conversations.create(waiting.id, confirmation_policy=ALWAYS, sandbox_id=sandbox.id)
 

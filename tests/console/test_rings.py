@@ -8,9 +8,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.conftest import action
-from tests.console.workers import Worker
+from tests.console.workers import ConsoleWorker
 from tests.notifications import receiver
 from tests.notifications.push_service import PushService
 from tests.servers import supervised_server, wait_until
@@ -54,15 +54,15 @@ def rung(ringing, phone, browsers):
     browser.script(_SUBSCRIBE, phone.subscription)
     browser.find("ring-on").click()
     browser.says("This device rings", "ring")
-    yield browser, Worker(browser)
+    yield browser, ConsoleWorker(browser)
     browser.find("ring-off").click() if browser.all("ring-off") else None
     browser.script("localStorage.clear()")
     for device in ringing.get("/api/v1/devices").json()["items"]:
         ringing.delete(f"/api/v1/devices/{device['id']}")
 
 
-def waits(client, *actions) -> Conversation:
-    one = Conversation(client, str(uuid4()), title="Tidy up")
+def waits(client, *actions) -> DecidedConversation:
+    one = DecidedConversation(client, str(uuid4()), title="Tidy up")
     one.appends(*actions)
     return one
 
@@ -73,7 +73,7 @@ def ring_of(phone: PushService, title: str = "Tidy up") -> dict:
     return next(one for one in phone.taken if one["title"] == title)
 
 
-def shows(worker: Worker, title: str) -> dict:
+def shows(worker: ConsoleWorker, title: str) -> dict:
     found: list[dict] = []
 
     def look() -> bool:

@@ -5,10 +5,10 @@ from uuid import uuid4
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.console import Browser
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.browser("shows the console in a browser")
 
@@ -24,7 +24,7 @@ def keyed(tmp_path_factory):
     """A client of a server that needs a key, and shows an admin's."""
     with supervised_server(tmp_path_factory.mktemp("keyed"), SESSION_API_KEY=KEY) as (client, _):
         client.headers["X-Session-API-Key"] = KEY
-        Conversation(client, str(uuid4()))  # without one the inbox is the first page
+        DecidedConversation(client, str(uuid4()))  # without one the inbox is the first page
         yield client
 
 
@@ -41,7 +41,7 @@ def opened(keyed):
 @pytest.fixture(scope="module")
 def waiting(keyed) -> str:
     """The id of a conversation that has a sandbox, a message, and an action that waits."""
-    api = Api(keyed)
+    api = WireApi(keyed)
     conversation_id: str = api.app_conversation(title="Careful work")["id"]
     api.send(conversation_id, "run: ls -l")
     api.until(conversation_id, "waiting_for_confirmation")

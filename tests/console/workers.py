@@ -26,7 +26,7 @@ _SHOWN = """(async () => (await registration.getNotifications()).map((one) => ({
 })))()"""
 
 
-class Session:
+class ConsoleSession:
     """A connection to a target of Chromium."""
 
     def __init__(self, socket: Any) -> None:
@@ -51,7 +51,7 @@ class Session:
         return found["result"].get("value")
 
 
-class Worker:
+class ConsoleWorker:
     """The worker of the page that a browser shows."""
 
     def __init__(self, browser: Browser) -> None:
@@ -97,4 +97,4 @@ class Worker:
 
         wait_until(find, f"a target of the kind {kind}")
         with connect(find()[0], max_size=None) as socket:
-            yield Session(socket)
+            yield ConsoleSession(socket)

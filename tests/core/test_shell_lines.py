@@ -22,7 +22,7 @@ LINES = [(answers, text) for family in CORPUS["lines"].values() for answers, tex
 MOST_NEEDLESS = 0.05
 
 
-class Answers(NamedTuple):
+class ShellAnswers(NamedTuple):
     """What rules say of a line."""
 
     alone: frozenset[str]  #: rules for that approve it alone
@@ -35,22 +35,22 @@ class Answers(NamedTuple):
         return self.together and not self.rejecting and not self.unsure
 
 
-def right(answers: str) -> Answers:
+def right(answers: str) -> ShellAnswers:
     """The answers that the corpus names."""
     alone = frozenset(answers) & FOR.keys()
     rejecting = frozenset(answers) & AGAINST.keys()
     unsure = frozenset(AGAINST) if "?" in answers else frozenset(answers.upper()) & AGAINST.keys()
-    return Answers(alone, bool(alone) or "+" in answers, rejecting, unsure - rejecting)
+    return ShellAnswers(alone, bool(alone) or "+" in answers, rejecting, unsure - rejecting)
 
 
-def given(text: str) -> Answers:
+def given(text: str) -> ShellAnswers:
     """The answers of the rules."""
     line = read_line(text)
     wanted = line.needed
     places = {letter: allowed(pattern, line) for letter, pattern in FOR.items()}
     said = {letter: refused(pattern, line) for letter, pattern in AGAINST.items()}
     alone = frozenset(letter for letter, found in places.items() if wanted and wanted <= found)
-    return Answers(
+    return ShellAnswers(
         alone,
         bool(wanted) and wanted <= frozenset().union(*places.values()),
         frozenset(letter for letter, answer in said.items() if answer),

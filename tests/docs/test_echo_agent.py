@@ -29,7 +29,7 @@ def echo_agent(conversation, base_url):
         yield process
 
 
-class User:
+class EchoUser:
     """A user at a socket, who sends messages, waits for events, and decides over HTTP as a web page does."""
 
     def __init__(self, client, conversation, socket):
@@ -60,7 +60,7 @@ class User:
 def user_of(client, conversation):
     address = str(client.base_url).replace("http", "ws").rstrip("/")
     with connect(f"{address}/sockets/events/{conversation}?resend_mode=all") as socket:
-        yield User(client, conversation, socket)
+        yield EchoUser(client, conversation, socket)
 
 
 def start(client, conversation, policy):

@@ -106,7 +106,7 @@ class _Echo(BaseHTTPRequestHandler):
         pass
 
 
-class _Server(ThreadingHTTPServer):
+class _EgressServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
@@ -131,7 +131,7 @@ def outside(tmp_path_factory) -> Iterator[Outside]:
     context.load_cert_chain(shown, private)
     go_on, paths = threading.Event(), list[str]()
     echo = type("Echo", (_Echo,), {"go_on": go_on, "paths": paths})
-    servers = [_Server(("127.0.0.1", 0), echo) for _ in range(2)]
+    servers = [_EgressServer(("127.0.0.1", 0), echo) for _ in range(2)]
     servers[0].socket = context.wrap_socket(servers[0].socket, server_side=True, do_handshake_on_connect=False)
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
@@ -143,7 +143,7 @@ def outside(tmp_path_factory) -> Iterator[Outside]:
 
 
 @dataclass
-class Sandbox:
+class EgressSandbox:
     """A sandbox's end of the way out."""
 
     address: tuple[str, int]
@@ -218,7 +218,7 @@ created_at = 2026-11-25T00:00:00Z
 
 
 @pytest.fixture(scope="module")
-def sandbox(store, outside, tmp_path_factory) -> Iterator[Sandbox]:
+def sandbox(store, outside, tmp_path_factory) -> Iterator[EgressSandbox]:
     """A sandbox of a spec whose way out is by name."""
     file = tmp_path_factory.mktemp("specs") / "specs.toml"
     file.write_text(SPECS.format(tls=outside.tls, plain=outside.plain))
@@ -235,17 +235,17 @@ def sandbox(store, outside, tmp_path_factory) -> Iterator[Sandbox]:
         proxy = Proxy(Gate(store, Specs.load(str(file))), resolver)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=proxy.serve, args=(listener,), daemon=True).start()
-        yield Sandbox(listener.getsockname(), key, proxy, started.id)
+        yield EgressSandbox(listener.getsockname(), key, proxy, started.id)
         listener.shutdown(socket.SHUT_RDWR)
     proxy.by_name.close()
     proxy.to_services.close()
 
 
 @pytest.fixture(scope="module")
-def neighbour(store, sandbox) -> Sandbox:
+def neighbour(store, sandbox) -> EgressSandbox:
     """Another sandbox of the same spec, behind the same proxy."""
     store.sandboxes.beat("h", "supervisor")
     started = store.sandboxes.start("named", host="h")
-    return Sandbox(
+    return EgressSandbox(
         sandbox.address, store.sandboxes.begin(started.id, "h", "supervisor", "process"), sandbox.proxy, started.id
     )

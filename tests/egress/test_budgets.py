@@ -17,7 +17,7 @@ from egress.proxy import Proxy
 from settings.specs import Specs
 from store import Store
 from store.approvals.audit import DecisionActor
-from tests.egress.conftest import Sandbox
+from tests.egress.conftest import EgressSandbox
 from tests.store.conftest import fresh_sandboxes
 
 pytestmark = pytest.mark.process("runs the proxy, a model and fifty agents on threads")
@@ -46,7 +46,7 @@ base_url = "http://127.0.0.1:{port}/v1"
 """
 
 
-class _Model(BaseHTTPRequestHandler):
+class _BudgetModel(BaseHTTPRequestHandler):
     """Streams a completion as OpenAI or Anthropic does, and counts its tokens by who asked."""
 
     protocol_version = "HTTP/1.1"
@@ -85,12 +85,12 @@ class Town:
     """A proxy with budgets, its sandboxes, and what the model counted."""
 
     store: Store
-    sandboxes: dict[str, Sandbox]
+    sandboxes: dict[str, EgressSandbox]
     counted: Counter[str] = field(default_factory=Counter)
     encodings: set[str | None] = field(default_factory=set)
 
 
-def post(sandbox: Sandbox, who: str, target: str = "/model/chat/completions", *headers: str) -> tuple[int, str]:
+def post(sandbox: EgressSandbox, who: str, target: str = "/model/chat/completions", *headers: str) -> tuple[int, str]:
     """The status and the body of a call."""
     body = json.dumps({"user": who, "stream": True, "messages": []})
     lines = [f"POST {target} HTTP/1.1", "Host: x", "Accept-Encoding: gzip", *headers, f"Content-Length: {len(body)}"]
@@ -102,7 +102,7 @@ def post(sandbox: Sandbox, who: str, target: str = "/model/chat/completions", *h
 def town(store, redis_url, tmp_path, request) -> Iterator[Town]:
     """Budgets are the test's parameter."""
     sandboxes = fresh_sandboxes(redis_url, most=AGENTS)
-    kind = type("Model", (_Model,), {"counted": Counter(), "lock": threading.Lock(), "encodings": set()})
+    kind = type("Model", (_BudgetModel,), {"counted": Counter(), "lock": threading.Lock(), "encodings": set()})
     model = type("Model", (ThreadingHTTPServer,), {"request_queue_size": AGENTS})(("127.0.0.1", 0), kind)
     model.daemon_threads = True
     threading.Thread(target=model.serve_forever, args=(0.02,), daemon=True).start()
@@ -115,7 +115,7 @@ def town(store, redis_url, tmp_path, request) -> Iterator[Town]:
         for number in range(AGENTS):
             started = sandboxes.start("spec", host="h", owner=f"key-{number % 2}")
             key = sandboxes.begin(started.id, "h", "supervisor", "process")
-            made[started.id] = Sandbox(listener.getsockname(), key, proxy, started.id)
+            made[started.id] = EgressSandbox(listener.getsockname(), key, proxy, started.id)
         yield Town(store, made, kind.counted, kind.encodings)
         listener.shutdown(socket.SHUT_RDWR)
     proxy.by_name.close()

@@ -22,7 +22,7 @@ class Upstream(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), ForwardedHandler)
         self.requests: list[dict] = []
         self.headers: list[tuple[str, str]] = []  #: of every response, beside its length
         self.status = 200
@@ -37,7 +37,7 @@ class Upstream(ThreadingHTTPServer):
         """Ignore a connection that ends during a request: tests provoke it."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class ForwardedHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: Upstream

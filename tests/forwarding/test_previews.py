@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.servers import TIMEOUT, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts a whole server, a sandbox, and a program in it")
 
@@ -25,7 +25,7 @@ def whole(tmp_path_factory):
     settings = {"SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "2"}
     with supervised_server(tmp_path_factory.mktemp("previews"), **settings) as (client, _):
         client.headers["X-Session-API-Key"] = KEY
-        conversation = Api(client).app_conversation(title="Shown")
+        conversation = WireApi(client).app_conversation(title="Shown")
         sandbox = conversation["sandbox_id"]
         script = base64.b64encode(PROGRAM).decode()
         command = {"command": f"echo {script} | base64 -d > shown.py; exec python3 shown.py", "timeout": 600}
@@ -38,7 +38,7 @@ def whole(tmp_path_factory):
         yield client, sandbox, port, conversation["id"]
 
 
-class Page:
+class PreviewedPage:
     """What a browser has that has opened the preview."""
 
     def __init__(self, client, address: str) -> None:
@@ -54,7 +54,7 @@ class Page:
 def page(whole):
     client, sandbox, port, _ = whole
     made = client.post(f"/api/v1/sandboxes/{sandbox}/previews", json={"port": port}).raise_for_status().json()
-    page = Page(client, made["url"])
+    page = PreviewedPage(client, made["url"])
     yield page
     page.client.close()
 
@@ -135,7 +135,7 @@ def test_a_preview_ends_with_its_key(whole):
     made = client.post("/api/v1/keys", json={"name": "ends", "scopes": ["write", "approve"]}).json()
     shown = {"X-Session-API-Key": made["key"]}
     address = client.post(f"/api/v1/sandboxes/{sandbox}/previews", json={"port": port}, headers=shown).json()["url"]
-    page = Page(client, address)
+    page = PreviewedPage(client, address)
     assert page.client.get("/page").status_code == 200
 
     client.delete(f"/api/v1/keys/{made['id']}").raise_for_status()

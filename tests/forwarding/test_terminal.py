@@ -8,7 +8,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from tests.servers import TIMEOUT, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts a whole server and a sandbox")
 
@@ -21,7 +21,7 @@ def whole(tmp_path_factory):
     settings = {"SESSION_API_KEY": KEY, "WEB_CONCURRENCY": "2"}
     with supervised_server(tmp_path_factory.mktemp("terminals"), **settings) as (client, _):
         client.headers["X-Session-API-Key"] = KEY
-        yield client, Api(client).app_conversation(title="Shown")["id"]
+        yield client, WireApi(client).app_conversation(title="Shown")["id"]
 
 
 @contextmanager

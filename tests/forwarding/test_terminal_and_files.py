@@ -9,8 +9,8 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.servers import TIMEOUT, supervised_server
-from tests.sockets import Listener
-from tests.v1 import Api
+from tests.sockets import SocketListener
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts a whole server and a sandbox")
 
@@ -24,7 +24,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("terminal")
     with supervised_server(folder, SESSION_API_KEYS=f"{KEY},{OTHER}") as (client, master):
         client.headers.update(SHOWN)
-        conversation = Api(client).app_conversation(title="Shown")
+        conversation = WireApi(client).app_conversation(title="Shown")
         made = {
             "command": "mkdir -p sub && echo '<b>page</b>' > index.html && echo text > sub/a.txt && echo x > ../out.txt"
         }
@@ -37,7 +37,7 @@ def terminal(client, key=KEY, query=""):
     address = str(client.base_url).replace("http", "ws").rstrip("/")
     with connect(f"{address}/sockets/bash-events{query}", open_timeout=TIMEOUT, close_timeout=1) as connection:
         connection.send(json.dumps({"type": "auth", "session_api_key": key}))
-        yield Listener(connection)
+        yield SocketListener(connection)
 
 
 def test_a_command_over_the_socket_says_what_it_prints_and_how_it_ends(whole):

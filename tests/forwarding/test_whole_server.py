@@ -68,7 +68,7 @@ def workers(whole) -> list[psutil.Process]:
     return [one for one in psutil.Process(whole[1].pid).children() if "gunicorn" in " ".join(one.cmdline())]
 
 
-class Peak:
+class PeakMemory:
     """The most memory that the workers have at once while the block runs, in bytes."""
 
     def __init__(self, whole) -> None:
@@ -156,7 +156,7 @@ def test_100_mib_are_uploaded_in_bounded_memory(whole, client, upstream, framing
     length = {"Content-Length": str(SIZE)} if framing == "length" else {}
     headers = {**SHOWN, **length, "Content-Type": "multipart/form-data; boundary=x"}
 
-    with Peak(whole) as peak:
+    with PeakMemory(whole) as peak:
         response = client.post(
             f"{PATH}/file/upload", params={"path": "/x"}, content=iter([piece] * 100), headers=headers, timeout=300
         )
@@ -170,7 +170,7 @@ def test_100_mib_are_uploaded_in_bounded_memory(whole, client, upstream, framing
 def test_100_mib_are_downloaded_in_bounded_memory_also_by_a_client_that_waits(whole, client, upstream):
     size = 0
     with (
-        Peak(whole) as peak,
+        PeakMemory(whole) as peak,
         client.stream("GET", f"{PATH}/file/download", params={"size": SIZE}, headers=SHOWN, timeout=300) as response,
     ):
         pieces = response.iter_raw()

@@ -1,13 +1,13 @@
 """The image and compose.yaml on a real Docker engine."""
 
 from tests.servers import wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 #: headers of a client that leaves the server no open connection to wait for when it stops
 NO_KEEPALIVE = {"Connection": "close"}
 
 
-def answered(api: Api, conversation_id: str, command: str) -> str:
+def answered(api: WireApi, conversation_id: str, command: str) -> str:
     """The output of a command that the agent of a conversation runs, after it has asked."""
     before = api.events(conversation_id, kind__eq="ObservationEvent")
     api.send(conversation_id, f"run: {command}")

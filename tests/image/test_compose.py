@@ -11,7 +11,7 @@ from tests.chance import variants
 from tests.engine import alone, ran
 from tests.image import NO_KEEPALIVE, answered
 from tests.servers import PROJECT, free_port, program, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.docker("builds the image and starts containers of it")
 
@@ -40,13 +40,13 @@ def compose(engine, image):
         engine.run("docker", "tag", image, server)
         engine.build(redis, REDIS.format(image=image))
         run.server, run.container = server, container
-        run.api = Api(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, headers=NO_KEEPALIVE))
+        run.api = WireApi(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=20, headers=NO_KEEPALIVE))
         yield run
         print(run("logs"))
         run("down", "--volumes")
 
 
-def up(compose) -> Api:
+def up(compose) -> WireApi:
     compose("up", "--detach", "--no-build")
     wait_until(lambda: compose.api.client.get("/ready").status_code == 200, "the server of compose")
     compose.api.client.headers["X-Session-API-Key"] = ran(compose.container(), "cat /data/key").strip()

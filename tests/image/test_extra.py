@@ -13,8 +13,8 @@ from tests.image import NO_KEEPALIVE
 from tests.runtimes.kubernetes.conftest import cluster_of_module
 from tests.runtimes.kubernetes.test_sandboxes import SPEC, left
 from tests.servers import PROJECT, free_port, wait_until
-from tests.spans import Receiver
-from tests.v1 import Api
+from tests.spans import SpansReceiver
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.docker("builds the image and starts containers of it")
 
@@ -25,7 +25,7 @@ KEY = uuid4().hex
 
 @pytest.fixture
 def receiver():
-    made = Receiver()
+    made = SpansReceiver()
     yield made
     made.shutdown()
     made.server_close()
@@ -63,7 +63,7 @@ def test_the_image_with_both_extras_runs_a_sandbox_as_a_pod_and_sends_its_traces
         url, headers = f"http://127.0.0.1:{port}", {"X-Session-API-Key": KEY, **NO_KEEPALIVE}
         with httpx.Client(base_url=url, timeout=20, headers=headers, trust_env=False) as client:
             wait_until(lambda: client.get("/ready").status_code == 200, "the server in the container")
-            api = Api(client)
+            api = WireApi(client)
             sandbox = api.running_sandbox()
             pod = cluster_of_module.objects.get("pods", name_of(sandbox["id"]))
             assert pod["status"]["phase"] == "Running"

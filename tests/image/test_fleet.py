@@ -11,7 +11,7 @@ from tests.engine import alone
 from tests.image import NO_KEEPALIVE, answered
 from tests.image.test_compose import REDIS
 from tests.servers import PROJECT, free_port, program, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.docker("builds the image and starts containers of it")
 
@@ -47,7 +47,7 @@ def fleet(engine, image):
         engine.build(balancer, BALANCER.format(image=image))
         run.container = container
         headers = NO_KEEPALIVE | {"X-Session-API-Key": KEY}
-        run.api = Api(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, headers=headers))
+        run.api = WireApi(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, headers=headers))
         yield run
         print(run("logs"))
         run("down", "--volumes")

@@ -13,23 +13,23 @@ from tests.engine import ran
 from tests.image import NO_KEEPALIVE, answered
 from tests.servers import wait_until
 from tests.test_readme import check_the_sandbox_lines
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.docker("builds the image and starts containers of it")
 
 
 @dataclass
-class Server:
+class ImageServer:
     container: Container
     client: httpx.Client
 
     @property
-    def api(self) -> Api:
-        return Api(self.client)
+    def api(self) -> WireApi:
+        return WireApi(self.client)
 
 
 @contextlib.contextmanager
-def served(engine, image: str, **options) -> Iterator[Server]:
+def served(engine, image: str, **options) -> Iterator[ImageServer]:
     """A container of the image, whose server responds."""
     container = engine.client.containers.run(image, detach=True, ports={"8000/tcp": ("127.0.0.1", None)}, **options)
     try:
@@ -39,14 +39,14 @@ def served(engine, image: str, **options) -> Iterator[Server]:
         with httpx.Client(base_url=url, timeout=20, headers=NO_KEEPALIVE) as client:
             wait_until(lambda: client.get("/ready").status_code == 200, "the server in the container")
             client.headers["X-Session-API-Key"] = ran(container, "cat /data/key").strip()
-            yield Server(container, client)
+            yield ImageServer(container, client)
     finally:
         print(container.logs(tail=200).decode(errors="replace"))
         container.remove(force=True, v=True)
 
 
 @pytest.fixture(scope="module")
-def server(engine, image) -> Iterator[Server]:
+def server(engine, image) -> Iterator[ImageServer]:
     with served(engine, image, healthcheck={"interval": 10**9}) as server:
         yield server
 

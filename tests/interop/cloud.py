@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.interop import model
 from tests.interop.outage import check
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 KEY = "an-admin-key-for-tests-only"
 
@@ -63,7 +63,7 @@ def main() -> int:
         if shutil.which(words[0]) is None:
             print(f"{words[0]} is not on the PATH: see {Path(__file__).name}", file=sys.stderr)
             return 2
-    with model.served(model.Model) as url, tempfile.TemporaryDirectory(prefix="interop-") as name:
+    with model.served(model.InteropModel) as url, tempfile.TemporaryDirectory(prefix="interop-") as name:
         folder = Path(name)
         text = SPEC.format(
             command=json.dumps([shutil.which(agent[0]), *agent[1:], "--host", "127.0.0.1", "--port", "{AGENT_SERVER}"]),
@@ -83,14 +83,14 @@ def main() -> int:
             script = (Path(__file__).parent / "cloud_client.py").read_text()
             ended = subprocess.run([*python, "-c", script, str(client.base_url).rstrip("/"), KEY, url], check=False)
             client.headers["Authorization"] = f"Bearer {KEY}"
-            api = Api(client)
+            api = WireApi(client)
             wait_until(lambda: not api.call("GET", "/v1/sandboxes/search")["items"], "the deletion by the client")
             if ended.returncode == 0:
                 ask_about_the_folder(api, f"/tmp/{folder.name}-conversations")
     return ended.returncode
 
 
-def ask_about_the_folder(api: Api, root: str) -> None:
+def ask_about_the_folder(api: WireApi, root: str) -> None:
     """Git, skills and hooks of a conversation's folder, and a message that was queued before it was READY."""
     task = api.start_task()
     message = {"content": [{"type": "text", "text": MAKE.format(root=f"{root}/made")}]}

@@ -22,7 +22,7 @@ def openhands():
 @pytest.fixture(scope="session")
 def scripted():
     """The URL of the scripted model."""
-    with model.served(model.Model) as url:
+    with model.served(model.InteropModel) as url:
         yield url
 
 

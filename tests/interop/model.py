@@ -29,7 +29,7 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
             server.shutdown()
 
 
-class Model(BaseHTTPRequestHandler):
+class InteropModel(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -79,4 +79,4 @@ def call(tool: str, **arguments: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Model).serve_forever()
+    ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), InteropModel).serve_forever()

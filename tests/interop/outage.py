@@ -27,7 +27,7 @@ from redis import Redis
 
 from tests.interop.model import served
 from tests.servers import free_port, store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import in_sandboxes, kill_all, supervisor_of
 from tests.v1.test_kept_work import every_event
 
@@ -140,7 +140,7 @@ def be_away(folder: Path, settings: dict[str, str], seconds: float) -> str:
         store_server(folder) as (url, redis),
         supervised_server(folder, REDIS_URL=url, STOP_SANDBOXES="0", **settings) as (client, master),
     ):
-        api = Api(client)
+        api = WireApi(client)
         task = api.start_task()["id"]
         wait_until(lambda: api.task(task)["status"] in ("READY", "ERROR"), "the start", seconds=300)
         conversation = str(api.task(task)["app_conversation_id"])
@@ -168,7 +168,7 @@ def come_back(folder: Path, settings: dict[str, str], conversation: str) -> None
         supervised_server(folder, REDIS_URL=url, **settings) as (client, _),
         Redis.from_url(url) as redis,
     ):
-        api = Api(client)
+        api = WireApi(client)
         compare(api, conversation)
 
         known = redis.hgetall("{sandboxes}:keys")
@@ -182,14 +182,14 @@ def come_back(folder: Path, settings: dict[str, str], conversation: str) -> None
         api.clean()
 
 
-def events_of(api: Api, conversation: str) -> list[dict[str, Any]]:
+def events_of(api: WireApi, conversation: str) -> list[dict[str, Any]]:
     """The agent's own log."""
     shown = api.conversation(conversation)
     with httpx.Client(headers={"X-Session-API-Key": shown["session_api_key"]}, timeout=30) as client:
         return every_event(client, f"{shown['conversation_url']}/events/search")
 
 
-def compare(api: Api, conversation: str) -> None:
+def compare(api: WireApi, conversation: str) -> None:
     """Wait until our log has what the agent's has, and print both."""
     shown = api.conversation(conversation)
     with httpx.Client(headers={"X-Session-API-Key": shown["session_api_key"]}, timeout=30) as agent:

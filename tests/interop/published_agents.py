@@ -71,7 +71,7 @@ class Missed(Exception):
     """Something did not happen; the message says what."""
 
 
-class Model(scripted_model.ModelHandler):
+class PublishedModel(scripted_model.ModelHandler):
     """The scripted model, and what it has heard."""
 
     said: list[str] = []
@@ -83,7 +83,7 @@ class Model(scripted_model.ModelHandler):
 @contextlib.contextmanager
 def scripted() -> Iterator[str]:
     """The address of the model."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), PublishedModel) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -145,7 +145,7 @@ def serving(folder: Path, names: list[str], **others: str) -> Iterator[httpx.Cli
             yield client
 
 
-class Talk:
+class PublishedTalk:
     """One conversation with one agent."""
 
     def __init__(self, client: httpx.Client, folder: Path, name: str) -> None:
@@ -302,7 +302,7 @@ def _result(said: dict[str, Any]) -> dict[str, Any]:
 # The steps. Each returns what is worth a word, and raises Missed.
 
 
-def approved(talk: Talk) -> str:
+def approved(talk: PublishedTalk) -> str:
     talk.begin("run: touch one")
     action = talk.asked()
     if talk.has("one"):
@@ -313,17 +313,17 @@ def approved(talk: Talk) -> str:
     return "ok" if action["complete"] else "ok, incomplete"
 
 
-def rejected(talk: Talk) -> str:
+def rejected(talk: PublishedTalk) -> str:
     talk.say("run: touch two")
     talk.decide(talk.asked(), "reject", reason=REASON)
-    talk.until(lambda: any(REASON in said for said in Model.said), "the reason at the model")
+    talk.until(lambda: any(REASON in said for said in PublishedModel.said), "the reason at the model")
     talk.settled()
     if talk.has("two"):
         raise Missed("it ran although it was rejected")
     return "ok"
 
 
-def by_rule(talk: Talk) -> str:
+def by_rule(talk: PublishedTalk) -> str:
     talk.say("run: touch three")
     action = talk.asked()
     if not action["complete"]:
@@ -341,7 +341,7 @@ def by_rule(talk: Talk) -> str:
     return "ok"
 
 
-def _without_rule(talk: Talk, action: dict[str, Any]) -> str:
+def _without_rule(talk: PublishedTalk, action: dict[str, Any]) -> str:
     """See that no rule is made of what is not shown."""
     with contextlib.suppress(Missed):
         talk.decide(action, "approve", always=True)
@@ -352,7 +352,7 @@ def _without_rule(talk: Talk, action: dict[str, Any]) -> str:
     return "no rule: not shown in full"
 
 
-def edited(talk: Talk) -> str:
+def edited(talk: PublishedTalk) -> str:
     talk.say(f"write: {talk.work}/edited.txt hello")
     action = talk.asked()
     if talk.has("edited.txt"):
@@ -365,44 +365,46 @@ def edited(talk: Talk) -> str:
     return "ok" if action["complete"] else "ok, incomplete"
 
 
-def cancelled(talk: Talk) -> str:
+def cancelled(talk: PublishedTalk) -> str:
     talk.say("run: touch four")
     talk.asked()
     talk.call("POST", f"/conversations/{talk.id}/interrupt", json={})
     talk.settled()
     if talk.waiting():
         raise Missed("it still waits")
-    before = len(Model.said)
+    before = len(PublishedModel.said)
     talk.say("hello again")
-    talk.until(lambda: any("hello again" in said for said in Model.said[before:]), "the next message at the model")
+    talk.until(
+        lambda: any("hello again" in said for said in PublishedModel.said[before:]), "the next message at the model"
+    )
     talk.settled(rejects=True)
     if talk.has("four"):
         raise Missed("it ran although it was cancelled")
     return "ok"
 
 
-def killed(talk: Talk) -> str:
+def killed(talk: PublishedTalk) -> str:
     talk.say("run: touch five")
     talk.asked()
     _, programs = talk.processes()
     return _resumes(talk, programs, "five", "six")
 
 
-def restarted(talk: Talk) -> str:
+def restarted(talk: PublishedTalk) -> str:
     talk.say("run: touch seven")
     talk.asked()
     server, _ = talk.processes()
     return _resumes(talk, [server], "seven", "eight")
 
 
-def _resumes(talk: Talk, victims: list[psutil.Process], never: str, then: str) -> str:
+def _resumes(talk: PublishedTalk, victims: list[psutil.Process], never: str, then: str) -> str:
     """Kill processes in the midst of a question, and go on."""
     for one in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
             one.kill()
     talk.until(lambda: not talk.waiting(), "the question is void")
     talk.settled()
-    before = len(Model.said)
+    before = len(PublishedModel.said)
     talk.until(lambda: _is_taken(talk, f"run: touch {then}"), "the next message is taken")
     while f"touch {then}" not in json.dumps((action := talk.asked())["arguments"]):
         talk.decide(action, "reject")  # an agent that remembers may ask again for what was cut short
@@ -411,14 +413,14 @@ def _resumes(talk: Talk, victims: list[psutil.Process], never: str, then: str) -
     talk.settled(rejects=True)
     if talk.has(never):
         raise Missed("it ran although nobody decided")
-    is_remembered = any("touch one" in said for said in Model.said[before:])
+    is_remembered = any("touch one" in said for said in PublishedModel.said[before:])
     is_said = any(one.get("code") == "AgentSessionNotLoaded" for one in talk.events(kind="ConversationErrorEvent"))
     if is_remembered == is_said:
         raise Missed(f"it remembers: {is_remembered}; the log says that it does not: {is_said}")
     return "remembers" if is_remembered else "begins anew, and says so"
 
 
-def _is_taken(talk: Talk, text: str) -> bool:
+def _is_taken(talk: PublishedTalk, text: str) -> bool:
     """Send a message; False while the sandbox starts again."""
     try:
         talk.say(text)
@@ -427,11 +429,13 @@ def _is_taken(talk: Talk, text: str) -> bool:
     return True
 
 
-def pictured(talk: Talk) -> str:
+def pictured(talk: PublishedTalk) -> str:
     picture = base64.b64encode(_png()).decode()
-    before = len(Model.said)
+    before = len(PublishedModel.said)
     talk.say("what is this?", type="image", image_urls=[f"data:image/png;base64,{picture}"])
-    talk.until(lambda: any("what is this?" in said for said in Model.said[before:]), "the message at the model")
+    talk.until(
+        lambda: any("what is this?" in said for said in PublishedModel.said[before:]), "the message at the model"
+    )
     talk.settled()
     takes = talk.told().get("agentCapabilities", {}).get("promptCapabilities", {}).get("image") is True
     seen = any("images)" in json.dumps(one) for one in talk.events(kind="MessageEvent", source="agent"))
@@ -451,7 +455,7 @@ def _png() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
 
 
-def answered_once(talk: Talk) -> str:
+def answered_once(talk: PublishedTalk) -> str:
     """Every option that was chosen is of this request alone."""
     kinds = talk.answers()
     if lasting := [kind for kind in kinds if kind not in ("allow_once", "reject_once", "cancelled")]:
@@ -459,7 +463,7 @@ def answered_once(talk: Talk) -> str:
     return f"{len(kinds)} answers, none lasting"
 
 
-def keyless(talk: Talk) -> str:
+def keyless(talk: PublishedTalk) -> str:
     """No process of the sandbox has the key, which the model's calls had."""
     server, programs = talk.processes()
     environments = [Path(f"/proc/{one.pid}/environ").read_bytes() for one in (server, *programs)]
@@ -474,7 +478,7 @@ STEPS = (approved, rejected, by_rule, edited, cancelled, killed, restarted, pict
 
 def through(client: httpx.Client, folder: Path, name: str) -> Iterator[tuple[str, str]]:
     """Take an agent through all steps. Yields each with what came of it; what failed begins with `FAILED`."""
-    talk = Talk(client, folder, name)
+    talk = PublishedTalk(client, folder, name)
     for step in STEPS:
         try:
             yield step.__name__, step(talk)

@@ -39,13 +39,13 @@ class Side:
         return httpx.Client(base_url=self.url, headers={"X-Session-API-Key": KEY}, timeout=60)
 
     @contextlib.contextmanager
-    def client(self, scenario: str, *words: str, key: str = KEY, program: str = "client") -> Iterator["Client"]:
+    def client(self, scenario: str, *words: str, key: str = KEY, program: str = "client") -> Iterator["SideClient"]:
         """A client of the SDK that plays a scenario of a program of this folder; it ends with the block."""
         argv = [f"{PROJECT}/tests/interop/{program}.py", scenario, self.url, key, *words]
         env = environment(self.folder) | {"LLM_BASE_URL": self.model}
         errors = self.folder / f"{scenario}.log"
         with errors.open("ab") as log, self.sdk.client(argv, env, log) as process:
-            yield Client(process, errors)
+            yield SideClient(process, errors)
 
     def played(self, scenario: str, *words: str, **options: str) -> list[dict[str, Any]]:
         """Every line of a client that plays a scenario to its end; options as of `client`."""
@@ -69,7 +69,7 @@ class Side:
                 query["page_id"] = page["next_page_id"]
 
 
-class Client:
+class SideClient:
     """A running client of the SDK."""
 
     def __init__(self, process: Forked, errors: Path) -> None:

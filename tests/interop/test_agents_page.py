@@ -12,7 +12,7 @@ import pytest
 
 from tests.interop.elsewhere import model_elsewhere
 from tests.servers import PROJECT, free_port, program, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.interop("follows the page with the published agent server in sandboxes")
 
@@ -116,7 +116,7 @@ def test_the_sandbox_is_isolated(said, server):
 def test_nothing_shows_or_keeps_the_key_of_the_model(said, server, folder, secret):
     identity = re.findall(r"^ID=(.*)$", CONVERSATION[0], re.M)[0]
     with httpx.Client(base_url=server) as client:
-        wait_until(lambda: Api(client).count(identity, body="What did you do") == 2, "the reply")
+        wait_until(lambda: WireApi(client).count(identity, body="What did you do") == 2, "the reply")
         shown = [
             client.get(f"/api{path}").text
             for path in (

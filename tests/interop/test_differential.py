@@ -10,7 +10,7 @@ from tests.interop.comparison import compare_with_agent, counts, without_usage
 pytestmark = pytest.mark.interop("runs the published agent server, alone and in sandboxes")
 
 
-class Talk:
+class DifferentialTalk:
     """The outcome of the talk at one side."""
 
     def __init__(self, side) -> None:
@@ -24,13 +24,13 @@ class Talk:
 
 
 @pytest.fixture(scope="module")
-def theirs(their_side) -> Talk:
-    return Talk(their_side)
+def theirs(their_side) -> DifferentialTalk:
+    return DifferentialTalk(their_side)
 
 
 @pytest.fixture(scope="module")
-def ours(our_side) -> Talk:
-    return Talk(our_side)
+def ours(our_side) -> DifferentialTalk:
+    return DifferentialTalk(our_side)
 
 
 def test_the_client_sees_the_same(theirs, ours):
@@ -105,7 +105,7 @@ def test_the_same_requests_are_refused_with_the_same_status(theirs, ours, method
 
 
 def test_a_wrong_key_is_refused_with_the_same_status(theirs, ours):
-    def status(talk: Talk) -> int:
+    def status(talk: DifferentialTalk) -> int:
         url = f"{talk.side.url}/api/conversations/{talk.id}"
         return httpx.get(url, headers={"X-Session-API-Key": "wrong"}).status_code
 

@@ -5,7 +5,7 @@
 
 import pytest
 
-from tests.interop.published_agents import SCRIPTED, Talk, asks, installed, serving
+from tests.interop.published_agents import SCRIPTED, PublishedTalk, asks, installed, serving
 from tests.interop.sides import Side
 
 pytestmark = pytest.mark.interop("runs the published SDK, and published agents in isolated sandboxes")
@@ -29,7 +29,7 @@ def client(folder):
 def test_the_sdk_accepts_rejects_and_follows(client, folder, sdk, name):
     if name not in installed(NAMES):
         pytest.skip(f"{name} is not installed: make agent NAME={name}")
-    talk = Talk(client, folder, name)
+    talk = PublishedTalk(client, folder, name)
     side = Side(str(client.base_url).rstrip("/"), folder, "http://127.0.0.1:9/v1", None, sdk)
     talk.begin(asks(name, "echo approved > one"))
     assert not talk.has("one")

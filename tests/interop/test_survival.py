@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.comparison import compare_with_agent
 from tests.servers import wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import in_sandboxes, launchers
 
 pytestmark = pytest.mark.interop("kills and pauses the published agent server in sandboxes")
@@ -22,10 +22,10 @@ START_SECONDS = 120
 @pytest.fixture
 def api(our_side):
     with our_side.http as http:
-        yield Api(http)
+        yield WireApi(http)
 
 
-def kill(side, api: Api, conversation: str, *, restarts: int) -> None:
+def kill(side, api: WireApi, conversation: str, *, restarts: int) -> None:
     """Kill every process of the sandbox, and wait until its supervisor has started it again.
 
     Not its launcher: nothing else shows that they have ended.
@@ -39,7 +39,7 @@ def kill(side, api: Api, conversation: str, *, restarts: int) -> None:
     wait_until(lambda: api.sandbox(sandbox)["status"] == "RUNNING", "the sandbox", seconds=START_SECONDS)
 
 
-def restarted(api: Api, conversation: str) -> list[dict[str, Any]]:
+def restarted(api: WireApi, conversation: str) -> list[dict[str, Any]]:
     errors = api.events(conversation, kind__eq="ConversationErrorEvent")
     return [error for error in errors if error["code"] == "AgentServerRestarted"]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.interop.sides import ours
 from tests.interop.test_survival import START_SECONDS
 from tests.servers import wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.interop("runs the published agent server in warm sandboxes")
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.interop("runs the published agent server in warm sandbo
 def warm_api(tmp_path_factory, scripted):
     """This server with one warm sandbox of the published agent server."""
     with ours(tmp_path_factory.mktemp("warm"), scripted, None, spec="warm = 1") as side, side.http as http:
-        yield Api(http)
+        yield WireApi(http)
 
 
-def warm_ones(api: Api) -> list[str]:
+def warm_ones(api: WireApi) -> list[str]:
     """Ids of the warm sandboxes that run."""
     items = api.client.get("/api/v1/sandboxes/search").json()["items"]
     return [one["id"] for one in items if one["status"] == "RUNNING" and "warm" in (one["status_detail"] or "")]

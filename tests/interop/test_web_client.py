@@ -65,7 +65,7 @@ def served(canvas, tmp_path_factory):
     specs = folder / "specs.toml"  # the model is on the machine's loopback, which an isolated sandbox does not see
     specs.write_text(re.sub(r'\negress = "named"\n(#.*\n)hosts = .*\n', '\nisolation = "none"\n', BUNDLED.read_text()))
     with (
-        model.served(model.Model) as llm,
+        model.served(model.InteropModel) as llm,
         supervised_server(
             folder, SESSION_API_KEY=KEY, ALLOWED_ORIGINS=page, SANDBOX_SPECS=str(specs), WEB_CONCURRENCY="2"
         ) as (client, master),

@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from tests.kubernetes_api.agent_sandbox import SandboxController
-from tests.kubernetes_api.node import Addresses, Node
-from tests.kubernetes_api.objects import KINDS, ApiError, Object, Objects
+from tests.kubernetes_api.node import Addresses, KubernetesNode
+from tests.kubernetes_api.objects import KINDS, ApiError, KubernetesObjects, Object
 from tests.kubernetes_api.remote import attach
 
 NAMESPACE, TOKEN = "agents", "the supervisor's token"
@@ -34,8 +34,8 @@ class KubernetesApi:
     def __init__(self, folder: Path, rules: list[Object]) -> None:
         """rules: of the Role that the one account has."""
         addresses = Addresses()
-        self.objects = Objects(NAMESPACE, addresses)
-        self.node = Node(folder, self.objects, addresses)
+        self.objects = KubernetesObjects(NAMESPACE, addresses)
+        self.node = KubernetesNode(folder, self.objects, addresses)
         self.rules = rules
         self.controller = SandboxController(self.objects)
         self.has_agent_sandbox = False  #: whether its API is served
@@ -77,13 +77,13 @@ class KubernetesApi:
 
 
 def _handler(api: KubernetesApi) -> type[BaseHTTPRequestHandler]:
-    class Handler(_Handler):
+    class Handler(_ClusterHandler):
         cluster = api
 
     return Handler
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ClusterHandler(BaseHTTPRequestHandler):
     cluster: KubernetesApi
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True

@@ -9,14 +9,14 @@ the condition Ready, and retried. The garbage collector deletes the pod of a San
 import threading
 from typing import Any
 
-from tests.kubernetes_api.objects import ApiError, Object, Objects
+from tests.kubernetes_api.objects import ApiError, KubernetesObjects, Object
 
 #: label of each pod: which Sandbox it is of
 TRACKING = "agents.x-k8s.io/sandbox-name-hash"
 
 
 class SandboxController:
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: KubernetesObjects) -> None:
         self.running = True  #: False: as if its pod had not been started
         self._objects = objects
         self._ended = False

@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes_api.objects import ApiError, Object, Objects, quantity
+from tests.kubernetes_api.objects import ApiError, KubernetesObjects, Object, quantity
 
 #: what a pod may use of the node, all together
 _CAPACITY = {"cpu": 64.0, "memory": float(64 << 30)}
@@ -33,10 +33,10 @@ class Addresses:
         return f"127.{64 + (self._next >> 16) % 64}.{(self._next >> 8) % 256}.{self._next % 254 + 1}"
 
 
-class Node:
+class KubernetesNode:
     """The scheduler, the kubelet and the proxy of a cluster of one node."""
 
-    def __init__(self, folder: Path, objects: Objects, addresses: Addresses) -> None:
+    def __init__(self, folder: Path, objects: KubernetesObjects, addresses: Addresses) -> None:
         self.images: dict[str, list[str]] = {}  #: those that can be pulled, with their entry points
         self.root_images: set[str] = set()  #: those whose user is root
         self.capacity = dict(_CAPACITY)

@@ -51,7 +51,7 @@ def quantity(text: str) -> float:
     return float(match[1]) * _UNITS.get(match[2] or "", 1)
 
 
-class Objects:
+class KubernetesObjects:
     """Every method may be called by any thread."""
 
     def __init__(self, namespace: str, addresses: Callable[[], str]) -> None:

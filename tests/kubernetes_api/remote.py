@@ -15,13 +15,13 @@ from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, Pong, RejectConnection, Request
 from wsproto.utilities import LocalProtocolError
 
-from tests.kubernetes_api.node import Node
+from tests.kubernetes_api.node import KubernetesNode
 from tests.kubernetes_api.objects import ApiError, Object
 
 PROTOCOL = "v5.channel.k8s.io"
 
 
-def attach(handler: Any, node: Node, pod: Object, command: list[str]) -> None:
+def attach(handler: Any, node: KubernetesNode, pod: Object, command: list[str]) -> None:
     """Run a command in a pod for a request that asks for an upgrade. handler: of the request."""
     if pod["status"]["phase"] != "Running":
         raise ApiError(400, "BadRequest", f"pod {pod['metadata']['name']} is not running")

@@ -20,7 +20,7 @@ SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 
 
 @dataclass
-class Receiver:
+class WebhookReceiver:
     """A webhook. `does` has what it does with the next requests: a status, `hang`, `half` or `drip`."""
 
     port: int
@@ -43,8 +43,8 @@ class Receiver:
         self.ids.append(headers["webhook-id"])
 
 
-class _Handler(BaseHTTPRequestHandler):
-    receiver: Receiver
+class _WebhookHandler(BaseHTTPRequestHandler):
+    receiver: WebhookReceiver
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
@@ -80,7 +80,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-class _Server(ThreadingHTTPServer):
+class _WebhookServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
@@ -90,11 +90,11 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def receiver(
-    port: int = 0, context: ssl.SSLContext | None = None, kind: type[Receiver] = Receiver
-) -> Iterator[Receiver]:
+    port: int = 0, context: ssl.SSLContext | None = None, kind: type[WebhookReceiver] = WebhookReceiver
+) -> Iterator[WebhookReceiver]:
     """A webhook, or another kind of receiver, on a real socket. context: of its TLS."""
-    handler = type("Handler", (_Handler,), {})
-    server = _Server(("127.0.0.1", port), handler)
+    handler = type("Handler", (_WebhookHandler,), {})
+    server = _WebhookServer(("127.0.0.1", port), handler)
     if context:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     one = handler.receiver = kind(server.server_address[1])

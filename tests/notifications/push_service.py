@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from tests.notifications import Receiver
+from tests.notifications import WebhookReceiver
 
 
 def b64(value: bytes) -> str:
@@ -48,7 +48,7 @@ def opened(body: bytes, key: ec.EllipticCurvePrivateKey, auth: bytes) -> bytes:
 
 
 @dataclass
-class PushService(Receiver):
+class PushService(WebhookReceiver):
     """`taken` has the rings of its one browser."""
 
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))

@@ -18,7 +18,19 @@ from reference_agent.log import AgentWebhooks, Journal, KeptLog, Log
 from reference_agent.mind import ModelEndpoint, ModelMind, Response
 from reference_agent.toolbox import Toolbox
 from reference_agent.tools import Files
-from tests.agents.scripted_model import USAGE, Reply, calls, chunk, completion, ending, finish, refusal, run, sse, text
+from tests.agents.scripted_model import (
+    USAGE,
+    ScriptedReply,
+    calls,
+    chunk,
+    completion,
+    ending,
+    finish,
+    refusal,
+    run,
+    sse,
+    text,
+)
 
 KEY = "a-models-key-7d1c0e55"
 TRIES = 3
@@ -30,7 +42,7 @@ HTML = {"Content-Type": "text/html"}
 
 class Scenario(NamedTuple):
     name: str
-    replies: list[Reply]
+    replies: list[ScriptedReply]
     outcome: list[tuple[str, str]]  #: says, does, told or fails, each with what it begins with
     tries: int = 1
     pauses: list[float] | None = None  #: seconds between the tries
@@ -40,9 +52,9 @@ def call(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
     return {"index": 0, "id": "c1", "function": {"name": name, "arguments": arguments}, **more}
 
 
-def made(*parts: dict[str, Any], end: str = "tool_calls") -> Reply:
+def made(*parts: dict[str, Any], end: str = "tool_calls") -> ScriptedReply:
     """A response whose parts are sent as they are."""
-    return Reply([chunk(part, "r1") for part in parts] + ending(end))
+    return ScriptedReply([chunk(part, "r1") for part in parts] + ending(end))
 
 
 def told(name: str, bad: tuple[str, Any], error: str) -> Scenario:
@@ -50,12 +62,12 @@ def told(name: str, bad: tuple[str, Any], error: str) -> Scenario:
     return Scenario(name, [calls(bad)], [("told", error)])
 
 
-def again(name: str, bad: Reply) -> Scenario:
+def again(name: str, bad: ScriptedReply) -> Scenario:
     """An answer that another try may mend."""
     return Scenario(name, [bad, text("at last")], [("says", "at last")], tries=2)
 
 
-def lasts(name: str, bad: Reply, error: str) -> Scenario:
+def lasts(name: str, bad: ScriptedReply, error: str) -> Scenario:
     """An answer that no other try would mend."""
     return Scenario(name, [bad], [("fails", error)])
 
@@ -154,38 +166,38 @@ SCENARIOS = [
     Scenario("words of the wrong role", [made({"role": "user", "content": "mine"}, end="stop")], [("says", "mine")]),
     Scenario(
         "half a surrogate pair in a text",
-        [Reply([b'data: {"choices": [{"delta": {"content": "a\\ud83d"}}]}\n\n'])],
+        [ScriptedReply([b'data: {"choices": [{"delta": {"content": "a\\ud83d"}}]}\n\n'])],
         [("says", "a?")],
     ),
     Scenario(
         "a call with null content", [made({"content": None, "tool_calls": [call("terminal", LS)]})], [("does", "term")]
     ),
-    Scenario("an empty answer", [Reply(ending("stop"))] * TRIES, GARBAGE, TRIES),
+    Scenario("an empty answer", [ScriptedReply(ending("stop"))] * TRIES, GARBAGE, TRIES),
     Scenario("blanks", [text("\n \n")] * TRIES, GARBAGE, TRIES),
     Scenario("null content and no call", [made({"content": None}, end="stop")] * TRIES, GARBAGE, TRIES),
     Scenario("thoughts alone", [made({"reasoning_content": "hm"}, end="stop")] * TRIES, GARBAGE, TRIES),
     Scenario("a call of the old kind", [made({"function_call": {"name": "terminal"}})] * TRIES, GARBAGE, TRIES),
     # Bytes
-    again("an event that is not JSON", Reply([b"data: {nonsense}\n\n"])),
-    again("an event nested without end", Reply([sse(b"[" * 100_000)])),
-    again("an event that is a list", Reply([sse([1, 2])])),
-    again("a choice that is a text", Reply([sse({"choices": ["x"]})])),
-    again("a call that is a number", Reply([sse({"choices": [{"delta": {"tool_calls": [1]}}]})])),
-    again("an error within the stream", Reply([sse({"error": {"message": "overloaded", "code": 429}})])),
-    again("a web page", Reply([b"<html>"], headers=HTML)),
-    again("a body of no bytes", Reply([])),
-    again("a body of JSON that is none", Reply([b"nonsense"], headers={"Content-Type": "application/json"})),
-    again("a stream that is cut", Reply([chunk({"content": "half"})], is_cut=True)),
+    again("an event that is not JSON", ScriptedReply([b"data: {nonsense}\n\n"])),
+    again("an event nested without end", ScriptedReply([sse(b"[" * 100_000)])),
+    again("an event that is a list", ScriptedReply([sse([1, 2])])),
+    again("a choice that is a text", ScriptedReply([sse({"choices": ["x"]})])),
+    again("a call that is a number", ScriptedReply([sse({"choices": [{"delta": {"tool_calls": [1]}}]})])),
+    again("an error within the stream", ScriptedReply([sse({"error": {"message": "overloaded", "code": 429}})])),
+    again("a web page", ScriptedReply([b"<html>"], headers=HTML)),
+    again("a body of no bytes", ScriptedReply([])),
+    again("a body of JSON that is none", ScriptedReply([b"nonsense"], headers={"Content-Type": "application/json"})),
+    again("a stream that is cut", ScriptedReply([chunk({"content": "half"})], is_cut=True)),
     Scenario(
         "a stream that is always cut",
-        [Reply([chunk({"content": "half"})], is_cut=True)] * TRIES,
+        [ScriptedReply([chunk({"content": "half"})], is_cut=True)] * TRIES,
         [("fails", "LLMServiceUnavailableError: The model's endpoint does not answer")],
         TRIES,
     ),
-    Scenario("a stream without its end", [Reply([chunk({"content": "all"})])], [("says", "all")]),
+    Scenario("a stream without its end", [ScriptedReply([chunk({"content": "all"})])], [("says", "all")]),
     Scenario(
         "comments and other line ends",
-        [Reply([b": alive\r\n\r\n", chunk({"content": "a"}).replace(b"\n", b"\r\n")])],
+        [ScriptedReply([b": alive\r\n\r\n", chunk({"content": "a"}).replace(b"\n", b"\r\n")])],
         [("says", "a")],
     ),
     Scenario(

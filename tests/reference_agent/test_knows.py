@@ -144,7 +144,7 @@ def test_search_and_edits_are_taken_back_by_the_tools_that_models_know(agent, mo
     assert searched["action"] == {"data": {"pattern": "one"}, "kind": "MCPToolAction"}
 
 
-class Page(http.server.BaseHTTPRequestHandler):
+class KnownPage(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         body = b"<html><head><title>T</title></head><body><h1>News</h1><script>x</script><p>It <b>works</b>.</p></body>"
         self.send_response(200)
@@ -158,7 +158,7 @@ class Page(http.server.BaseHTTPRequestHandler):
 
 
 def test_a_page_is_read_as_text_and_one_that_is_not_reached_is_said_in_words(agent, model, folder):
-    page = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    page = http.server.ThreadingHTTPServer(("127.0.0.1", 0), KnownPage)
     serve(page)
     url, nowhere = f"http://127.0.0.1:{page.server_address[1]}/news", f"http://127.0.0.1:{free_port()}/"
     model.script += [calls(*(rated("fetch", url=one) for one in (url, nowhere, "file:///etc/passwd")))]

@@ -8,7 +8,7 @@ import pytest
 from reference_agent.events import message, parts
 from reference_agent.log import StepState
 from reference_agent.mind import Endpoint, ModelEndpoint, ModelError, RuleMind, Unwanted
-from tests.agents.scripted_model import Reply, calls, chunk, refusal, scripted_model, text
+from tests.agents.scripted_model import ScriptedReply, calls, chunk, refusal, scripted_model, text
 from tests.servers import free_port
 
 KEY = "a-models-key-9a412f6f"
@@ -77,7 +77,7 @@ def test_a_refusal_of_an_endpoint_on_loopback_is_not_called_out_of_reach(model):
 def test_an_endpoint_that_sends_nothing_is_an_error(model, monkeypatch):
     monkeypatch.setattr("reference_agent.mind.SILENCE_SECONDS", 0.2)
     never = threading.Event()
-    model.script += [Reply([never]), Reply([chunk({"content": "half"}), never])]
+    model.script += [ScriptedReply([never]), ScriptedReply([chunk({"content": "half"}), never])]
     error = refused(model.url)
     assert error.code == "LLMTimeoutError"
     assert error.detail == ("The model's endpoint sends nothing in 2 tries of 0.2 s each: it hangs or is overloaded")
@@ -87,13 +87,13 @@ def test_an_endpoint_that_sends_nothing_is_an_error(model, monkeypatch):
 
 def test_a_response_that_does_not_end_is_an_error(model, monkeypatch):
     monkeypatch.setattr("reference_agent.mind.RESPONSE_SECONDS", -1)
-    model.script += [Reply([b": still thinking\n\n"])]
+    model.script += [ScriptedReply([b": still thinking\n\n"])]
     assert refused(model.url).code == "LLMTimeoutError"
 
 
 def test_a_stream_without_text_and_without_end_is_an_error(model, monkeypatch):
     monkeypatch.setattr("reference_agent.mind.MOST_BYTES", 1 << 16)
-    model.script += [Reply([b"x" * 1000] * 100)]
+    model.script += [ScriptedReply([b"x" * 1000] * 100)]
     assert refused(model.url).code == "LLMTimeoutError"
 
 

@@ -27,12 +27,12 @@ def agent(tmp_path_factory):
 def opened(agent):
     """Opens terminals, whose connections end with the test."""
     terminals = []
-    yield lambda *path: terminals.append(Terminal(agent, *path)) or terminals[-1]
+    yield lambda *path: terminals.append(ReachedTerminal(agent, *path)) or terminals[-1]
     for terminal in terminals:
         terminal.socket.close()
 
 
-class Terminal:
+class ReachedTerminal:
     """The server's end of a terminal."""
 
     def __init__(self, agent, path="/api/terminal"):
@@ -171,7 +171,7 @@ def test_a_key_that_interrupts_does_so_where_a_script_began_the_server_in_the_ba
     finally:
         signal.signal(signal.SIGINT, before)
     try:
-        terminal = Terminal(agent)
+        terminal = ReachedTerminal(agent)
         terminal.reads(b"101 Switching Protocols")
         terminal.types("sh -c 'echo be\"\"gins; exec sleep 300'\r")
         terminal.reads(b"begins")

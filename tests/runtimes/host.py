@@ -91,7 +91,7 @@ def greeting(family: int, address, text: str = PLANTED) -> Iterator[socket.socke
 
 
 @dataclass
-class Api:
+class HostApiServer:
     """A server with webhooks, and the requests that it got."""
 
     port: int
@@ -103,8 +103,8 @@ class Api:
 
 
 @contextlib.contextmanager
-def api() -> Iterator[Api]:
-    class Handler(BaseHTTPRequestHandler):
+def api() -> Iterator[HostApiServer]:
+    class HostHandler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             got.requests.append((self.command, self.path, dict(self.headers.items()), body))
@@ -119,10 +119,10 @@ def api() -> Iterator[Api]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), HostHandler)
     server.daemon_threads = True
     server.handle_error = lambda *_: None  # of a client that breaks off
-    got = Api(server.server_port)
+    got = HostApiServer(server.server_port)
     serve(server)
     try:
         yield got

@@ -210,7 +210,7 @@ def environment(name: str) -> str:
     return os.environ.get(name, "")
 
 
-class Agent(BaseHTTPRequestHandler):
+class InsideAgent(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
@@ -221,7 +221,7 @@ class Agent(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    server = HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Agent)
+    server = HTTPServer(("127.0.0.1", int(os.environ["PORT"])), InsideAgent)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     for name, verb, *arguments in json.loads(os.environ["TRIES"]):
         filled = [os.environ["HOOKS"] + word[1:] if str(word).startswith("^") else word for word in arguments]

@@ -1,4 +1,4 @@
-"""Removes sandboxes that fight it:  python -m tests.runtimes.race FOLDER ORDER, an `Order` as JSON
+"""Removes sandboxes that fight it:  python -m tests.runtimes.race FOLDER ORDER, an `RaceOrder` as JSON
 
 Each makes hundreds of directories, clears its environment, and hops by fork and setsid. As soon as its
 removal begins it swaps its directories for symlinks to a tree outside, and back. Prints the result, as JSON.
@@ -75,7 +75,7 @@ while time.monotonic() < ends:
 
 
 @dataclass(frozen=True)
-class Order:
+class RaceOrder:
     kind: str
     tries: int
     with_user: bool  #: under Landlock, a user of each sandbox's own; bubblewrap of a root has that anyway
@@ -83,7 +83,7 @@ class Order:
 
 
 @dataclass
-class Outcome:
+class RaceOutcome:
     lacks: str = ""  #: why this was not tried
     tries: int = 0
     swapped: int = 0  #: tries in which directories were swapped before the end
@@ -100,13 +100,13 @@ def seen(folder: Path) -> dict[str, tuple]:
     return found
 
 
-def run(order: Order, folder: Path) -> Outcome:
+def run(order: RaceOrder, folder: Path) -> RaceOutcome:
     real = abilities()
     if order.kind == "bubblewrap" and real.bubblewrap:
-        return Outcome(real.bubblewrap)
+        return RaceOutcome(real.bubblewrap)
     if order.kind == "landlock":
         if not real.landlock or (order.with_user and not real.users):
-            return Outcome("this kernel has no Landlock, or this root may not give sandboxes users of their own")
+            return RaceOutcome("this kernel has no Landlock, or this root may not give sandboxes users of their own")
         forced = replace(real, bubblewrap="this test does without", users=order.with_user)
         runtimes.starts.abilities = lambda: forced
     outside = folder / "outside"
@@ -114,7 +114,7 @@ def run(order: Order, folder: Path) -> Outcome:
     (outside / "inner" / "file").write_text("nobody's business")
     (outside / "file").write_text("nobody's business")
     outside.chmod(0o750)
-    before, outcome = seen(outside), Outcome(tries=order.tries)
+    before, outcome = seen(outside), RaceOutcome(tries=order.tries)
     runtime = ProcessRuntime(folder / "sandboxes", grace=_GRACE, parent_cgroup="own" if order.in_cgroup else None)
 
     def one(number: int) -> bool:
@@ -133,7 +133,7 @@ def run(order: Order, folder: Path) -> Outcome:
     return outcome
 
 
-def _removed(runtime: ProcessRuntime, order: Order, name: str, outside: Path) -> bool:
+def _removed(runtime: ProcessRuntime, order: RaceOrder, name: str, outside: Path) -> bool:
     """Remove a hostile sandbox; whether it swapped directories before its end. Raises AssertionError."""
     isolation = "none" if order.kind == "none" else "auto"
     command = (sys.executable, "-c", HOSTILE, HOSTILE, str(outside))
@@ -161,4 +161,4 @@ def _removed(runtime: ProcessRuntime, order: Order, name: str, outside: Path) ->
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        print(json.dumps(asdict(run(Order(**json.loads(sys.argv[2])), Path(sys.argv[1])))))
+        print(json.dumps(asdict(run(RaceOrder(**json.loads(sys.argv[2])), Path(sys.argv[1])))))

@@ -8,7 +8,7 @@ from tests.engine import ran
 from tests.image import answered
 from tests.runtimes.test_recalls import SHOWN, STEPS
 from tests.servers import WITH_DOCKER, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.test_faults import supervisor_of
 from tests.v1.test_forks import forked, ids, recorded
 from tests.v1.test_returns import returned
@@ -44,7 +44,7 @@ def server(engine, image, tmp_path_factory):
         "DOCKER_HOST": engine.url,
     }
     with supervised_server(folder, **WITH_DOCKER, **settings) as (client, master):
-        yield Api(client), master, host
+        yield WireApi(client), master, host
     # The server ends its sandboxes and keeps their files; each test deletes its own.
     assert containers(engine, host) == volumes(engine, host) == []
 

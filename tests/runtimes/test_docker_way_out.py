@@ -18,7 +18,7 @@ from runtimes.isolation.container import CarryOrder, carried_ports
 from tests.engine import ran
 from tests.runtimes.test_docker_hardening import listener
 from tests.servers import WITH_DOCKER, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.test_egress import CANARIES, KEY, OF_USER, SERVICES, SWEEP, finished, model
 
 __all__ = ["model"]
@@ -105,7 +105,7 @@ def server(engine, image, model, tmp_path_factory):
         **WITH_DOCKER,
     }
     with supervised_server(folder, **settings, **CANARIES, LLM_MODEL="gpt", LLM_BASE_URL=model[0]) as (client, _):
-        yield Api(client), client
+        yield WireApi(client), client
     assert engine.client.containers.list(all=True, filters={"label": f"agent-server.host={host}"}) == []
 
 

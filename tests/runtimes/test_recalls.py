@@ -30,7 +30,7 @@ STEPS = (
 )
 
 
-class Kept(NamedTuple):
+class KeptRecall(NamedTuple):
     """A sandbox of a runtime, and how commands run in it."""
 
     runtime: Runtime
@@ -70,10 +70,10 @@ def kept(request, tmp_path):
         host, engine = request.getfixturevalue("host"), request.getfixturevalue("engine")
         launch = request.getfixturevalue("launch")
         runtime = DockerRuntime(host, tmp_path)
-        yield Kept(runtime, launch, ".", lambda handle, text: ran(engine.container_of(handle), text), tmp_path)
+        yield KeptRecall(runtime, launch, ".", lambda handle, text: ran(engine.container_of(handle), text), tmp_path)
         return
     runtime = ProcessRuntime(tmp_path, grace=0.5)
-    yield Kept(runtime, Launch("box", ("/bin/sleep", "600"), {}, "."), ".", in_process, tmp_path)
+    yield KeptRecall(runtime, Launch("box", ("/bin/sleep", "600"), {}, "."), ".", in_process, tmp_path)
     for handle in runtime.known():
         runtime.stop(handle)
 

@@ -18,7 +18,7 @@ from runtimes.isolation import kernel, view
 from runtimes.isolation.view import interpreter
 from tests.chance import often
 from tests.runtimes.host import lacking, require_cgroup
-from tests.runtimes.race import Order, Outcome
+from tests.runtimes.race import RaceOrder, RaceOutcome
 from tests.servers import PROJECT
 
 pytestmark = pytest.mark.faults("starts and removes hostile sandboxes, with LONG hundreds")
@@ -43,13 +43,13 @@ OTHER = 54_321
 def test_a_removal_that_its_sandbox_fights_touches_nothing_outside_and_leaves_nothing_alive(
     kind, with_user, user, in_cgroup
 ):
-    outcome = raced(Order(kind, often(1, 200), with_user, in_cgroup), user)
+    outcome = raced(RaceOrder(kind, often(1, 200), with_user, in_cgroup), user)
 
     print(f"{outcome.tries} tries, directories swapped in {outcome.swapped}")
     assert outcome.faults == []
 
 
-def raced(order: Order, user: int) -> Outcome:
+def raced(order: RaceOrder, user: int) -> RaceOutcome:
     """The outcome of the tries of a server that runs as a user. Skips where that is not possible here, fails in CI."""
     if os.geteuid() != 0 and user != OTHER:
         pytest.skip("only root can run a server as root")
@@ -72,14 +72,14 @@ def raced(order: Order, user: int) -> Outcome:
             command, cwd=PROJECT, env={"PATH": os.environ["PATH"]}, capture_output=True, check=False, preexec_fn=enter
         )
         assert done.returncode == 0, done.stderr.decode()
-    outcome = Outcome(**json.loads(done.stdout))
+    outcome = RaceOutcome(**json.loads(done.stdout))
     if outcome.lacks:
         lacking(outcome.lacks)
     return outcome
 
 
 @contextlib.contextmanager
-def _group_of(user: int, order: Order) -> Iterator[Path | None]:
+def _group_of(user: int, order: RaceOrder) -> Iterator[Path | None]:
     """A cgroup that a user may divide; None where there is no need for one."""
     if not order.in_cgroup or os.geteuid() != 0 or user == 0:
         yield None

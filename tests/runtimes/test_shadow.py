@@ -424,12 +424,12 @@ def test_a_kill_at_any_moment_of_a_record_ends_no_later_one_and_loses_none(kept,
 
 @runs_git
 def test_a_kill_while_records_are_dropped_loses_no_other_and_ends_no_later_one(kept, work, monkeypatch):
-    class Killed(BaseException):
+    class ShadowKilled(BaseException):
         pass
 
     def collect_and_die(self):
         collect(self)
-        raise Killed
+        raise ShadowKilled
 
     collect = Shadow._collect
     for seq in range(6):
@@ -440,7 +440,7 @@ def test_a_kill_while_records_are_dropped_loses_no_other_and_ends_no_later_one(k
     with monkeypatch.context() as dying:
         dying.setattr(Shadow, "_collect", collect_and_die)
         (work / "a").write_text("content 6")
-        with pytest.raises(Killed):
+        with pytest.raises(ShadowKilled):
             kept.record("c", 6)
 
     (work / "a").write_text("content 2")  # as it was before: its tree has been dropped

@@ -23,7 +23,7 @@ from tests.conftest import action, as_events, status
 LEASE = 3600.0
 
 
-class Machine(RuleBasedStateMachine):
+class DeliveryMachine(RuleBasedStateMachine):
     """Workers and supervisors that stop at any point; a lease ends when the test ends it.
 
     A claim is held while its lease is: `held` has the claim of each agent, or None.
@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
 def test_deliveries_agree_with_a_plain_model(store, examples):
     with running_sandbox(store, "http://127.0.0.1:9") as one, running_sandbox(store, "http://127.0.0.1:9") as other:
         store.events._redis.delete(DUE)  # the deliveries of other tests
-        machine = type("OfThisStore", (Machine,), {"store": store, "boxes": (one.id, other.id)})
+        machine = type("OfThisStore", (DeliveryMachine,), {"store": store, "boxes": (one.id, other.id)})
         of_machine = settings(
             max_examples=examples(8), stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         )

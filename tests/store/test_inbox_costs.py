@@ -18,7 +18,7 @@ LIMITS = limits_of(most=1, pause_idlest=False, host_seconds=60, start_seconds=60
 LARGE = 10_000
 
 
-class World:
+class InboxWorld:
     """A store with ten pending actions, and with entries of the index between the fifth and the sixth of them."""
 
     def __init__(self, url: str, entries: int) -> None:
@@ -62,14 +62,14 @@ def worlds(tmp_path_factory):
     """The small store and the large one."""
     small, large = tmp_path_factory.mktemp("small"), tmp_path_factory.mktemp("large")
     with store_server(small) as (one, _), store_server(large) as (other, _):
-        yield World(one, 0), World(other, LARGE)
+        yield InboxWorld(one, 0), InboxWorld(other, LARGE)
 
 
-def page(world: World, *, descending: bool = False, limit: int = 5, **filters):
+def page(world: InboxWorld, *, descending: bool = False, limit: int = 5, **filters):
     return world.store.approvals.inbox.page(InboxFilter(**filters), descending=descending, limit=limit, start=None)
 
 
-def decide_and_wait_again(world: World) -> None:
+def decide_and_wait_again(world: InboxWorld) -> None:
     conversation = world.conversations[-1]  # whose action is the newest: the order of the others stays for other tests
     world.store.approvals.confirmations.decide(
         conversation, accept=False, reason="no", actor=DecisionActor("key", "alice")
@@ -128,7 +128,7 @@ def test_pages_of_a_tool_end_after_the_whole_index(worlds):
 def own(tmp_path_factory):
     """A small store for tests that change what waits."""
     with store_server(tmp_path_factory.mktemp("own")) as (url, _):
-        yield World(url, 0)
+        yield InboxWorld(url, 0)
 
 
 def test_a_page_ends_at_a_bound_of_bytes_and_the_next_goes_on(own):

@@ -77,7 +77,7 @@ def test_a_report_is_stored_or_ignored_by_status(redis_url):
         assert sandboxes.get(sandbox.id).status == (reported if reported in SEEN[status] else status), (status, seen)
 
 
-class Machine(stateful.RuleBasedStateMachine):
+class MovesMachine(stateful.RuleBasedStateMachine):
     """Requests, reports and heartbeats in any order: listings and indexes agree with the sandboxes."""
 
     store = None
@@ -179,9 +179,9 @@ class Machine(stateful.RuleBasedStateMachine):
 
 
 def test_indexes_agree_with_the_sandboxes_in_any_order_of_requests_and_reports(redis_url, examples):
-    Machine.store = fresh_sandboxes(redis_url, host_seconds=3600)
+    MovesMachine.store = fresh_sandboxes(redis_url, host_seconds=3600)
     stateful.run_state_machine_as_test(
-        Machine,
+        MovesMachine,
         settings=settings(
             max_examples=examples(10),
             stateful_step_count=25,

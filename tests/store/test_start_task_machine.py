@@ -19,7 +19,7 @@ from tests.store.conftest import forget
 from tests.store.sandboxes.test_start_tasks import LEASE, LIMITS, fresh
 
 
-class Machine(stateful.RuleBasedStateMachine):
+class StartTaskMachine(stateful.RuleBasedStateMachine):
     """The model knows of each start task its status, its last lease, whether that has ended, and its failures."""
 
     store = None
@@ -290,8 +290,8 @@ def run(machine, examples, steps):
 
 def test_an_end_is_final_in_any_order_of_claims_renewals_and_advances(redis_url, monkeypatch, examples):
     monkeypatch.setattr(start_tasks, "LEASE", LEASE)
-    Machine.store = fresh(redis_url)
-    run(Machine, examples, 30)
+    StartTaskMachine.store = fresh(redis_url)
+    run(StartTaskMachine, examples, 30)
 
 
 def test_nothing_of_a_start_that_was_ended_comes_to_life_whatever_step_of_whichever_driver_is_late(

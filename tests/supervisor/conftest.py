@@ -47,7 +47,7 @@ SPEC = Spec(
 )
 
 
-class Scripted:
+class ScriptedRuntime:
     """A runtime that a test scripts: `failures` has the exception of each call, `called` the calls."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def handle(sandbox_id: str) -> Handle:
     return Handle({"runtime": "scripted", "sandbox_id": sandbox_id, "ports": {"AGENT_SERVER": 1}})
 
 
-class Clock:
+class SupervisorClock:
     """Seconds that pass when the test adds them."""
 
     def __init__(self) -> None:
@@ -163,12 +163,12 @@ def sandboxes(redis_url):
 
 @pytest.fixture
 def runtime():
-    return Scripted()
+    return ScriptedRuntime()
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return SupervisorClock()
 
 
 @pytest.fixture

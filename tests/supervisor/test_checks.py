@@ -11,7 +11,7 @@ from supervisor.checks import MOST_CHECKS, MOST_FAILED, MOST_OF_ONE, SILENT, Che
 from tests.agents import agent_client
 from tests.conftest import action, as_events, no_threads, observation, status
 from tests.conftest import message as say
-from tests.supervisor.conftest import Scripted
+from tests.supervisor.conftest import ScriptedRuntime
 from tests.supervisor.logs import all_of, codes, pending, state
 
 
@@ -25,7 +25,7 @@ message = partial(say, source="agent")  # what a person has said comes by this s
 
 @pytest.fixture
 def checker(store):
-    return Checker(store, agent_client(2), {"scripted": Scripted()}, "scripted")
+    return Checker(store, agent_client(2), {"scripted": ScriptedRuntime()}, "scripted")
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from telemetry.logs import JsonLines
 from tests.cold import cold_store
 from tests.conftest import SECRET_KEY, as_events, event, message
 from tests.servers import store_server
-from tests.supervisor.conftest import Clock
+from tests.supervisor.conftest import SupervisorClock
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def store(server, redis, place):
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return SupervisorClock()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import SPECS
 from tests.v1.processes import supervisor_of
 
@@ -21,7 +21,7 @@ def test_a_supervisor_that_drives_a_start_task_for_minutes_ends_on_sigterm(tmp_p
         client,
         master,
     ):
-        api = Api(client)
+        api = WireApi(client)
         task = api.start_task(sandbox_spec_id="silent")  # its agent server never answers
         wait_until(lambda: api.task(task["id"])["status"] == "WAITING_FOR_SANDBOX", "a driver that waits")
 

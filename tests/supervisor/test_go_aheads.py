@@ -49,7 +49,7 @@ def name():
     return f"{uuid4().hex[:12]}.example.org"
 
 
-class Here:
+class GoAheadsHere:
     """A conversation in a sandbox, whose agent works on a message."""
 
     def __init__(self, store, agent, box, text="fetch it", **app):
@@ -91,7 +91,7 @@ class Here:
 
 @pytest.fixture
 def here(store, agent, box):
-    yield Here(store, agent, box)
+    yield GoAheadsHere(store, agent, box)
     for key in ("{sandboxes}:go_aheads", "{sandboxes}:go_aheads_due"):
         store.start_tasks._redis.delete(key)
 
@@ -301,7 +301,7 @@ def test_a_message_that_waits_is_dropped_where_its_agent_goes_on_otherwise(
 
 def test_a_start_that_says_so_is_told_nothing(store, driver, agent, box, here, name):
     here.ends("paused")
-    other = Here(store, agent, box, goes_on_when_allowed=False)
+    other = GoAheadsHere(store, agent, box, goes_on_when_allowed=False)
     other.asks(name)
     other.ends()
     other.allows(name)
@@ -313,7 +313,7 @@ def test_a_start_that_says_so_is_told_nothing(store, driver, agent, box, here, n
 
 def test_an_agent_without_a_model_gets_its_commands_again(store, driver, agent, box, here, name):
     here.ends("paused")
-    command = Here(store, agent, box, "Two things:\nrun: curl -sS https://example.org\n run: ls")
+    command = GoAheadsHere(store, agent, box, "Two things:\nrun: curl -sS https://example.org\n run: ls")
     here.store.conversations.delete(here.id)
     command.asks(name)
     command.ends()
@@ -345,7 +345,7 @@ def test_two_approvals_at_once_are_two_messages_at_most(store, driver, commands,
 
 def test_what_is_left_of_a_sandbox_that_has_ended_is_forgotten(store, driver, agent, name):
     with running_sandbox(store, agent.url) as box:
-        here = Here(store, agent, box)
+        here = GoAheadsHere(store, agent, box)
         here.asks(name)
         here.ends()
         here.allows(name)
@@ -398,7 +398,7 @@ def test_an_agent_that_ended_with_another_error_is_not_told_of_a_budget(store, d
 def test_every_sandbox_that_the_budget_of_a_day_refused_is_told(store, driver, agent, here):
     setting, day = "MODEL_BUDGET_DAY", store.link.health.clock() // 86_400_000_000
     with running_sandbox(store, agent.url) as box:
-        other = Here(store, agent, box)
+        other = GoAheadsHere(store, agent, box)
         for one in (here, other, here):
             store.spending.refuse(
                 one.box.id, "", setting, "api.example", 443, "why", more=ModelBudget(None, 100), day=day

@@ -9,12 +9,12 @@ from tests.conftest import store_of
 from tests.supervisor.conftest import LIMITS, SPEC, hook_key
 
 
-class Killed(BaseException):
+class KeysKilled(BaseException):
     """The supervisor is killed here."""
 
 
 def kill(*_args, **_options):
-    raise Killed
+    raise KeysKilled
 
 
 def killed_before(monkeypatch, owner, name):
@@ -50,7 +50,7 @@ def test_a_supervisor_killed_at_any_point_leaves_a_sandbox_whose_agent_holds_the
     owner = runtime if point == "start" else one_store.sandboxes
     with monkeypatch.context() as patch:
         killed(patch, owner, point)
-        with pytest.raises(Killed):
+        with pytest.raises(KeysKilled):
             reconciler.reconcile(sandboxes.get(started.id))
 
     reconciler.reconcile(sandboxes.get(started.id))  # by the next supervisor

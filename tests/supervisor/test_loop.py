@@ -79,7 +79,7 @@ def spin(redis: Redis) -> None:
 # requests of workers
 
 
-class Pool:
+class FakePool:
     """Threads that a test lets go on, one after the other; and what became of the requests."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Pool:
 
 
 def test_requests_that_a_sandbox_makes_slow_leave_the_threads_to_those_of_others():
-    pool = Pool()
+    pool = FakePool()
     slow = pool.ask("slow", 40)
     other = pool.ask("other", 1)
 
@@ -118,7 +118,7 @@ def test_requests_that_a_sandbox_makes_slow_leave_the_threads_to_those_of_others
 
 
 def test_a_request_for_whose_reply_nobody_waits_any_more_is_not_served():
-    pool = Pool()
+    pool = FakePool()
     late = pool.ask("slow", 40)
     pool.now = FILE_TIMEOUT
     in_time = pool.ask("slow", 1)
@@ -131,7 +131,7 @@ def test_a_request_for_whose_reply_nobody_waits_any_more_is_not_served():
 
 
 def test_requests_beyond_those_that_may_wait_are_refused_and_those_of_others_are_not():
-    pool = Pool()
+    pool = FakePool()
     asked = pool.ask("slow", MOST_WAITING + 3)
     other = pool.ask("other", 1)
 

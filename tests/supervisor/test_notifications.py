@@ -19,7 +19,7 @@ from store.errors import SecretsRefused
 from supervisor import notifications
 from supervisor.notifications import Notifier, OutboxMover
 from tests.conftest import action, as_events
-from tests.notifications import SECRET, Receiver, entry, forget_notifications, push, receiver, standing_of
+from tests.notifications import SECRET, WebhookReceiver, entry, forget_notifications, push, receiver, standing_of
 from tests.servers import free_port, wait_until
 from tests.store.conftest import fresh_sandboxes, running_sandbox
 
@@ -36,7 +36,9 @@ def queues(store, monkeypatch):
     forget_notifications(store)
 
 
-def notifier_of(store, *hooks: Receiver | str, seconds: float = 60, private: bool = True, urls: str = "") -> Notifier:
+def notifier_of(
+    store, *hooks: WebhookReceiver | str, seconds: float = 60, private: bool = True, urls: str = ""
+) -> Notifier:
     """A supervisor's notifier with the given webhooks. seconds: of one try."""
     settings = " ".join(one if isinstance(one, str) else one.setting for one in hooks)
     config = Config.of(notify_webhooks=settings, notify_urls=urls)
@@ -50,12 +52,12 @@ def notifier_of(store, *hooks: Receiver | str, seconds: float = 60, private: boo
     return Notifier(store, targets, mover, sender, standing, Rings(store, posts, contact=""))
 
 
-def target_of(hook: Receiver):
+def target_of(hook: WebhookReceiver):
     [target] = targets_of(Config.of(notify_webhooks=hook.setting).notify)
     return target
 
 
-def state_of(store, hook: Receiver):
+def state_of(store, hook: WebhookReceiver):
     return store.notifications.targets.states()[target_of(hook).id]
 
 
@@ -89,7 +91,7 @@ def test_a_target_that_fails_in_every_way_gets_each_message_once_per_id_and_in_o
 @pytest.mark.process("waits for what threads do")
 def test_a_target_that_is_down_for_a_while_gets_every_message_in_order(store, queues):
     port = free_port()
-    down = Receiver(port)
+    down = WebhookReceiver(port)
     push(store, "approvals", *(entry(n) for n in range(3)))
     with notifier_of(store, down).running():
         wait_until(lambda: state_of(store, down).tries >= 3, "failed tries")
@@ -174,7 +176,7 @@ def test_the_lease_of_a_target_is_renewed_while_a_try_goes_on(store, queues, mon
 @pytest.mark.process("waits for what threads do")
 def test_a_message_is_given_up_in_the_end_and_that_is_counted_and_logged(store, queues, caplog, monkeypatch):
     monkeypatch.setattr(store.notifications.targets, "_given_up", 300)  # ms instead of three days
-    down = Receiver(free_port())
+    down = WebhookReceiver(free_port())
     push(store, "approvals", entry(0), entry(1))
     with caplog.at_level(logging.WARNING, "supervisor"), notifier_of(store, down).running():
         wait_until(lambda: state_of(store, down).given_up == 2, "two messages that are given up")

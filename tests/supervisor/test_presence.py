@@ -12,11 +12,11 @@ from supervisor import presence
 from supervisor.presence import Gaps, Presence, Silences, renewed
 from tests.servers import wait_until
 from tests.store.conftest import silent_for
-from tests.supervisor.conftest import LIMITS, SPEC, Clock, handle
+from tests.supervisor.conftest import LIMITS, SPEC, SupervisorClock, handle
 
 
 def test_a_process_that_was_stopped_was_away_from_then_on(monkeypatch):
-    clock = Clock()
+    clock = SupervisorClock()
     monkeypatch.setattr(presence, "time", SimpleNamespace(monotonic=clock))
     ours = Presence(5)
     clock.now += 5

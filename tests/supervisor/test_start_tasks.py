@@ -50,7 +50,7 @@ initial_message = "none"
 """
 
 
-class Agent(BaseHTTPRequestHandler):
+class StartedAgent(BaseHTTPRequestHandler):
     """An agent server that accepts every request. `says`: the body of its response to a body; `go_on`: it waits."""
 
     protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
@@ -74,7 +74,7 @@ class Agent(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def agent():
-    with ThreadingHTTPServer(("127.0.0.1", 0), Agent) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), StartedAgent) as server:
         server.daemon_threads = True
         server.status, server.deleted = 201, []
         server.says, server.go_on = lambda _: b"{}", threading.Event()
@@ -175,12 +175,12 @@ def test_a_ready_start_task_whose_id_is_back_in_the_queue_keeps_its_conversation
     assert is_whole(store, ready)
 
 
-class Killed(BaseException):
+class StartKilled(BaseException):
     """The driver is killed here."""
 
 
 def kill(*_args, **_options):
-    raise Killed
+    raise StartKilled
 
 
 def clones(agent, code=0, said=""):
@@ -224,7 +224,7 @@ def test_a_start_that_follows_a_failed_one_tells_the_talk_once_what_it_lacks(sto
     claimed = store.start_tasks.claim()
     with monkeypatch.context() as patch:
         patch.setattr(store.start_tasks, "finish", kill)
-        with pytest.raises(Killed):
+        with pytest.raises(StartKilled):
             driver.drive(*claimed)
     ready = again(store, driver, task)
 
@@ -265,13 +265,13 @@ def test_a_driver_that_is_killed_around_a_failed_clone_leaves_one_failed_start_a
             return act(*args, **options)
         if is_after:
             act(*args, **options)
-        raise Killed
+        raise StartKilled
 
     task = store.start_tasks.create({"selected_repository": "owner/name"}, echo={})
     claimed = store.start_tasks.claim()
     with monkeypatch.context() as patch:
         patch.setattr(store.start_tasks, point, step)
-        with pytest.raises(Killed):
+        with pytest.raises(StartKilled):
             driver.drive(*claimed)
 
     # When another driver takes over what is left

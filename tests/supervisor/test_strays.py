@@ -13,7 +13,7 @@ from supervisor.upkeep import MOST_NAMED, Strays
 from tests.agents import agent_client
 from tests.conftest import action, status
 from tests.conftest import message as say
-from tests.supervisor.conftest import Clock, Scripted
+from tests.supervisor.conftest import ScriptedRuntime, SupervisorClock
 from tests.supervisor.logs import all_of, pending, state
 
 LIST = "GET /api/conversations/search"
@@ -21,7 +21,7 @@ LIST = "GET /api/conversations/search"
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return SupervisorClock()
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_the_log_of_an_adopted_conversation_is_fetched_and_its_action_is_decided
     # When it is adopted and compared
     adopted = client.post(f"/api/v1/sandboxes/{sandbox.id}/conversations/{conversation}/adopt")
     assert adopted.status_code == 200
-    checker = Checker(store, agent_client(2), {"scripted": Scripted()}, "scripted")
+    checker = Checker(store, agent_client(2), {"scripted": ScriptedRuntime()}, "scripted")
     for _ in range(4):
         checker.check(Check(conversation, sandbox.id, 0))
 

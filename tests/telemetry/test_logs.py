@@ -183,7 +183,7 @@ def test_a_record_is_one_line_whose_keys_are_masked_and_whose_fields_are_members
     assert KEY not in text
 
 
-class Screen(io.StringIO):
+class LogScreen(io.StringIO):
     """A terminal."""
 
     def isatty(self) -> bool:
@@ -206,9 +206,9 @@ def test_a_message_with_line_ends_and_escape_codes_is_one_plain_line():
 def test_a_terminal_shows_the_time_in_colours_unless_it_or_the_person_has_none(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    coloured = formatted("waits", stream=Screen(), request_id="r-1")
+    coloured = formatted("waits", stream=LogScreen(), request_id="r-1")
     monkeypatch.setenv("NO_COLOR", "1")
-    plain = formatted("waits", stream=Screen(), request_id="r-1")
+    plain = formatted("waits", stream=LogScreen(), request_id="r-1")
 
     assert re.fullmatch(r"\d\d:\d\d:\d\d warning supervisor: waits  request_id=r-1", plain)
     assert re.sub(r"\x1b\[[\d;]*m", "", coloured)[8:] == plain[8:]

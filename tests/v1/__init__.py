@@ -11,7 +11,7 @@ import httpx
 from tests.servers import TIMEOUT, wait_until
 
 
-class Api:
+class WireApi:
     """The calls that tests make, each checked for its status."""
 
     def __init__(self, client: httpx.Client) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 known: set[str] = set()
 
 
-class Handler(BaseHTTPRequestHandler):
+class BroughtAgentHandler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.reply(200, {"idle_time": 1e6})
 
@@ -58,4 +58,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), BroughtAgentHandler).serve_forever()

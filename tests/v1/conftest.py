@@ -3,7 +3,7 @@
 import pytest
 
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import in_sandboxes
 
 
@@ -26,13 +26,13 @@ def server(folder):
 def brief_api(tmp_path, specs):
     """Calls of a server whose sandboxes must start within 5 s."""
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, SANDBOX_START_SECONDS="5") as (client, _):
-        yield Api(client)
+        yield WireApi(client)
 
 
 @pytest.fixture
 def api(server):
     """Calls of the server, whose sandboxes are deleted after the test."""
-    api = Api(server)
+    api = WireApi(server)
     yield api
     api.clean()
 
@@ -50,7 +50,7 @@ def whole(tmp_path_factory, specs):
     """A server whose host is lost soon: its api, its master process, its folder."""
     folder = tmp_path_factory.mktemp("faults")
     with supervised_server(folder, SANDBOX_SPECS=specs, HOST_SECONDS="3", WEB_CONCURRENCY="2") as (client, master):
-        yield Api(client), master, folder
+        yield WireApi(client), master, folder
     assert not in_sandboxes(folder)
 
 

@@ -24,7 +24,7 @@ from tests.conftest import SECRET_KEY, limits_of, message, store_of
 from tests.servers import TIMEOUT, agent_server, free_port, store_server, wait_until
 from tests.store.conftest import stepped
 from tests.supervisor import supervisor
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT, SPECS
 from tests.v1.processes import agents, in_sandboxes, kill_all, suspended
 from tests.v1.test_pending_messages import put, said
@@ -68,7 +68,7 @@ class Stage:
         self.is_reached, self.may_go_on = threading.Event(), threading.Event()
         stack.callback(self.may_go_on.set)
 
-    def begin(self, api: Api) -> None:
+    def begin(self, api: WireApi) -> None:
         """Have the supervisors send."""
         if self.what == "start":
             request = {"conversation_id": self.conversation, "sandbox_id": self.box}
@@ -95,7 +95,7 @@ class Stage:
             self.is_reached.set()
             self.may_go_on.wait(TIMEOUT)
 
-    def has_ended(self, api: Api) -> bool:
+    def has_ended(self, api: WireApi) -> bool:
         if self.what == "start":
             return api.task(self._task)["status"] in ("READY", "ERROR")
         if self.what == "queue":
@@ -134,7 +134,7 @@ def whole(tmp_path):
         wait_until(lambda: redis.zscore("{sandboxes}:hosts", "first"), "the first supervisor")
         wait_until(lambda: redis.zscore("{sandboxes}:hosts", "second"), "the second supervisor")
         hosts[1].send_signal(signal.SIGSTOP)
-        api = Api(client)
+        api = WireApi(client)
         yield SimpleNamespace(api=api, store=store, redis=redis, stages=stages, hosts=hosts, folder=tmp_path)
         for host in hosts:
             host.send_signal(signal.SIGCONT)

@@ -21,7 +21,7 @@ import pytest
 
 from tests.chance import often
 from tests.servers import FRESH, redis_program, store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 from tests.v1.processes import ACP_PROGRAM, acp_programs, agents, launchers, supervisor_of, workers
 from tests.v1.test_kept_work import every_event, work_of
@@ -55,7 +55,7 @@ def spec(name: str, variables: str) -> str:
 SPECS = spec("loads", f'{VARIABLES}, SCRIPTED_LOADS = "1"') + spec("forgets", VARIABLES)
 
 
-class Redis:
+class KilledRedis:
     """A Redis that writes each change to its disk before it answers, and that starts again after a kill."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,19 +81,19 @@ class Whole:
     def __init__(self, folder: Path) -> None:
         self.folder, self._stack = folder, contextlib.ExitStack()
         (folder / "specs.toml").write_text(SPECS)
-        self.redis = Redis(folder)
+        self.redis = KilledRedis(folder)
         self._stack.callback(self.redis.end)
         settings = {"SANDBOX_SPECS": str(folder / "specs.toml"), "WEB_CONCURRENCY": "2", "HOST_SECONDS": "5"}
         server = supervised_server(folder, REDIS_URL=self.redis.url, **settings)
         client, self.master = self._stack.enter_context(server)
-        self.api = Api(client)
+        self.api = WireApi(client)
 
     def end(self) -> None:
         self._stack.close()
 
-    def record(self, sandbox_id: str) -> list["Line"]:
+    def record(self, sandbox_id: str) -> list["KillLine"]:
         path = work_of(self.folder, sandbox_id) / "record"
-        return [Line(*line.split()) for line in path.read_text().splitlines()] if path.exists() else []
+        return [KillLine(*line.split()) for line in path.read_text().splitlines()] if path.exists() else []
 
     def asked(self, conversation: dict[str, Any]) -> int:
         """How many requests the program of a conversation has made."""
@@ -103,7 +103,7 @@ class Whole:
         return self.api.call("GET", "/v1/pending-actions", params={"limit": 100})["items"]
 
 
-class Line(NamedTuple):
+class KillLine(NamedTuple):
     """A line of a program's record."""
 
     what: str  #: `asked`, `ran`, or the kind of an answer that is no permission
@@ -125,7 +125,7 @@ def whole(server):
     server.api.clean()
 
 
-class Person(threading.Thread):
+class KillingPerson(threading.Thread):
     """Approves or rejects what waits, by chance, as often as it sees it; knows the responses that came."""
 
     def __init__(self, url: str, seed: int, stop: threading.Event) -> None:
@@ -223,7 +223,7 @@ def goes_on(whole: Whole, conversation: dict[str, Any]) -> bool:
     return True
 
 
-class Outcome:
+class KillOutcome:
     """What became of the requests of one conversation."""
 
     def __init__(self, whole: Whole, conversation: dict[str, Any]) -> None:
@@ -290,7 +290,7 @@ def test_no_request_is_executed_undecided_decided_twice_or_lost_whatever_is_kill
     conversations = [whole.api.app_conversation(sandbox_spec_id=name) for name in names[:CONVERSATIONS]]
     stop, seed = threading.Event(), random.randrange(1 << 32)
     print(f"seed {seed}")
-    people = [Person(str(whole.api.client.base_url), seed + place, stop) for place in range(2)]
+    people = [KillingPerson(str(whole.api.client.base_url), seed + place, stop) for place in range(2)]
     chaos, chance, began = Chaos(whole, seed), random.Random(seed), time.monotonic()
     for person in people:
         person.start()
@@ -312,7 +312,7 @@ def test_no_request_is_executed_undecided_decided_twice_or_lost_whatever_is_kill
     for one in conversations:  # what an agent server has is in the log here once it was compared
         agent_rests = partial(rests, whole, one)
         wait_until(agent_rests, f"the agent of {one['id']}")
-    outcomes = [Outcome(whole, one) for one in conversations]
+    outcomes = [KillOutcome(whole, one) for one in conversations]
     faults = Counter[str]()
     for one in outcomes:
         for promise, found in one.faults().items():
@@ -376,4 +376,4 @@ def test_a_request_waits_through_a_pause_of_its_sandbox(whole, waiting, verb, wh
 
     whole.api.until(waiting["id"], "finished")
     assert [line.what for line in whole.record(sandbox_id)] == ["asked"] * number + [what] * number
-    assert not any(map(bool, Outcome(whole, waiting).faults().values()))
+    assert not any(map(bool, KillOutcome(whole, waiting).faults().values()))

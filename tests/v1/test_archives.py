@@ -16,7 +16,7 @@ import pytest
 
 from supervisor.archives import compressed, decompressed
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import supervisor_of
 
 pytestmark = pytest.mark.process("packs, uploads and copies the files of real sandboxes")
@@ -30,7 +30,7 @@ def server(tmp_path_factory, specs):
     folder = tmp_path_factory.mktemp("archives")
     settings = {"SANDBOX_SPECS": specs, "HOST_ID": "h", "MAX_ARCHIVE_BYTES": str(MOST), "BODY_SECONDS": "2"}
     with supervised_server(folder, **settings) as (client, master):
-        yield Api(client), folder / "sandboxes" / "h", master
+        yield WireApi(client), folder / "sandboxes" / "h", master
 
 
 @pytest.fixture
@@ -75,11 +75,11 @@ def contents(archive: bytes) -> dict[str, bytes | None]:
         return {each.name: tar.extractfile(each).read() for each in tar.getmembers() if each.isfile()}
 
 
-def upload(api: Api, data, headers=ZSTD, **query: str) -> httpx.Response:
+def upload(api: WireApi, data, headers=ZSTD, **query: str) -> httpx.Response:
     return api.client.post("/api/v1/sandboxes", params={"from": "archive", **query}, content=data, headers=headers)
 
 
-def download(api: Api, sandbox_id: str) -> httpx.Response:
+def download(api: WireApi, sandbox_id: str) -> httpx.Response:
     return api.client.get(f"/api/v1/sandboxes/{sandbox_id}/archive")
 
 
@@ -335,7 +335,7 @@ def test_a_copy_whose_source_has_no_files_is_an_error_in_words(api, folders):
     assert "No such file" in api.wait_for(copy["id"], "ERROR")["status_detail"]
 
 
-class Peak:
+class ArchivePeak:
     """The growth of the memory of a server's processes, as the kernel keeps its greatest."""
 
     def __init__(self, master) -> None:
@@ -361,7 +361,7 @@ def test_256_mib_are_downloaded_uploaded_and_copied_in_bounded_memory(api, box, 
     sandbox, work = box
     random_file(work / "large", 256 << 20)
     download(api, api.running_sandbox("free")["id"])  # what is loaded once
-    peak = Peak(server[2])
+    peak = ArchivePeak(server[2])
     read, write = os.pipe()
 
     def pump() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.backends import replicated
 from tests.servers import supervised_server, valkey_program, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 pytestmark = pytest.mark.process("starts two stores, and waits while no write is acknowledged")
 
@@ -16,7 +16,7 @@ def test_a_sandbox_outlives_a_time_in_which_no_write_is_acknowledged(tmp_path, s
         replicated(tmp_path, valkey_program()) as (primary, replica),
         supervised_server(tmp_path, REDIS_URL=f"redis://127.0.0.1:{primary.port}", **settings) as (client, _),
     ):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation(sandbox_spec_id="free")
         api.send(conversation["id"], "run: echo before", run=True)
         api.until(conversation["id"], "finished")

@@ -89,7 +89,7 @@ END
 echo via $HTTPS_PROXY"""
 
 
-class _Model(BaseHTTPRequestHandler):
+class _EgressModel(BaseHTTPRequestHandler):
     """Proposes a command first, and ends when it has the output."""
 
     protocol_version = "HTTP/1.1"
@@ -130,9 +130,9 @@ class _Model(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[tuple[str, type[_Model]]]:
+def model() -> Iterator[tuple[str, type[_EgressModel]]]:
     """The base URL of a model on this machine, and what it was shown and read."""
-    kind = type("Model", (_Model,), {"shown": [], "read": [], "users": [], "proposes": SWEEP})
+    kind = type("Model", (_EgressModel,), {"shown": [], "read": [], "users": [], "proposes": SWEEP})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/v1", kind

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from tests.servers import PROJECT, agent_server, store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, in_sandboxes, launchers, supervisor_of, workers
 
 pytestmark = pytest.mark.faults("kills agents, workers, the store and whole servers")
@@ -67,7 +67,7 @@ def test_a_killed_redis_restarts_with_its_data(tmp_path, specs):
     # The embedded store restarts its server.
     settings = {"SUPERVISOR": "1", "STOP_SANDBOXES": "1", "DATA_DIR": str(tmp_path), "SANDBOX_SPECS": specs}
     with agent_server(tmp_path / "log", REDIS_URL="", **settings) as (client, master):
-        api = Api(client)
+        api = WireApi(client)
         running, paused = api.running_sandbox(), api.running_sandbox()
         api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
         before = {process.pid for process in agents(tmp_path)}
@@ -91,7 +91,7 @@ def test_a_server_whose_processes_are_all_killed_finds_its_sandboxes_again(tmp_p
     settings = {"SANDBOX_SPECS": specs, "STOP_SANDBOXES": "0"}
     with store_server(tmp_path) as (url, _):
         with supervised_server(tmp_path, REDIS_URL=url, **settings) as (client, master):
-            api = Api(client)
+            api = WireApi(client)
             running, paused = api.running_sandbox(), api.running_sandbox()
             api.call("POST", f"/v1/sandboxes/{paused['id']}/pause")
             before = {process.pid for process in agents(tmp_path)}
@@ -102,7 +102,7 @@ def test_a_server_whose_processes_are_all_killed_finds_its_sandboxes_again(tmp_p
         assert {process.pid for process in agents(tmp_path)} == before
 
         with supervised_server(tmp_path, REDIS_URL=url, **settings | {"STOP_SANDBOXES": "1"}) as (client, _):
-            api = Api(client)
+            api = WireApi(client)
             wait_until(lambda: api.sandbox(running["id"])["status"] == "RUNNING", "the running one")
             assert api.sandbox(paused["id"])["status"] == "PAUSED"
             api.call("POST", f"/v1/sandboxes/{paused['id']}/resume")

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 
 pytestmark = pytest.mark.faults("fills disks and deletes folders under real sandboxes")
@@ -34,7 +34,7 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("file-faults")
     (folder / "specs.toml").write_text(SPECS)
     with supervised_server(folder, SANDBOX_SPECS=str(folder / "specs.toml")) as (client, _):
-        yield Api(client), folder / "sandboxes"
+        yield WireApi(client), folder / "sandboxes"
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def bystander(whole):
     api.clean()
 
 
-def said(api: Api, conversation_id: str, command: str) -> str:
+def said(api: WireApi, conversation_id: str, command: str) -> str:
     """What a command printed that the agent ran for a message."""
     before = api.count(conversation_id, kind="ObservationEvent")
     api.send(conversation_id, command, run=True)
@@ -63,7 +63,7 @@ def folder_of(folder: Path, sandbox_id: str) -> Path:
 
 
 @contextlib.contextmanager
-def disk_of(api: Api, work: Path, sandbox_id: str) -> Iterator[None]:
+def disk_of(api: WireApi, work: Path, sandbox_id: str) -> Iterator[None]:
     """A disk of 256 KiB for the files of a sandbox, which is stopped meanwhile."""
     if os.geteuid() != 0 or shutil.which("mount") is None:
         pytest.skip("only root may mount a small disk")
@@ -82,7 +82,7 @@ def disk_of(api: Api, work: Path, sandbox_id: str) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", work], check=True)
 
 
-def rest(api: Api, sandbox_id: str) -> None:
+def rest(api: WireApi, sandbox_id: str) -> None:
     api.call("POST", f"/v1/sandboxes/{sandbox_id}/pause")
     wait_until(lambda: "files are kept" in (api.sandbox(sandbox_id)["status_detail"] or ""), "its rest")
 

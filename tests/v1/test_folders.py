@@ -11,7 +11,7 @@ import pytest
 from store.errors import EventNotFound
 from store.sandboxes.files import MOST_BYTES
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 
 pytestmark = pytest.mark.process("starts a sandbox for each test")
@@ -141,7 +141,7 @@ def linked(tmp_path_factory):
     (folder / "data").symlink_to(folder / "real")
     (folder / "specs.toml").write_text(f'[[spec]]\nid = "rests"\nidle_stop_seconds = 0.1\nisolation = "auto"\n{AGENT}')
     with supervised_server(folder / "data", SANDBOX_SPECS=str(folder / "specs.toml")) as (client, _):
-        yield Api(client)
+        yield WireApi(client)
 
 
 def test_a_path_below_what_the_agents_own_pwd_prints_is_opened_also_once_its_processes_have_ended(linked):

@@ -11,7 +11,7 @@ from store.errors import IdInUse
 from tests.agents.scripted_model import calls, edit, finish, run, scripted_model
 from tests.folders import fill, seen
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import in_sandboxes
 
 pytestmark = pytest.mark.process("starts a sandbox for each fork")
@@ -110,7 +110,7 @@ def changed_by_steps(api, home, model):
 
 def test_a_fork_from_any_event_has_the_files_of_then_and_goes_on_beside_the_untouched_original(forking, home, model):
     # Given a conversation whose agent changes files by commands and by its tool, each of which waits
-    api = Api(forking)
+    api = WireApi(forking)
     conversation, work, moments = changed_by_steps(api, home, model)
     log, end = ids(api, conversation), files_of(work)
 

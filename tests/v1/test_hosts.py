@@ -9,7 +9,7 @@ import pytest
 
 from tests.chance import often
 from tests.servers import store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, stands_still, supervisor_of
 
 pytestmark = pytest.mark.process("starts two servers, and a server for each setting")
@@ -33,7 +33,7 @@ def two_hosts(folder: Path, **settings: str):
 
 def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
     with two_hosts(tmp_path, SANDBOX_SPECS=specs) as [(client_a, master_a, a), (client_b, master_b, b)]:
-        api_a, api_b = Api(client_a), Api(client_b)
+        api_a, api_b = WireApi(client_a), WireApi(client_b)
         supervisor_of(master_a).suspend()  # so that host b claims the next sandbox
         conversation = api_a.app_conversation(initial_message={"content": [{"type": "text", "text": "run: echo on b"}]})
         supervisor_of(master_a).resume()
@@ -66,7 +66,7 @@ def test_two_hosts_serve_each_others_sandboxes(tmp_path, specs):
 
 def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="3", SANDBOX_OVERFLOW="refuse") as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         with ThreadPoolExecutor(8) as pool:
             responses = list(pool.map(lambda _: api.client.post("/api/v1/sandboxes"), range(12)))
 
@@ -89,7 +89,7 @@ def test_a_reached_cap_is_429_with_its_number_for_every_client(tmp_path, specs):
 def test_the_longest_idle_sandbox_is_paused_for_a_new_one(tmp_path, specs):
     settings = {"SANDBOX_SPECS": specs, "MAX_SANDBOXES": "2"}
     with supervised_server(tmp_path, **settings) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         first, second = api.app_conversation(), api.app_conversation()
         time.sleep(1.1)  # use is noted once a second
         api.send(first["id"], "hello")
@@ -102,7 +102,7 @@ def test_the_longest_idle_sandbox_is_paused_for_a_new_one(tmp_path, specs):
 
 def test_a_start_that_finds_no_place_waits_for_the_one_that_becomes_free(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, MAX_SANDBOXES="1") as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         only = api.running_sandbox()
         task = api.start_task()
 
@@ -119,7 +119,7 @@ def test_a_start_that_finds_no_place_waits_for_the_one_that_becomes_free(tmp_pat
 
 def test_a_sandbox_serves_several_conversations_if_so_configured(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, SANDBOX_SHARING="shared") as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversations = [api.app_conversation(title=f"t{n}") for n in range(3)]
 
         assert len({one["sandbox_id"] for one in conversations}) == 1
@@ -136,7 +136,7 @@ def test_a_sandbox_serves_several_conversations_if_so_configured(tmp_path, specs
 
 def test_concurrent_start_tasks_become_ready_and_their_sandboxes_pause(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         with ThreadPoolExecutor(STARTS) as pool:
             tasks = list(pool.map(lambda n: api.start_task(title=f"t{n}"), range(STARTS)))
         done = [api.finished(task["id"]) for task in tasks]

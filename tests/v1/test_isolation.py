@@ -9,7 +9,7 @@ import pytest
 from runtimes.isolation.abilities import abilities
 from tests.runtimes.host import lacking
 from tests.servers import program, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 
 pytestmark = pytest.mark.process("starts two servers whose sandboxes are isolated")
@@ -52,7 +52,7 @@ def whole(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("isolation")
     (folder / "specs.toml").write_text(SPECS)
     with supervised_server(folder, SANDBOX_SPECS=str(folder / "specs.toml"), **environment) as (client, _):
-        yield Api(client), request.param, folder
+        yield WireApi(client), request.param, folder
 
 
 @pytest.fixture

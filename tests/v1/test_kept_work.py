@@ -14,7 +14,7 @@ import pytest
 
 from tests.chance import often
 from tests.servers import store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 from tests.v1.processes import agents, in_sandboxes, kill_all
 
@@ -72,7 +72,7 @@ def work_of(folder: Path, sandbox_id: str) -> Path:
     return work
 
 
-def drive_to_the_end(api: Api, conversation_id: str, actions: int) -> None:
+def drive_to_the_end(api: WireApi, conversation_id: str, actions: int) -> None:
     """As a client does: accept what waits, run what rests, until the agent has finished so many actions."""
 
     def is_finished() -> bool:
@@ -102,26 +102,26 @@ def every_event(client: httpx.Client, path: str, **options) -> list[dict]:
             return found
 
 
-def ids_at_the_agent(api: Api, conversation_id: str) -> list[str]:
+def ids_at_the_agent(api: WireApi, conversation_id: str) -> list[str]:
     state = api.conversation(conversation_id)
     with httpx.Client(headers={"X-Session-API-Key": state["session_api_key"]}) as agent:
         return [event["id"] for event in every_event(agent, f"{state['conversation_url']}/events/search")]
 
 
-def is_told(api: Api, conversation_id: str, ends: int) -> bool:
+def is_told(api: WireApi, conversation_id: str, ends: int) -> bool:
     return api.count(conversation_id, kind="ConversationErrorEvent") >= ends
 
 
-def key_of(api: Api, sandbox_id: str) -> str | None:
+def key_of(api: WireApi, sandbox_id: str) -> str | None:
     """The session key, which each start of a sandbox changes; None while it does not run."""
     return api.sandbox(sandbox_id)["session_api_key"]
 
 
-def runs_again(api: Api, sandbox_id: str, last_key: str | None) -> bool:
+def runs_again(api: WireApi, sandbox_id: str, last_key: str | None) -> bool:
     return key_of(api, sandbox_id) not in (None, last_key)
 
 
-def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) -> None:
+def kill_in_each_message(api: WireApi, folder: Path, conversation: dict, seed: str) -> None:
     """Kill a conversation's agent at a random moment of each of its messages."""
     chance = random.Random(seed)
     for kill in range(KILLS):
@@ -142,7 +142,7 @@ def kill_in_each_message(api: Api, folder: Path, conversation: dict, seed: str) 
 
 def test_agents_that_are_killed_at_random_moments_lose_and_double_nothing(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversations = [api.app_conversation(sandbox_spec_id="tough") for _ in range(SANDBOXES)]
         with ThreadPoolExecutor(SANDBOXES) as pool:
             list(pool.map(lambda each: kill_in_each_message(api, tmp_path, each, each["id"]), conversations))
@@ -186,7 +186,7 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
     with store_server(tmp_path) as (url, redis):
         settings = {"REDIS_URL": url, "SANDBOX_SPECS": specs}
         with supervised_server(tmp_path, **settings) as (client, master):
-            api = Api(client)
+            api = WireApi(client)
             tasks = [api.start_task(sandbox_spec_id="tough")["id"] for _ in range(often(4, 10))]
             conversations = [api.finished(task)["app_conversation_id"] for task in tasks]
             for number, conversation_id in enumerate(conversations):
@@ -201,7 +201,7 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
         store_server(tmp_path) as (url, _),
         supervised_server(tmp_path, **settings | {"REDIS_URL": url}) as (client, _),
     ):
-        api = Api(client)
+        api = WireApi(client)
         for number, conversation_id in enumerate(conversations):
             drive_to_the_end(api, conversation_id, 1)
             api.send(conversation_id, "run: cat mine", run=True)
@@ -216,7 +216,7 @@ def test_after_a_power_cut_every_conversation_goes_on_with_its_files(tmp_path, s
 
 def test_a_conversation_that_ran_goes_on_by_itself_where_its_spec_says_so(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation(sandbox_spec_id="eager")
         api.send(conversation["id"], "run: sleep 1; echo 1 >> ran\nrun: echo 2 >> ran", run=True)
         wait_until(lambda: api.count(conversation["id"], kind="ActionEvent") == 2, "the actions")
@@ -227,7 +227,7 @@ def test_a_conversation_that_ran_goes_on_by_itself_where_its_spec_says_so(tmp_pa
         api.until(conversation["id"], "finished")
 
 
-def rest_and_wake(api: Api, folder: Path, conversation: dict) -> None:
+def rest_and_wake(api: WireApi, folder: Path, conversation: dict) -> None:
     """The rests on disk of one sandbox; a message wakes it from every fourth, a resume from the others."""
     identity, sandbox_id = conversation["id"], conversation["sandbox_id"]
     for cycle in range(RESTS):
@@ -250,7 +250,7 @@ def rest_and_wake(api: Api, folder: Path, conversation: dict) -> None:
 
 def test_many_rests_on_disk_keep_the_files_and_the_conversations(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversations = [api.app_conversation(sandbox_spec_id="rests") for _ in range(RESTING)]
         with ThreadPoolExecutor(RESTING) as pool:
             list(pool.map(lambda each: rest_and_wake(api, tmp_path, each), conversations))
@@ -266,12 +266,12 @@ def test_sandboxes_that_ran_when_their_server_ended_start_with_the_next_one_or_w
     with store_server(tmp_path) as (url, _):
         settings = {"REDIS_URL": url, "SANDBOX_SPECS": specs, "RESUME_SANDBOXES": resumes}
         with supervised_server(tmp_path, **settings) as (client, _):
-            api = Api(client)
+            api = WireApi(client)
             conversation = api.app_conversation(sandbox_spec_id="tough")
             paused = api.running_sandbox("tough")["id"]
             api.call("POST", f"/v1/sandboxes/{paused}/pause")
         with supervised_server(tmp_path, **settings) as (client, _):
-            api = Api(client)
+            api = WireApi(client)
             if resumes == "0":
                 assert api.sandbox(conversation["sandbox_id"])["status"] == "PAUSED"
                 assert not agents(tmp_path)

@@ -9,7 +9,7 @@ import pytest
 
 from runtimes.tree import MARK
 from tests.servers import wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, in_sandboxes
 
 pytestmark = pytest.mark.process("starts a server and a sandbox")
@@ -26,7 +26,7 @@ def processes_of(folder: Path, sandbox_id: str) -> list[psutil.Process]:
 
 @pytest.fixture(scope="module")
 def api(server):
-    api = Api(server)
+    api = WireApi(server)
     yield api
     api.clean()
 

@@ -9,7 +9,7 @@ from redis import Redis
 from tests.conftest import SECRET_KEY
 from tests.servers import agent_server, free_port, store_server, wait_until
 from tests.supervisor import supervisor
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, in_sandboxes, kill_all
 
 pytestmark = pytest.mark.faults("freezes a supervisor until another one has its name")
@@ -34,7 +34,7 @@ def twins(tmp_path, specs):
             )
             event = "supervising" if name == "first" else "standing by"
             wait_until(lambda: event in text(hosts[-1]), event)  # noqa: B023
-        yield Api(client), hosts, tmp_path
+        yield WireApi(client), hosts, tmp_path
         for process, _ in hosts:
             process.send_signal(signal.SIGCONT)
 

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from tests.servers import free_port, store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, in_sandboxes, kill_all, supervisor_of, workers
 from tests.v1.test_kept_work import every_event
 
@@ -23,10 +23,10 @@ COMMANDS = 200
 RUN = "\n".join(["run: :"] * COMMANDS)
 
 
-class Agent:
+class OutageAgent:
     """The agent server of a conversation, asked past the server under test."""
 
-    def __init__(self, api: Api, conversation_id: str) -> None:
+    def __init__(self, api: WireApi, conversation_id: str) -> None:
         shown = api.conversation(conversation_id)
         self._url = shown["conversation_url"]
         self._headers = {"X-Session-API-Key": shown["session_api_key"]}
@@ -39,7 +39,7 @@ class Agent:
             return every_event(client, f"{self._url}/events/search")
 
 
-def same(api: Api, conversation_id: str, theirs: list[dict]) -> bool:
+def same(api: WireApi, conversation_id: str, theirs: list[dict]) -> bool:
     """Whether our log has every event of the agent's once, with equal counts of every kind and source."""
     path = f"/api/v1/conversation/{conversation_id}/events/search"
     ours = [one["id"] for one in every_event(api.client, path)]
@@ -61,11 +61,11 @@ def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_afte
         store_server(tmp_path) as (url, redis),
         supervised_server(tmp_path, REDIS_URL=url, **settings) as (client, master),
     ):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation(sandbox_spec_id="free")["id"]
         api.send(conversation, RUN, run=True)
         api.until(conversation, "running")
-        agent = Agent(api, conversation)
+        agent = OutageAgent(api, conversation)
         kill_server(master)
         redis.kill()
     request.addfinalizer(lambda: kill_all(in_sandboxes(tmp_path)))
@@ -78,7 +78,7 @@ def test_a_server_and_a_redis_that_were_away_have_every_event_of_a_long_run_afte
         store_server(tmp_path) as (url, _),
         supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, PORT=port) as (client, _),
     ):
-        api = Api(client)
+        api = WireApi(client)
         wait_until(lambda: same(api, conversation, theirs), "every event", seconds=120)
         api.until(conversation, "finished")
         api.clean()
@@ -102,7 +102,7 @@ def whole(tmp_path_factory, specs):
         supervised_server(folder, REDIS_URL=url, SANDBOX_SPECS=specs, WEB_CONCURRENCY="2") as (client, master),
         Redis.from_url(url) as redis,
     ):
-        yield Api(client), redis, folder, master
+        yield WireApi(client), redis, folder, master
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_webhooks_that_were_refused_are_made_up_for(with_redis):
     """The reference agent posts what was refused no more: neither what ran in between nor the end of the run."""
     api, redis, _, _ = with_redis
     conversation = api.app_conversation(sandbox_spec_id="free")["id"]
-    agent = Agent(api, conversation)
+    agent = OutageAgent(api, conversation)
     api.send(conversation, RUN, run=True)
     api.until(conversation, "running")
     known = redis.hgetall("{sandboxes}:keys")
@@ -140,7 +140,7 @@ def test_a_worker_that_is_killed_while_an_agent_posts_costs_no_event(with_redis)
         workers(master)[0].kill()
         wait_until(lambda: len(workers(master)) == 2, "the next worker")
     wait_until(lambda: api.client.get("/alive").status_code == 200, "a worker that serves")
-    agent = Agent(api, conversation)
+    agent = OutageAgent(api, conversation)
     wait_until(lambda: agent.status() == "finished", "the end of the run")
     wait_until(lambda: same(api, conversation, agent.events()), "every event")
     api.until(conversation, "finished")
@@ -180,7 +180,7 @@ def test_a_run_in_a_sandbox_that_gets_paused_is_paused_and_goes_on_when_it_is_ru
 
 def test_a_command_to_a_paused_sandbox_that_may_not_wake_is_503_and_never_a_run_that_goes_on(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, WAKE_SECONDS="0") as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         conversation = api.app_conversation(sandbox_spec_id="free")
         path = f"/api/conversations/{UUID(conversation['id'])}"
         content = [{"type": "text", "text": "hello"}]

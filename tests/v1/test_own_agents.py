@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api, found_in
+from tests.v1 import WireApi, found_in
 from tests.v1.processes import in_sandboxes
 
 pytestmark = pytest.mark.process("starts a sandbox for each test, in three servers")
@@ -49,7 +49,7 @@ def whole(place):
     (place / "specs.toml").write_text(SPECS)
     settings = {"SANDBOX_SPECS": str(place / "specs.toml"), "LOG_LEVEL": "debug", "WEB_CONCURRENCY": "2"}
     with supervised_server(place, **settings) as (client, master):
-        yield Api(client), master
+        yield WireApi(client), master
 
 
 @pytest.fixture
@@ -158,18 +158,18 @@ def test_a_client_that_hangs_up_leaves_the_start_to_its_driver_and_a_repeat_find
 def test_a_sandbox_that_fails_is_502_with_its_reason(tmp_path, conversation):
     (tmp_path / "specs.toml").write_text(SPECS.replace("own_agents = true\n", ""))
     with supervised_server(tmp_path, SANDBOX_SPECS=str(tmp_path / "specs.toml")) as (client, _):
-        failed = post(Api(client), conversation_id=conversation)
+        failed = post(WireApi(client), conversation_id=conversation)
 
         assert failed.status_code == 502
         assert "/no/such/program" in failed.json()["detail"]
-        until_nothing_is_left(Api(client), tmp_path, conversation)
+        until_nothing_is_left(WireApi(client), tmp_path, conversation)
 
 
 def test_at_the_cap_a_start_is_429_until_a_sandbox_has_been_idle_and_gives_way(tmp_path, conversation):
     (tmp_path / "specs.toml").write_text(SPECS)
     settings = {"SANDBOX_SPECS": str(tmp_path / "specs.toml"), "MAX_SANDBOXES": "1", "SANDBOX_OVERFLOW": "refuse"}
     with supervised_server(tmp_path, **settings) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         first = post(api).json()
         [sandbox] = sandboxes(api)
 

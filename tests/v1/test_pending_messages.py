@@ -7,18 +7,18 @@ from uuid import UUID
 import pytest
 
 from tests.servers import wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import supervisor_of
 
 pytestmark = pytest.mark.faults("starts a sandbox for each test, and kills a supervisor")
 
 
-def put(api: Api, receiver: str, text: str = "hello", *, status: int = 201, **members):
+def put(api: WireApi, receiver: str, text: str = "hello", *, status: int = 201, **members):
     body = {"content": [{"type": "text", "text": text}], **members}
     return api.call("POST", f"/v1/conversations/{receiver}/pending-messages", json=body, status=status)
 
 
-def said(api: Api, conversation: str) -> list[str]:
+def said(api: WireApi, conversation: str) -> list[str]:
     """The texts of the user's messages, in the order of the log."""
     events = api.events(conversation, kind__eq="MessageEvent")
     return [one["llm_message"]["content"][0]["text"] for one in events if one["source"] == "user"]

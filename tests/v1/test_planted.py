@@ -11,7 +11,7 @@ import pytest
 from store.sandboxes.sandboxes import SandboxId
 from tests.conftest import limits_of, store_of
 from tests.servers import supervised_server, wait_until
-from tests.v1 import Api, found_in
+from tests.v1 import WireApi, found_in
 from tests.v1.conftest import AGENT
 from tests.v1.processes import agents, hook_key
 
@@ -38,7 +38,7 @@ def api(tmp_path):
     (tmp_path / "specs.toml").write_text(SPECS)
     settings = {"SANDBOX_SPECS": str(tmp_path / "specs.toml"), "SECRET_KEY": SECRET_KEY, "LOG_LEVEL": "debug"}
     with supervised_server(tmp_path, REDIS_URL="", DATA_DIR=str(tmp_path / "data"), **settings) as (client, _):
-        yield Api(client)
+        yield WireApi(client)
 
 
 def keys_of(api, folder, sandbox_id) -> list[str]:

@@ -33,7 +33,7 @@ headers = {{ Authorization = "Bearer {{env:API_TOKEN}}" }}
 """
 
 
-class Host(Git):
+class PushHost(Git):
     """A host of repositories: Git's own server below /team, and the API for pull requests of Gitea."""
 
     opened: ClassVar[list]
@@ -62,7 +62,7 @@ def host(tmp_path_factory):
     """The address of the host, the repository `team/app` that it has, and the pull requests that were opened."""
     folder = tmp_path_factory.mktemp("host")
     bare = repository(folder, "team/app", a__txt="one\n")
-    kind = type("Ours", (Host,), {"folder": folder, "credential": f"Basic {GIT_TOKEN}", "opened": []})
+    kind = type("Ours", (PushHost,), {"folder": folder, "credential": f"Basic {GIT_TOKEN}", "opened": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     serve(server)
     yield f"http://127.0.0.1:{server.server_port}", bare, kind.opened

@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from settings.specs import BUNDLED
-from tests.agents.scripted_model import Reply, calls, chunk, edit, finish, run, scripted_model, text
+from tests.agents.scripted_model import ScriptedReply, calls, chunk, edit, finish, run, scripted_model, text
 from tests.servers import supervised_server, wait_until
 from tests.sockets import socket
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, in_sandboxes
 
 pytestmark = pytest.mark.faults("starts a server whose agents have a model, and kills them")
@@ -45,7 +45,7 @@ def server(home, model):
 def api(server, model):
     model.script.clear()
     model.asked.clear()
-    api = Api(server)
+    api = WireApi(server)
     yield api
     api.clean()
 
@@ -113,7 +113,7 @@ def test_a_file_is_created_edited_and_shown_with_approval_and_one_call_is_reject
 
 def test_an_agent_that_is_killed_while_its_model_thinks_asks_again_after_the_restart(api, model, home):
     never = threading.Event()
-    model.script += [Reply([chunk({"content": "half"}), never]), text("whole")]
+    model.script += [ScriptedReply([chunk({"content": "half"}), never]), text("whole")]
     conversation, _ = begun(api)
     go(api, conversation)
     wait_until(lambda: model.asked, "the request")

@@ -6,7 +6,7 @@ import pytest
 
 from store.errors import ConversationNotFound, StartTaskNotFound
 from tests.shared import client_of
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 UNKNOWN = "5f1c8a527d0e4c399a41"
 HELLO = {"content": [{"type": "text", "text": "hello"}]}
@@ -16,7 +16,7 @@ HELLO = {"content": [{"type": "text", "text": "hello"}]}
 def api(app):
     """Calls of an app without a supervisor."""
     with client_of(app) as client:
-        yield Api(client)
+        yield WireApi(client)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_invalid_start_request_is_422(api):
     assert fault["loc"] == ["body", "trigger"]
 
 
-def put(api: Api, receiver: str, body: dict, status: int):
+def put(api: WireApi, receiver: str, body: dict, status: int):
     return api.call("POST", f"/v1/conversations/{receiver}/pending-messages", json=body, status=status)["detail"]
 
 

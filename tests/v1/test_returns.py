@@ -6,7 +6,7 @@ import pytest
 
 from tests.agents.scripted_model import calls, finish, run
 from tests.servers import wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import in_sandboxes
 from tests.v1.test_forks import (  # noqa: F401 - fixtures
     PATH,
@@ -33,7 +33,7 @@ def returned(api, conversation, event_id=None, *, status=200):
 
 def test_a_conversation_returns_to_each_moment_and_back_with_its_files_and_its_context(forking, home, model):  # noqa: F811
     # Given a conversation whose agent changes files by commands and by its tool, each of which waits
-    api = Api(forking)
+    api = WireApi(forking)
     conversation, work, moments = changed_by_steps(api, home, model)
     log, end = ids(api, conversation), files_of(work)
 

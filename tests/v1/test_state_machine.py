@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.servers import store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import SPECS
 from tests.v1.processes import agents, in_sandboxes, kill_all, supervisor_of
 
@@ -29,7 +29,7 @@ LEADS_TO = {"RUNNING": "resume", "PAUSED": "pause", "DELETED": "delete"}
 MOST = 3 * len(TRANSITIONS)
 
 
-class Server:
+class MachineServer:
     """A whole server that can be ended and started again on the same data."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -41,7 +41,7 @@ class Server:
         self._stack = contextlib.ExitStack()
         environment = {"REDIS_URL": self._url, "SANDBOX_SPECS": str(self.folder / "specs.toml"), "HOST_SECONDS": "3"}
         client, self.master = self._stack.enter_context(supervised_server(self.folder, **environment))
-        self.api = Api(client)
+        self.api = WireApi(client)
 
     def end(self) -> None:
         """As SIGTERM ends it: its sandboxes rest."""
@@ -56,18 +56,18 @@ class Server:
 @pytest.fixture
 def server(tmp_path):
     with store_server(tmp_path) as (url, _):
-        server = Server(tmp_path, url)
+        server = MachineServer(tmp_path, url)
         yield server
         server.end()
 
 
-class Walk:
+class MachineWalk:
     """At most two sandboxes at a time. A sandbox that runs has exactly one agent server.
 
     statuses: what each of them must become, by its id. taken: the transitions so far.
     """
 
-    def __init__(self, server: Server, seed: str) -> None:
+    def __init__(self, server: MachineServer, seed: str) -> None:
         self.server, self.random = server, random.Random(seed)
         self.statuses: dict[str, str] = {}
         self.files: dict[str, set[str]] = {}
@@ -160,7 +160,7 @@ class Walk:
 
 
 def test_statuses_become_true_and_files_stay_in_any_order_of_requests_crashes_and_restarts(server):
-    walk, done = Walk(server, "any order"), []
+    walk, done = MachineWalk(server, "any order"), []
     while walk.taken != TRANSITIONS:
         done.append(walk.step())
         print(done[-1])  # pytest shows it where the walk fails

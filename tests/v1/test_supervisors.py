@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.servers import PROJECT, agent_server, store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.processes import agents, in_sandboxes, supervisor_of
 
 pytestmark = pytest.mark.faults("kills supervisors during starts")
@@ -119,7 +119,7 @@ def test_a_start_without_a_supervisor_is_503_with_the_reason(tmp_path):
 
 def test_what_a_stopped_supervisor_has_under_way_goes_on_when_it_is_back(tmp_path, specs):
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, HOST_SECONDS="2") as (client, master):
-        api, supervisor = Api(client), supervisor_of(master)
+        api, supervisor = WireApi(client), supervisor_of(master)
         running = api.running_sandbox()
         before = {process.pid for process in agents(tmp_path)}
         supervisor.suspend()
@@ -137,23 +137,23 @@ def test_what_a_stopped_supervisor_has_under_way_goes_on_when_it_is_back(tmp_pat
 def test_sigterm_leaves_sandboxes_unless_configured_otherwise(tmp_path, specs):
     with store_server(tmp_path) as (url, _):
         with supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, STOP_SANDBOXES="0") as (client, _):
-            sandbox = Api(client).running_sandbox()
+            sandbox = WireApi(client).running_sandbox()
         assert len(agents(tmp_path)) == 1
         with supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs, STOP_SANDBOXES="1") as (client, _):
-            wait_until(lambda: Api(client).sandbox(sandbox["id"])["status"] == "RUNNING", "the adopted one")
+            wait_until(lambda: WireApi(client).sandbox(sandbox["id"])["status"] == "RUNNING", "the adopted one")
         assert not in_sandboxes(tmp_path)
         with supervised_server(tmp_path, REDIS_URL=url, SANDBOX_SPECS=specs) as (client, _):
-            rests = Api(client).sandbox(sandbox["id"])
+            rests = WireApi(client).sandbox(sandbox["id"])
             assert rests["status"] == "PAUSED"
             assert "It ended with its server" in rests["status_detail"]
-            Api(client).call("POST", f"/v1/sandboxes/{sandbox['id']}/resume")
-            Api(client).wait_for(sandbox["id"], "RUNNING")
+            WireApi(client).call("POST", f"/v1/sandboxes/{sandbox['id']}/resume")
+            WireApi(client).wait_for(sandbox["id"], "RUNNING")
 
 
 def test_a_server_that_ends_while_its_next_supervisor_is_being_loaded_stops_its_sandboxes_too(tmp_path, specs):
     (tmp_path / "sitecustomize.py").write_text(LOADS_SLOWLY)
     with supervised_server(tmp_path, SANDBOX_SPECS=specs, PYTHONPATH=str(tmp_path)) as (client, master):
-        Api(client).running_sandbox()
+        WireApi(client).running_sandbox()
         supervisor_of(master).kill()
     assert not in_sandboxes(tmp_path)
 

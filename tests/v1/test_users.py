@@ -3,7 +3,7 @@
 import pytest
 
 from tests.servers import supervised_server
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 
 pytestmark = pytest.mark.process("starts a server with keys, and sandboxes in it")
@@ -33,7 +33,7 @@ def server(tmp_path_factory):
 @pytest.fixture
 def api(server):
     server.headers["Authorization"] = f"Bearer {ADMIN}"
-    api = Api(server)
+    api = WireApi(server)
     yield api
     server.headers["Authorization"] = f"Bearer {ADMIN}"
     api.clean()

@@ -4,7 +4,7 @@ import pytest
 
 from runtimes.tree import MARK
 from tests.servers import store_server, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.conftest import AGENT
 from tests.v1.processes import agents, in_sandboxes, kill_all
 
@@ -41,7 +41,7 @@ def test_warm_sandboxes_are_taken_refilled_replaced_drained_and_ended(tmp_path, 
     settings = {"REDIS_URL": redis, "SANDBOX_SPECS": str(specs), "HOST_ID": "h"}
     specs.write_text(SPEC)
     with supervised_server(tmp_path, **settings, STOP_SANDBOXES="0") as (client, _):
-        api = Api(client)
+        api = WireApi(client)
 
         # a conversation gets the one that runs, and another one is started behind it
         first = warm_one(api)
@@ -63,7 +63,7 @@ def test_warm_sandboxes_are_taken_refilled_replaced_drained_and_ended(tmp_path, 
     # a server with a changed spec ends it, and not the one that is bound
     specs.write_text(SPEC.replace("restarts = 0", "restarts = 1"))
     with supervised_server(tmp_path, **settings) as (client, _):
-        api = Api(client)
+        api = WireApi(client)
         fourth = warm_one(api, but=[third["id"]])
         wait_until(lambda: api.sandbox(third["id"]) is None, "the end of the old one")
         assert api.sandbox(first["id"])["status"] == "RUNNING"

@@ -9,7 +9,7 @@ import pytest
 from tests.agents import running_sandbox
 from tests.conftest import action, event, message, status
 from tests.shared import client_of
-from tests.v1 import Api
+from tests.v1 import WireApi
 
 #: host and supervisor of `running_sandbox`
 SUPERVISOR = ("scripted", "supervisor")
@@ -22,7 +22,7 @@ NOWHERE = "http://127.0.0.1:9"
 def api(app):
     """Calls of the app in this process."""
     with client_of(app) as client:
-        yield Api(client)
+        yield WireApi(client)
 
 
 @contextmanager

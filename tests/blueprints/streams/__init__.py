@@ -11,7 +11,7 @@ from tests.servers import TIMEOUT
 
 
 @dataclass(frozen=True)
-class Stream:
+class OpenedStream:
     """A stream: its path, and patterns of its ids and of the text that one who has no place gets at first.
 
     The text is about a conversation whose log has one event, an action that waits.
@@ -26,14 +26,16 @@ _RESET = r'retry: 1000\n\nevent: reset\ndata: \{"reason": "new"\}\n\n'
 _READY = r"event: ready\nid: PLACE\ndata: \{\}\n\n"
 
 STREAMS = {
-    "events": Stream("/api/conversations/{id}/events/stream", r"\d+", r'retry: 1000\n\nid: 1\ndata: .*"ls".*\n\n'),
-    "inbox": Stream(
+    "events": OpenedStream(
+        "/api/conversations/{id}/events/stream", r"\d+", r'retry: 1000\n\nid: 1\ndata: .*"ls".*\n\n'
+    ),
+    "inbox": OpenedStream(
         "/api/v1/pending-actions/stream?conversation_id={id}",
         r"\d+-\d+",
         _RESET + r'event: snapshot\ndata: .*"ls".*\n\n' + _READY,
     ),
-    "conversations": Stream("/api/v1/conversations/stream", r"\d+", _RESET + _READY),
-    "sandboxes": Stream("/api/v1/sandboxes/stream", r"\d+", _RESET + _READY),
+    "conversations": OpenedStream("/api/v1/conversations/stream", r"\d+", _RESET + _READY),
+    "sandboxes": OpenedStream("/api/v1/sandboxes/stream", r"\d+", _RESET + _READY),
 }
 
 #: the streams that tell of a conversation

@@ -70,7 +70,7 @@ def until(is_so: Callable[[], Any], what: Callable[[], str], seconds: float = ST
     raise AssertionError(f"not within {seconds:g} s: {what()}")
 
 
-class Terminal:
+class HookTerminal:
     """An agent's terminal under tmux."""
 
     def __init__(self, name: str, home: Path, work: Path, environment: dict[str, str]) -> None:
@@ -214,9 +214,9 @@ def _are_trusted(home: Path) -> bool:
 
 
 @contextlib.contextmanager
-def opened(name: str, home: Path, model: str) -> Iterator[Terminal]:
+def opened(name: str, home: Path, model: str) -> Iterator[HookTerminal]:
     """The terminal of an agent that takes a prompt."""
-    terminal = Terminal(name, home, home / "work", environment_of(name, home, model))
+    terminal = HookTerminal(name, home, home / "work", environment_of(name, home, model))
 
     def is_ready() -> bool:
         screen = terminal.screen()
@@ -261,7 +261,7 @@ def allow_all(name: str, home: Path, model: str) -> None:
         file.write_text(json.dumps(json.loads(file.read_text()) | {"permission": {"bash": "allow"}}))
 
 
-class Unattended:
+class UnattendedTerminal:
     """A run of an agent without a terminal."""
 
     def __init__(self, process: subprocess.Popen, output: Path) -> None:
@@ -275,7 +275,7 @@ class Unattended:
 
 
 @contextlib.contextmanager
-def unattended(name: str, home: Path, model: str, prompt: str) -> Iterator[Unattended]:
+def unattended(name: str, home: Path, model: str, prompt: str) -> Iterator[UnattendedTerminal]:
     """Run an agent with one prompt and without a person."""
     output = home / "output"
     place = {"cwd": home / "work", "env": environment_of(name, home, model)}
@@ -284,7 +284,7 @@ def unattended(name: str, home: Path, model: str, prompt: str) -> Iterator[Unatt
     with output.open("wb") as file:
         process = subprocess.Popen(command, **place, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
     try:
-        yield Unattended(process, output)
+        yield UnattendedTerminal(process, output)
     finally:
         kill(home, spares_hooks=False)
         process.wait()

@@ -44,7 +44,7 @@ def openhands():
     """These tests need no published agent server, as the others of this folder do."""
 
 
-class Inbox:
+class HookInbox:
     """A server that can be restarted on its store, and what people do in its inbox."""
 
     def __init__(self, folder, stack_url):
@@ -109,7 +109,7 @@ class Inbox:
 def inbox(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inbox")
     with store_server(folder) as (url, _):
-        found = Inbox(folder, url)
+        found = HookInbox(folder, url)
         yield found
         found.stop()
 

@@ -39,7 +39,7 @@ TEXT = [{"type": "text", "text": "go on"}]
 PLACES = st.integers(0, 99)
 
 
-class Killed(BaseException):
+class AgentKilled(BaseException):
     """The agent server is killed: no code of its own sees that."""
 
 
@@ -50,19 +50,19 @@ class FaultyJournal(Journal):
 
     def append(self, events, state):
         if self.fault == "killed before":
-            raise Killed
+            raise AgentKilled
         if self.fault == "refused":
             self.fault = ""
             raise DiskError("write to", Path("one"), OSError(28, "No space left on device"))
         super().append(events, state)
         if self.fault == "killed after":
-            raise Killed
+            raise AgentKilled
 
 
-class Worker(greenlet):
+class WorkerGreenlet(greenlet):
     """Stands in for a thread: the machine lets it go on."""
 
-    of: "Machine"
+    of: "AcpMachine"
 
     def __init__(self, target, daemon):
         super().__init__(target)
@@ -97,7 +97,7 @@ class Request:
 class Program:
     """A process with the methods of `client.AcpProcess`. An answer counts while it lives, the first one alone."""
 
-    of: "Machine"
+    of: "AcpMachine"
 
     def __init__(self, _command, _folder, _environment, listener):
         self.listener, self.name, self.reads_images = listener, "scripted 1", False
@@ -166,14 +166,14 @@ class Program:
         self.has_ended.set()
 
 
-class Machine(RuleBasedStateMachine):
+class AcpMachine(RuleBasedStateMachine):
     """People, a program, and the process of the agent server."""
 
     def __init__(self):
         super().__init__()
-        Worker.of = Program.of = self
+        WorkerGreenlet.of = Program.of = self
         self.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
-        self.workers: list[Worker] = []
+        self.workers: list[WorkerGreenlet] = []
         self.programs: list[Program] = []
         self.requests: list[Request] = []
         self.numbers = itertools.count(1)
@@ -209,9 +209,9 @@ class Machine(RuleBasedStateMachine):
         """Call the conversation. A kill in between is a restart. Returns Killed or DiskError where there was one."""
         try:
             return deed(*given, **named)
-        except Killed:
+        except AgentKilled:
             self.restart()
-            return Killed
+            return AgentKilled
         except DiskError:
             return DiskError
 
@@ -413,13 +413,13 @@ class Machine(RuleBasedStateMachine):
 @pytest.fixture
 def without_processes(monkeypatch):
     """The mind with workers and programs that the machine drives."""
-    monkeypatch.setattr(mind, "threading", SimpleNamespace(Thread=Worker, RLock=threading.RLock))
+    monkeypatch.setattr(mind, "threading", SimpleNamespace(Thread=WorkerGreenlet, RLock=threading.RLock))
     monkeypatch.setattr(mind, "AcpProcess", Program)
 
 
 def test_nothing_is_granted_undecided_or_twice_and_no_request_stays_open_in_any_order(without_processes):
     run_state_machine_as_test(
-        Machine,
+        AcpMachine,
         settings=settings(
             max_examples=often(40, 1000),
             stateful_step_count=often(40, 60),

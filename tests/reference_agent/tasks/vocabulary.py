@@ -1,6 +1,6 @@
 """The words in which a task is written: a model that reads what the agent tells it, and decides by that alone.
 
-A model is a generator. It yields a call, gets what it is told next as a `Reading`, and returns its last words:
+A model is a generator. It yields a call, gets what it is told next as a `ReadingModel`, and returns its last words:
 
     def model(told):
         told = yield run("make test")
@@ -16,9 +16,9 @@ import re
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-from tests.agents.scripted_model import USAGE, Reply, calls, edit, finish, refusal, run, text
+from tests.agents.scripted_model import USAGE, ScriptedReply, calls, edit, finish, refusal, run, text
 
-__all__ = ["End", "Model", "Player", "Reading", "call", "edit", "key", "run", "wait"]
+__all__ = ["End", "Model", "Player", "ReadingModel", "call", "edit", "key", "run", "wait"]
 
 #: a call of a tool: its name and its arguments
 Call = tuple[str, dict[str, Any]]
@@ -34,7 +34,7 @@ class Unexpected(Exception):
     """The model reads something that it did not expect; the message is a sentence."""
 
 
-class Reading:
+class ReadingModel:
     """What the model is told: the body of a request."""
 
     def __init__(self, body: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ class Reading:
         self.find(pattern)
         return re.findall(pattern, self.text, re.MULTILINE)
 
-    def ended(self, code: int = 0) -> "Reading":
+    def ended(self, code: int = 0) -> "ReadingModel":
         """Expect that the last command has ended with a code. Raises Unexpected."""
         if self.code != code:
             raise Unexpected(f"I expected the exit code {code}, and it is {self.code}: {self.text[-_MOST_READ:]}")
@@ -85,7 +85,7 @@ class Reading:
             raise Unexpected(f"I need {', '.join(sorted(missing))}, and I have {', '.join(self.tools)}")
 
 
-Model = Callable[[Reading], Generator[Call, Reading, str]]
+Model = Callable[[ReadingModel], Generator[Call, ReadingModel, str]]
 
 
 class End(NamedTuple):
@@ -94,7 +94,7 @@ class End(NamedTuple):
     status: str
     detail: str  #: of the error with which it ended; "" if there is none
     words: str  #: the last words of the model
-    read: list[Reading]  #: all requests
+    read: list[ReadingModel]  #: all requests
     events: list[dict[str, Any]]
 
 
@@ -104,14 +104,14 @@ class Player:
     def __init__(self, models: dict[str, Model], most: int = MOST_CHARACTERS) -> None:
         """models: by the request that their conversation begins with. most: characters of a request."""
         self._models, self._most = models, most
-        self._running = dict[str, Generator[Call, Reading, str]]()
+        self._running = dict[str, Generator[Call, ReadingModel, str]]()
         self._ended = set[str]()
-        self.read = list[Reading]()
+        self.read = list[ReadingModel]()
         self.refused = 0
         self.fault = ""
 
-    def __call__(self, body: dict[str, Any]) -> Reply:
-        told = Reading(body)
+    def __call__(self, body: dict[str, Any]) -> ScriptedReply:
+        told = ReadingModel(body)
         if told.size > self._most:
             self.refused += 1
             return refusal(400, f"This model's maximum context length is {self._most} characters: {told.size}")
@@ -125,7 +125,7 @@ class Player:
             self.fault = self.fault or (str(error) if isinstance(error, Unexpected) else repr(error))
             return calls(finish(f"This is not what I expected. {self.fault}"), usage=usage)
 
-    def _next(self, told: Reading) -> Call:
+    def _next(self, told: ReadingModel) -> Call:
         begin = next((name for name in self._models if any(name in one for one in told.texts("user"))), None)
         if begin is None:
             raise Unexpected(f"I no longer know my task: {told.texts('user')}")

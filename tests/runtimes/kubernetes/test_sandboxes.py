@@ -9,7 +9,7 @@ from runtimes.kubernetes.manifests import name_of
 from tests.image import answered
 from tests.runtimes.kubernetes.conftest import KINDS
 from tests.servers import PROJECT, free_port, supervised_server, wait_until
-from tests.v1 import Api
+from tests.v1 import WireApi
 from tests.v1.test_faults import supervisor_of
 from tests.v1.test_folders import listed, read
 
@@ -52,7 +52,7 @@ def server(cluster_of_module, tmp_path_factory):
         "KUBECONFIG": str(cluster_of_module.kubeconfig(folder / "kubeconfig")),
     }
     with supervised_server(folder, **settings) as (client, master):
-        yield Api(client), master
+        yield WireApi(client), master
     # The server ends its sandboxes and keeps their files; each test deletes its own.
     assert left(cluster_of_module) == []
 

@@ -20,7 +20,7 @@ POLICIES = [
 
 
 def machine(store):
-    class Confirmation(RuleBasedStateMachine):
+    class ConfirmationMachine(RuleBasedStateMachine):
         """The model has policy, status, the open undecided actions, and all events about them."""
 
         def __init__(self):
@@ -117,7 +117,7 @@ def machine(store):
                 raws += page
             assert [described(json.loads(raw)) for raw in raws] == self.expected
 
-    return Confirmation
+    return ConfirmationMachine
 
 
 def described(written: dict):

@@ -20,7 +20,7 @@ PEOPLE = ("ada", "bob", "eve", "pam")
 STEPS = st.tuples(st.sampled_from(("approve", "approve", "reject", "grant", "revoke", "own")), st.sampled_from(PEOPLE))
 
 
-class Model:
+class QuorumModel:
     """What should be so: who may approve, who owns the conversation, whose approvals count, and how it ended."""
 
     def __init__(self):
@@ -86,7 +86,7 @@ def test_any_order_of_steps_ends_as_the_model_says(store, steps):
     rule = store.approvals.rules.make(
         Rule("ask", "terminal", quorum=2, not_by_owner=True), what=f"rule {uuid4()}"
     ).rule.id
-    model, real = Model(), Real(store)
+    model, real = QuorumModel(), Real(store)
     try:
         for who in PEOPLE[:3]:
             real.grant(who)

@@ -17,7 +17,7 @@ from store.link.attempts import Stamp
 from store.listing import ListingFilter
 from store.log.frames import Frozen, head, pieces, ranges_in, read_head
 from store.scripts import IsCold, Scripts, sources
-from tests.cold import Objects, cold_store
+from tests.cold import ColdObjects, cold_store
 from tests.conftest import action, as_events, event, message, recorded
 from tests.servers import wait_until
 from tests.store.conftest import keys
@@ -27,7 +27,7 @@ ALWAYS = {"kind": "AlwaysConfirm"}
 
 @pytest.fixture
 def objects():
-    return Objects()
+    return ColdObjects()
 
 
 @pytest.fixture
@@ -389,7 +389,7 @@ def test_the_end_of_an_agent_server_pauses_no_cold_conversation_and_brings_none_
 def test_a_log_that_is_too_large_stays_for_a_month_and_is_named(redis_url, conversation, caplog, request):
     if "fakeredis" in request.node.callspec.id:
         pytest.skip("fakeredis knows no MEMORY USAGE")
-    store = cold_store(redis_url, Objects(), cold_max_bytes=1000)
+    store = cold_store(redis_url, ColdObjects(), cold_max_bytes=1000)
     store.conversations.create(conversation)
     store.events.append(conversation, as_events([message("x" * 2000)]))
 

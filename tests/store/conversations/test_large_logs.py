@@ -9,14 +9,14 @@ from store.conversations.cold import ObjectsAway, StillCold
 from store.errors import ConversationNotFound
 from store.keys import ConversationKeys
 from store.log import frames
-from tests.cold import Objects, cold_store
+from tests.cold import ColdObjects, cold_store
 from tests.conftest import as_events, event, message, recorded
 from tests.store.conversations.test_cold import content, due_now, is_cold, log, parts, unneeded
 
 
 @pytest.fixture
 def objects():
-    return Objects()
+    return ColdObjects()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from settings.config import Config
 from store.keys import SandboxKeys
 from store.link.connection import NotKept, connect, proving
 from store.scripts import Scripts, sources
-from tests.backends import EVERY_PROGRAM, PROGRAMS, Node, replicated, replicated_cluster, two_primaries
+from tests.backends import EVERY_PROGRAM, PROGRAMS, RedisNode, replicated, replicated_cluster, two_primaries
 from tests.conftest import action, message
 from tests.round_trips import asks_by_request_alone, counted
 from tests.servers import store_server, wait_until
@@ -89,7 +89,7 @@ def syncing(synced):
 
 
 @pytest.fixture
-def frozen(pair, client, conversation) -> Node:
+def frozen(pair, client, conversation) -> RedisNode:
     """The replica, which has the conversation, and takes nothing more until the test lets it go on."""
     assert acknowledged(lambda: append(client, conversation, message("first"))).status_code == 200
     _, replica = pair

@@ -17,7 +17,7 @@ LATER = "00-11111111111111111111111111111111-2222222222222222-01"
 
 
 @dataclass
-class Noted:
+class NotedTraces:
     """A trace that keeps what it is told."""
 
     traceparent: str = ""
@@ -47,7 +47,7 @@ def held(store, conversation):
 
 def append(store, conversation, *events, traceparent=""):
     """Append a batch in a trace; what the trace was told of an earlier decision."""
-    noted = Noted(traceparent)
+    noted = NotedTraces(traceparent)
     with traces.entered(noted):
         store.events.append(conversation, as_events(list(events)))
     return noted.followed
@@ -61,7 +61,7 @@ def records(store, conversation):
 def test_a_decision_is_told_the_trace_of_each_action_and_the_next_batch_that_of_the_decision(store, held):
     first, second = action("one"), action("two")
     append(store, held, first, second, traceparent=BATCH)
-    deciding = Noted(LATER)
+    deciding = NotedTraces(LATER)
 
     with traces.entered(deciding):
         assert store.approvals.confirmations.decide(held, accept=True, reason="")
@@ -114,7 +114,7 @@ def test_nothing_is_kept_where_nothing_is_traced(store, held):
 def test_a_repeated_decision_is_told_nothing(store, held):
     append(store, held, action(), traceparent=BATCH)
     store.approvals.confirmations.decide(held, accept=True, reason="")
-    late = Noted(LATER)
+    late = NotedTraces(LATER)
 
     with traces.entered(late):
         assert not store.approvals.confirmations.decide(held, accept=True, reason="")
@@ -124,12 +124,12 @@ def test_a_repeated_decision_is_told_nothing(store, held):
 
 def test_a_decision_for_the_agent_of_a_sandbox_leaves_its_trace_too(store, conversation):
     with running_sandbox(store, "http://127.0.0.1:9") as sandbox:
-        with traces.entered(Noted(BATCH)):
+        with traces.entered(NotedTraces(BATCH)):
             propose(store, conversation, sandbox.id)
         claim, deciding, following = (
             store.approvals.deliveries.open(conversation, sandbox.id, 30),
-            Noted(LATER),
-            Noted(),
+            NotedTraces(LATER),
+            NotedTraces(),
         )
 
         with traces.entered(deciding):
