@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.approvals import Conversation
+from tests.approvals import DecidedConversation
 from tests.console.prompts import known, outcome, pending, press
 from tests.console.terminals import asks, ends
 from tests.servers import supervised_server
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser("shows the console in a browser")
 def server(tmp_path_factory):
     """A server on which nothing waits but what these tests make."""
     with supervised_server(tmp_path_factory.mktemp("terminals")) as (client, _):
-        Conversation(client, str(uuid4()))  # without one the inbox is the first page
+        DecidedConversation(client, str(uuid4()))  # without one the inbox is the first page
         yield client
 
 
