@@ -36,8 +36,8 @@ function Message({ event, isTalk }) {
 }
 
 /**
- * The proposed action. If no tool of the agent could parse it, the event has no action, and the raw call is shown. isTalk:
- * leave out arguments that tell the reader nothing.
+ * The proposed action. If no tool of the agent could parse it, the event has no action, and the raw call is shown.
+ * isTalk: leave out arguments that tell the reader nothing.
  */
 export function EventProposal({ event, isTalk }) {
   const { kind, ...values } =

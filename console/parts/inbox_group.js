@@ -35,7 +35,7 @@ import { Time } from "./time.js";
 
 const loadAlways = () => import("./always.js");
 
-/** Why a press on the group leaves some actions undecided, in a sentence. left: those actions; "" where there are none. */
+/** Why a press on the group leaves some actions undecided, in a sentence; "" if there are none. left: those actions. */
 function whyLeft(left) {
   if (!left.length) return "";
   const high = left.filter((item) => riskOf(item) === "HIGH").length,
