@@ -15,4 +15,9 @@ def answered(api: WireApi, conversation_id: str, command: str) -> str:
     api.decide(conversation_id, True)
     api.until(conversation_id, "finished")
     wait_until(lambda: len(api.events(conversation_id, kind__eq="ObservationEvent")) > len(before), "the observation")
+    return last_output(api, conversation_id)
+
+
+def last_output(api: WireApi, conversation_id: str) -> str:
+    """The output of the last command."""
     return api.events(conversation_id, kind__eq="ObservationEvent")[-1]["observation"]["content"][0]["text"].strip()

@@ -10,7 +10,7 @@ import pytest
 from docker.models.containers import Container
 
 from tests.engine import ran
-from tests.image import NO_KEEPALIVE, answered
+from tests.image import NO_KEEPALIVE, answered, last_output
 from tests.servers import wait_until
 from tests.test_readme import check_the_sandbox_lines
 from tests.v1 import WireApi
@@ -113,8 +113,12 @@ def test_the_first_start_names_the_file_of_the_key_that_it_made_and_the_collecte
 def test_sigterm_ends_the_server_and_its_sandboxes_go_on_in_a_new_container_of_the_same_volume(engine, image, volume):
     options = {"volumes": {volume: {"bind": "/data"}}}
     with served(engine, image, **options) as first:
+        # Without approvals: after one the server asks the agent a second later, which would resume the sandbox.
         conversation = first.api.app_conversation(title="Survives")
-        answered(first.api, conversation["id"], "echo kept > file")
+        policy = {"policy": {"kind": "NeverConfirm"}}
+        first.api.call("POST", f"/conversations/{conversation['id']}/confirmation_policy", json=policy)
+        first.api.send(conversation["id"], "run: echo kept > file")
+        first.api.until(conversation["id"], "finished")
         events = first.api.events(conversation["id"])
 
         first.container.stop(timeout=60)  # then the engine kills, and the exit code is 137
@@ -125,7 +129,8 @@ def test_sigterm_ends_the_server_and_its_sandboxes_go_on_in_a_new_container_of_t
         assert second.api.sandbox(conversation["sandbox_id"])["status"] == "PAUSED"
         assert second.api.events(conversation["id"]) == events
         assert second.api.conversation(conversation["id"])["title"] == "Survives"
-        assert answered(second.api, conversation["id"], "cat file").splitlines()[-1] == "kept"
+        second.api.send(conversation["id"], "run: cat file")
+        wait_until(lambda: last_output(second.api, conversation["id"]).endswith("\nkept"), "the kept file")
 
 
 def test_the_image_runs_with_a_read_only_root_and_without_capabilities(engine, image):
