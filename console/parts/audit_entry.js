@@ -59,8 +59,9 @@ export function AuditEntry({ entry, actions, onOnly }) {
   </li>`;
 }
 
-/** Who decided: a person by the name of the key, others by their kind. */
+/** Who decided: a person by the name of the key, others by their kind. The id of a rule is among the facts. */
 function Who({ actor: { kind, name, address } }) {
+  if (kind === "rule") return html`<a class="muted" href=${href("rules")}>${ACTORS.rule}</a>`;
   const words =
     kind === "key" || kind === "person"
       ? html`<${Text} text=${isOpen(name) ? "you" : name} />`
@@ -110,7 +111,8 @@ function Subject({ entry }) {
 }
 
 function AuditFacts({ entry }) {
-  const { action_ids, digests, edited = [], destination, budget, rule_id } = entry,
+  const { action_ids, actor, digests, edited = [], destination, budget } = entry,
+    rule = entry.rule_id ?? (actor.kind === "rule" ? actor.name : null),
     asked = destination ?? budget;
   return html`<dl class="hashes">
     ${entry.chain && html`<div><dt>Chain</dt><dd>${entry.chain}</dd></div>`}
@@ -119,7 +121,7 @@ function AuditFacts({ entry }) {
     ${budget?.key_id && html`<div><dt>Key</dt><dd>${budget.key_id}</dd></div>`}
     ${destination?.program && html`<div><dt>Program</dt><dd><${Text} text=${destination.program} /></dd></div>`}
     ${asked && digests[0] && html`<div><dt>As shown</dt><dd>${digests[0]}</dd></div>`}
-    ${rule_id && html`<div><dt>Rule</dt><dd>${rule_id}</dd></div>`}
+    ${rule && html`<div><dt>Rule</dt><dd>${rule}</dd></div>`}
     ${action_ids.map(
       (id, place) => html`<div key=${place}>
         <dt>Action</dt>
