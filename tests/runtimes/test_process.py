@@ -363,7 +363,7 @@ def test_the_environment_of_a_sandbox_is_its_launchs_alone(runtime, monkeypatch)
 
     env = json.loads(printed(runtime, handle)[0])
 
-    assert set(env) == {"PATH", "HOME", "GIVEN", "LC_CTYPE", MARK}
+    assert set(env) == {"PATH", "HOME", "GIVEN", "LC_CTYPE", "AGENT_TMPDIR", MARK}
     assert env["GIVEN"] == f"at {handle['ports']['AGENT_SERVER']}"
 
 
