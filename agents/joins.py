@@ -17,7 +17,7 @@ from core.refused import RefusalKind, Refused
 from core.wire import ConversationId
 from settings.specs import Specs
 from store import Store
-from store.approvals.effects import held_risks
+from store.approvals.effects import held_levels
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 
 _HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
@@ -162,13 +162,9 @@ def _require_as_strict(
     present, _ = store.sandboxes.places.known(sandbox_id)
     others = [ConversationId(one) for one in sorted(present - {conversation_id})]
     for state in store.conversations.get_many(others):
-        if state is not None and _held_levels(state["confirmation_policy"]) - _held_levels(policy):
+        if state is not None and held_levels(state["confirmation_policy"]) - held_levels(policy):
             raise JoinRefused(
                 f"{member}: the policy of the conversation {state['id']} in the sandbox {sandbox_id} is stricter than "
                 "yours. To join it you need a key with the scope approve in addition to write, or an equally strict "
                 "policy."
             )
-
-
-def _held_levels(policy: Mapping[str, Any]) -> set[str]:
-    return {risk for risk in held_risks(dict(policy)).split(",") if risk}

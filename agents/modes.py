@@ -13,7 +13,7 @@ from core.modes import Mode, mode_named
 from core.refused import RefusalKind, Refused
 from core.wire import UNASKED, ConversationId, acts_unasked
 from settings.specs import Spec, Specs
-from store.approvals.effects import held_risks
+from store.approvals.effects import held_levels
 from store.sandboxes.sandboxes import Sandbox, SandboxId
 
 _HOLDS_NOTHING: Mapping[str, Any] = {"kind": "NeverConfirm"}
@@ -86,13 +86,9 @@ def start_fault(spec: Spec, sandbox: Sandbox | None, mode: Mode) -> str:
 
 def require_right(spec: Spec, mode: Mode, may_approve: bool) -> None:
     """Raise ModeNotAllowed for a mode that is less strict than the spec's policy, unless the key may approve."""
-    of_spec = _held_levels(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING)
-    if not may_approve and of_spec - (set() if mode.approves_inside else _held_levels(mode.policy)):
+    of_spec = held_levels(spec.conversation.get("confirmation_policy") or _HOLDS_NOTHING)
+    if not may_approve and of_spec - (set() if mode.approves_inside else held_levels(mode.policy)):
         raise ModeNotAllowed(
             f"“{mode.words}” is less strict than the policy of the spec {spec.id}. Use a key with the scope approve, "
             "or start without a mode."
         )
-
-
-def _held_levels(policy: Mapping[str, Any]) -> set[str]:
-    return {risk for risk in held_risks(dict(policy)).split(",") if risk}

@@ -37,7 +37,7 @@ refused batch forever, and the honest events after it would be lost. Source: doc
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -101,6 +101,11 @@ def held_risks(policy: dict[str, object]) -> str:
                 held = RISKS[RISKS.index(threshold) :]
                 return ",".join((*held, "UNKNOWN") if unknown else held)
     raise ValueError(f"not a confirmation policy: {policy!r}")
+
+
+def held_levels(policy: Mapping[str, object]) -> set[str]:
+    """Return the risks that a policy holds back. Raises ValueError as `held_risks`."""
+    return {risk for risk in held_risks(dict(policy)).split(",") if risk}
 
 
 #: `json.dumps` would make an encoder for each effect.
