@@ -358,8 +358,8 @@ def test_commands_one_after_the_other_take_no_pause(terminal):
 
 def test_a_stopped_agent_process_leaves_no_shell(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from reference_agent.shell import Terminal\n"
-        "t = Terminal(Path(sys.argv[1])); a = {'command': 'echo $$ >pid; sleep 60', 'timeout': 1}\n"
+        "import sys, time; from pathlib import Path; from reference_agent.shell import ShellTerminal\n"
+        "t = ShellTerminal(Path(sys.argv[1])); a = {'command': 'echo $$ >pid; sleep 60', 'timeout': 1}\n"
         "t.start(a, {}); t.finish(a); time.sleep(60)"
     )
     environment = {**os.environ, "PYTHONPATH": ".", "AGENT_TMPDIR": str(tmp_path)}

@@ -307,7 +307,7 @@ def test_the_time_of_a_frozen_sandbox_is_no_silence_of_its_agent(tmp_path, secon
         from reference_agent.acp import client
         client.SILENCE_SECONDS = 1.0
         variables = {{"SCRIPTED_HEARD": {str(heard)!r}}}
-        program = client.Program({[sys.executable, str(PROGRAM)]}, Path("."), variables, SimpleNamespace())
+        program = client.AcpProcess({[sys.executable, str(PROGRAM)]}, Path("."), variables, SimpleNamespace())
         program.start()
         program.begin({{}})
         try:

@@ -18,8 +18,8 @@ from tests.servers import PROJECT
 
 PUT_FOR_EVER = """
 import sys
-from store.objects import Folder
-folder, number = Folder(sys.argv[1]), 0
+from store.objects import ObjectFolder
+folder, number = ObjectFolder(sys.argv[1]), 0
 while True:
     number += 1
     folder.put(f"object-{number}", bytes([number % 256]) * 200_000)
