@@ -230,7 +230,7 @@ def test_a_named_way_out_pushes_through_the_service_that_the_remote_is_below(fol
 
 
 def test_a_sandbox_without_a_way_out_pushes_nothing(folder, spec):
-    with pytest.raises(CannotPush, match="Sandboxes of the spec plain reach nothing"):
+    with pytest.raises(CannotPush, match="Sandboxes of the spec plain have no network"):
         find_remote(AGENT, str(folder), None, spec(NO_WAY), "")
 
 

@@ -387,7 +387,7 @@ def test_a_request_under_way_when_the_proxy_ends_is_told_so(proxy, first, reques
                 client.sendall(request_)
                 read(served, b"\r\n\r\n")
         said = all_of(client)
-    assert said.startswith(b"HTTP/1.1 502 The way out of sandboxes ended, and starts again")
+    assert said.startswith(b"HTTP/1.1 502 The way out of sandboxes is restarting")
 
 
 def test_what_has_begun_to_come_back_and_a_tunnel_get_no_sentence_of_another(proxy):
